@@ -17,7 +17,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui.board import Board
 
 RESOURCES: Final = 50

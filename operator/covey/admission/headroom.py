@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from covey.admission.further import Own, Site, template
-from covey.admission.slots import room_for
+from covey.admission.growth import Own, Site, template
+from covey.admission.wake import room_for
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory

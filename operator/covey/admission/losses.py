@@ -1,4 +1,6 @@
-"""Room of pods that were lost, which is held for their successors: pure.
+"""The capacity that pods take of nodes, as the planner counts it: pure.
+
+Room of pods that were lost, which is held for their successors: pure.
 
 A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
 counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all replicas
@@ -10,15 +12,37 @@ predecessor was (``ANNOTATION_ROOM``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from covey.admission import podstate
+from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Role, Unit, replica_met
+from covey.admission.volumes import Volumes
 from covey.api import core, times
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
+
+
+def counted_shape(pod: core.Pod, volumes: Volumes | None = None) -> Shape:
+    """A pod's shape with all that counts: resizes under way, and where its volumes are, as far as they are known."""
+    spec = counted_spec(pod)
+    if volumes is not None:
+        spec = volumes.confined(pod, spec)
+    return shape_of(pod if spec is pod.spec else replace(pod, spec=spec))
+
+
+def hold_all(inventory: Inventory, pods: Iterable[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
+    """Count what bound and pinned pods hold; a pod that comes twice holds once."""
+    for pod in pods:
+        node = podstate.holding(pod)
+        if node is not None:
+            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
 class Place(NamedTuple):

@@ -1,4 +1,11 @@
-"""Groups and pods as a tree of nodes, of any shape up to the API's depth: pure.
+"""The capacity that a pod takes while it is resized in place: pure.
+
+kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
+the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with
+``UseStatusResources``). Before 1.37 it did so container by container, now it compares the sums; Covey does the former,
+which is never less.
+
+Groups and pods as a tree of nodes, of any shape up to the API's depth: pure.
 
 A node is a group with what hangs under it: a PodGroup with its pods (a *leaf*), or a CompositePodGroup with its child
 groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``): a leaf with ``gang`` is satisfied by
@@ -15,9 +22,46 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE
+from covey.placement.cluster.resources import Quantity, amount
+
+
+def counted_spec(pod: core.Pod) -> core.PodSpec:
+    """The pod's spec with the requests that count; the spec itself unless a resize is under way."""
+    spec = pod.spec
+    if pod.status.container_statuses is None and pod.status.init_container_statuses is None:
+        return spec
+    pending = core.condition(pod.status.conditions, "PodResizePending")
+    infeasible = pending is not None and pending.reason == "Infeasible"
+
+    def counted(container: core.Container) -> core.Container:
+        status = core.container_status(pod, container.name)
+        if status is None:
+            return container
+        resources = container.resources or core.Resources()
+        running = status.resources.requests if status.resources else None
+        held = [each for each in (running, status.allocated_resources) if each is not None]
+        if not held:
+            return container
+        asked = [] if infeasible else [resources.requests or {}]
+        return replace(container, resources=replace(resources, requests=_largest([*asked, *held])))
+
+    starting = None if spec.init_containers is None else tuple(map(counted, spec.init_containers))
+    return replace(spec, containers=tuple(map(counted, spec.containers)), init_containers=starting)
+
+
+def _largest(lists: list[Mapping[str, Quantity]]) -> dict[str, Quantity]:
+    found: dict[str, Quantity] = {}
+    for each in lists:
+        for name, quantity in each.items():
+            if name not in found or amount(name, quantity) > amount(name, found[name]):
+                found[name] = quantity
+    return found
+
 
 #: Groups from a root down to a leaf, both counted (upstream's limit, and ours).
 MAX_DEPTH: Final = 4

@@ -1,4 +1,9 @@
-"""The status of groups: pure, computed whole from the unit as it is and the last decision about it.
+"""Groups whose bound members lie in several domains of the level that they require: told in the root's status. Pure.
+
+The planner places nothing more under such a group (``placement.question.torn``). A unit whose minimum is bound is
+admitted all the same, so it says there why its surplus and its replacements do not come.
+
+The status of groups: pure, computed whole from the unit as it is and the last decision about it.
 
 Nothing here needs a memory: after a restart the pods tell what is admitted and bound, the old status tells since
 when, and the first pass of admission tells why not. A condition's transition time changes with its status only.
@@ -6,15 +11,15 @@ when, and the first pass of admission tells why not. A condition's transition ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.apart import apart
-from covey.admission.preferences import preferences
+from covey.admission.gangs import UnplannableError, levels
+from covey.admission.levels import preferences
 from covey.admission.tree import Node, Replica, Role, Unit, replica_met
 from covey.api import core
 from covey.api.constants import (
@@ -32,7 +37,43 @@ from covey.api.constants import (
     TOPOLOGY_SATISFIED,
 )
 from covey.placement.cluster.shape import unmodelled
-from covey.placement.model import Path, Topology
+from covey.placement.model import Path, Topology, where
+
+
+def apart(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> Iterator[str]:
+    """A sentence for each group that is apart.
+
+    Args:
+        unit: the unit.
+        topology: the one that it is planned in.
+        path_of: a node's domain path; empty when the node is unknown.
+    """
+    for node in unit.tree.walk():
+        level = _required(node, topology)
+        if level is None:
+            continue
+        depth = topology.depth(level) + 1
+        pods = unit.followers() if node is unit.tree else _below(node)
+        bound = (pod.spec.node_name for pod in pods if podstate.bound(pod))
+        found = sorted({where(path[:depth]) for name in bound if name and (path := path_of(name))})
+        if len(found) > 1:
+            names = " and ".join(found[:5])
+            yield (
+                f"group {node.group.metadata.name} requires one {level}, but has members in {names}: nothing more is"
+                " placed under it"
+            )
+
+
+def _required(node: Node, topology: Topology) -> str | None:
+    try:
+        return levels(node.group, topology, "Group")[0]
+    except UnplannableError:  # its own condition says so
+        return None
+
+
+def _below(node: Node) -> Iterable[core.Pod]:
+    return (pod for each in node.walk() for pod in each.pods)
+
 
 Settled = Callable[[core.Pod], bool]
 NodePath = Callable[[str], Path]

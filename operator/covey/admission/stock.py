@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from covey.admission import podstate
-from covey.admission.holds import counted_shape
+from covey.admission.losses import counted_shape
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.placement.cluster.inventory import Inventory

@@ -12,18 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from covey.admission.nodes import (
-    MAX_DEPTH,
-    Key,
-    Node,
-    grow,
-    key_of,
-    levels_of,
-    minimum_of,
-    number,
-    prefers,
-    role_name,
-)
+from covey.admission.nodes import MAX_DEPTH, Key, Node, grow, key_of, levels_of, minimum_of, number, prefers, role_name
 from covey.admission.roles import Member, Part, Replica, Role, Roles, Scope
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT

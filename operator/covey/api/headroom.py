@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from covey.api.annotated import read_json
+from covey.api.annotations import read_json
 
 #: Longest text of a question; what is longer is cut.
 LONGEST: Final = 253

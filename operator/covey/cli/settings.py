@@ -20,11 +20,11 @@ from pydantic.alias_generators import to_camel
 from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
-from covey.manifests.errors import InputError, Place, Problem
+from covey.manifests.sources import InputError, Place, Problem
 from covey.observability.http import parse_address
+from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
-from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import (
     CLIENT_NAME,
     GUARDED,

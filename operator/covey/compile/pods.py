@@ -1,4 +1,6 @@
-"""Pods: the body of each of them.
+"""The start gate: pods that are placed with their gang, and started when it is their turn.
+
+Pods: the body of each of them.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 """
@@ -12,14 +14,19 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
+from covey.api.roles import Role, Startup
 from covey.compile import disruption, environment, identity, lws
+from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
-from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.network import ADDRESSED, Network
 from covey.compile.past import NO_PAST, Past
 from covey.compile.revision import Revision, RoleRevision, Template
-from covey.compile.starting import is_held
+
+
+def is_held(role: Role, index: int) -> bool:
+    """Tell whether a pod waits for others: any of a role with dependencies, or a worker that waits for its leader."""
+    return bool(role.depends_on) or (role.startup is Startup.LEADER_READY and index > 0)
 
 
 @dataclass(frozen=True, slots=True)

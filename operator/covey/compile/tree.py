@@ -9,10 +9,9 @@ from functools import cached_property
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile import disruption
 from covey.compile.environment import STANDARD_LEVELS
-from covey.compile.groups import GroupCompiler, levels_named
+from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
 from covey.compile.identity import Owner, Slot, hostname
 from covey.compile.layout import Layout, Scale
-from covey.compile.membership import Groups, Level, Levels, Object
 from covey.compile.network import Network
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision

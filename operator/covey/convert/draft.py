@@ -18,8 +18,7 @@ from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import DNS_LABEL
 from covey.api.support import unsupported
-from covey.convert.fields import Fields
-from covey.convert.levels import Levels
+from covey.convert.fields import Fields, Levels
 from covey.convert.remarks import ConversionError, Remark
 
 Object = dict[str, Any]

@@ -11,9 +11,8 @@ from typing import Final
 from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
-from covey.convert.parts import Replica, led
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, items, name_of, remark_on, template_of
+from covey.convert.templates import Replica, Template, items, led, name_of, remark_on, template_of
 
 GROUP: Final = "leaderworkerset.x-k8s.io"
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"

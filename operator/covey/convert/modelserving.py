@@ -11,8 +11,7 @@ from typing import Final
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.leaderworkerset import budgets
-from covey.convert.parts import Replica, led
-from covey.convert.templates import remark_on, template_of, with_variables
+from covey.convert.templates import Replica, led, remark_on, template_of, with_variables
 
 GROUP: Final = "workload.serving.volcano.sh"
 _RECOVERIES: Final = {"RoleRecreate": "RecreateReplica", "ServingGroupRecreate": "RecreateUnit", "None": "None"}

@@ -12,11 +12,18 @@ from itertools import pairwise
 from typing import Final
 
 from covey.convert.draft import Draft, Object
-from covey.convert.durations import seconds
-from covey.convert.fields import Fields
-from covey.convert.parts import Part, Replica, replica_of
+from covey.convert.fields import Fields, seconds
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, labelled, remark_on, template_of, with_variables
+from covey.convert.templates import (
+    Part,
+    Replica,
+    Template,
+    labelled,
+    remark_on,
+    replica_of,
+    template_of,
+    with_variables,
+)
 
 GROUP: Final = "grove.io"
 _STARTUPS: Final = {f"CliqueStartupType{each}": each for each in ("AnyOrder", "InOrder", "Explicit")}

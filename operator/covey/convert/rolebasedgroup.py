@@ -7,12 +7,20 @@ from typing import Any, Final
 
 from covey.convert.disaggregatedset import NO_GANG
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import Fields
+from covey.convert.fields import Fields, merged
 from covey.convert.leaderworkerset import ONLY_OWN, budgets
-from covey.convert.merge import merged
-from covey.convert.parts import Part, Replica, led, replica_of
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, labelled, remark_on, template_of, with_variables
+from covey.convert.templates import (
+    Part,
+    Replica,
+    Template,
+    labelled,
+    led,
+    remark_on,
+    replica_of,
+    template_of,
+    with_variables,
+)
 
 GROUP: Final = "workloads.x-k8s.io"
 _PREFIX: Final = "rbg.workloads.x-k8s.io/"

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
+from covey.kube.events import micro_time
 from covey.kube.resources import LEASES
-from covey.kube.series import micro_time
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 

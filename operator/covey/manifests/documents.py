@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from covey.manifests.errors import InputError, Place
-from covey.manifests.sources import STDIN, files_of
+from covey.manifests.sources import STDIN, InputError, Place, files_of
 
 T = TypeVar("T")
 

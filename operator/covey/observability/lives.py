@@ -3,7 +3,7 @@
 A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
 observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
 back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives``
-and ``covey.operator.tell.lives``.
+and ``covey.operator.status.lives``.
 """
 
 from __future__ import annotations

@@ -10,19 +10,19 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend
 from covey.compile import Layout, Scale, Tree
-from covey.compile.membership import Levels
+from covey.compile.groups import Levels
 from covey.compile.revision import Revision
+from covey.operator.model.observed import Observed
+from covey.operator.objects.apply import Deviation, find_deviations
+from covey.operator.objects.budgets import with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
-from covey.operator.rolling.idle import Idle, find_idle
+from covey.operator.rolling.evacuate import Idle, find_idle
 from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
+from covey.operator.rolling.observe import refused
 from covey.operator.rolling.pairing import with_pairs
-from covey.operator.rolling.refusals import refused
 from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.scaler import Scalers, find_scalers
-from covey.operator.snapshot.observed import Observed
-from covey.operator.upkeep.applying import Deviation, find_deviations
-from covey.operator.upkeep.protecting import with_former_budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from covey.api import constants as names
 from covey.kube.connection import Connection
 from covey.observability.logging import get_logger
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.kopf_session import open_session
-from covey.operator.observe.kopf_storage import NoDiffBase, NoProgress
+from covey.operator.observe.kopf_session import NoDiffBase, NoProgress, open_session
 
 _log = get_logger(__name__)
 

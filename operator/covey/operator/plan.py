@@ -17,42 +17,33 @@ from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
 from covey.compile import Layout, Slot, Tree
+from covey.operator.accept.verdict import Verdict, revision_before
 from covey.operator.desired import Desired, desire
-from covey.operator.failures.failing import find_failing
-from covey.operator.failures.logbook import Failure
-from covey.operator.judge.verdict import Verdict, revision_before
-from covey.operator.loss.giving_up import GivenUp
-from covey.operator.loss.stranded import find_stranded
-from covey.operator.loss.units import find_loss
+from covey.operator.model import podstate
+from covey.operator.model.accepted import Accepted
+from covey.operator.model.actions import Actions, CreatePod, DeletePod, Note, Outcome, Relabel, Remark, soonest, summed
+from covey.operator.model.observed import Observed, number
+from covey.operator.objects.apply import find_objects, find_relabelled
+from covey.operator.objects.budgets import find_unprotected
+from covey.operator.objects.revisions import HISTORY, expired, find_ending, to_mark, to_store
 from covey.operator.quota.fit import Fitting, charging, find_fitting
-from covey.operator.replicas.news import created, removed, replaced
-from covey.operator.replicas.precedence import order_creations
+from covey.operator.release import Starting, find_released, find_starting, progress_of
+from covey.operator.repair.give_up import GivenUp, find_loss
+from covey.operator.repair.history import Failure
+from covey.operator.repair.judge import find_failing
+from covey.operator.repair.minimum import find_stranded
+from covey.operator.replicas.messages import created, removed, replaced
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
+from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
-from covey.operator.rolling.complete import is_complete
-from covey.operator.rolling.evacuating import find_evacuation
-from covey.operator.rolling.inplace import find_exchanges
-from covey.operator.rolling.layout import Rolling, revision_left, roll
-from covey.operator.rolling.memory import read_complete
-from covey.operator.rolling.sets import find_unmarked
-from covey.operator.rolling.unexplained import describe_unexplained, find_unexplained
+from covey.operator.rolling.evacuate import find_evacuation
+from covey.operator.rolling.in_place import find_exchanges
+from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
+from covey.operator.rolling.observe import find_unmarked, read_complete
+from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
-from covey.operator.scaling.leading import labels_at_birth, unit_leaders
-from covey.operator.scaling.scaler import find_scalers, put_scalers
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.accepted import Accepted
-from covey.operator.snapshot.observed import Observed, number
-from covey.operator.starting.order import Starting, find_starting
-from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note, Relabel
-from covey.operator.terms.outcome import Outcome, soonest, summed
-from covey.operator.terms.remark import Remark
-from covey.operator.upkeep.applying import find_objects
-from covey.operator.upkeep.ending import find_ending
-from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
-from covey.operator.upkeep.labels import find_relabelled
-from covey.operator.upkeep.protecting import find_unprotected
+from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.

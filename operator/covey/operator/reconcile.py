@@ -20,32 +20,28 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooM
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
-from covey.operator.execute.allowance import Allowance
+from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
-from covey.operator.failures.avoiding import nodes_told
-from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.model.actions import DEFAULT, Actions, Limits, Note, Precedence
+from covey.operator.model.objects import Inference
+from covey.operator.model.observed import Observed
+from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+from covey.operator.model.stored_status import differ, find_served
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.expectations import find_remaining, missing_pods
 from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
-from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.fit import Fitting
-from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.recorded import differ, find_served
-from covey.operator.tell import status
-from covey.operator.tell.departures import Departures
-from covey.operator.tell.gauges import WorkloadGauges
-from covey.operator.tell.lives import Lives
-from covey.operator.tell.milestones import Milestones
-from covey.operator.tell.pace import Pace, is_news, is_passing
-from covey.operator.tell.transitions import find_transitions
-from covey.operator.tell.units import Unit, describe_units
-from covey.operator.terms.actions import Actions, Note, Precedence
-from covey.operator.terms.limits import DEFAULT, Limits
-from covey.operator.terms.objects import Inference
-from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+from covey.operator.repair.avoid import nodes_told
+from covey.operator.status import status
+from covey.operator.status.lives import Lives, Milestones
+from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
+from covey.operator.status.status import Pace, is_news, is_passing
+from covey.operator.status.units import Unit, describe_units
 
 Result = TypeVar("Result")
 

@@ -18,17 +18,17 @@ from typing import Final
 
 import msgspec
 
-from covey.admission.compiled import stand_in
+from covey.admission.round import stand_in
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
-from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import InputError, Place
 from covey.placement.cluster.admits import state_cause
 from covey.placement.model import Level, Topology
 from covey.planning.facts import Facts, read_node
+from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import AddedReport, Report
-from covey.planning.topologies import choose_topologies, default_topology
-from covey.planning.workload import Workload
+from covey.planning.trees import Workload
 
 OPTION: Final = "--add-nodes"
 #: A slip of the keyboard should not take all memory.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from covey.admission.headroom import Answer, Site, most_feasible
-from covey.admission.reservations import Reservations, confine
+from covey.admission.reservation import Reservations, confine
 from covey.placement.model import Gang
 from covey.planning.report import Shape
 from covey.planning.run import Planned
-from covey.planning.workload import Workload
+from covey.planning.trees import Workload
 
 
 class RoleReport(Shape, frozen=True):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from covey.admission import gangs
-from covey.admission.reservations import Kept
+from covey.admission.levels import beside
+from covey.admission.reservation import Kept
 from covey.admission.round import plan_round
-from covey.admission.spread import beside
 from covey.admission.tree import Unit
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Reason, Refusal, Verdict

@@ -8,23 +8,23 @@ from functools import partial
 
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.holds import counted_shape, hold_all
-from covey.admission.priority import priority_of
-from covey.admission.reservations import Kept
+from covey.admission.losses import counted_shape, hold_all
+from covey.admission.order import priority_of
+from covey.admission.reservation import Kept
 from covey.admission.tree import Unit, key_of
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled
 from covey.placement.model import Gang, Path, Shape, Topology, Verdict
 from covey.planning.answer import Decision, Teller, reason_reports, topology_report
 from covey.planning.facts import Facts
+from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.passes import Contender, Pass
 from covey.planning.report import Report, WorkloadReport
-from covey.planning.topologies import choose_topologies, default_topology
-from covey.planning.workload import Workload
+from covey.planning.trees import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
+"""One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups.
+
+Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
 
 Both families have the same fields, so both become the scheduler's read projections. What differs is mended on the
 way: upstream pods name their group in ``spec.schedulingGroup`` and carry no gate of ours; a constraint there is a
@@ -14,16 +16,66 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.compiled import build_units, stand_in
+from covey.admission.round import build_units, stand_in
 from covey.admission.tree import Template, Unit, positions
 from covey.api import core
-from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
+from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.manifests.documents import Document
-from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.planning.facts import read_pod
-from covey.planning.workload import Mention, Workload, age
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A level (or raw label key) that a workload names, and where; a preferred one must lie ``within`` a required."""
+
+    place: Place
+    level: str = ""
+    key: str = ""
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Units that are planned and reported together.
+
+    ``created`` orders workloads of one priority: a creation time, else a stand-in that follows all times, in document
+    order. ``pods`` are all pods of the units by UID, placed or not.
+    """
+
+    place: Place
+    namespace: str
+    name: str
+    created: str
+    units: tuple[Unit, ...]
+    pods: Mapping[str, core.Pod]
+    topology_name: str | None
+    mentions: tuple[Mention, ...]
+    priority_class: str | None = None
+    priority: int | None = None
+    warnings: tuple[str, ...] = ()
+    #: What the API server knows it as: API version and kind.
+    resource: tuple[str, str] = (INFERENCE_API, "DisaggregatedInference")
+    #: Roles whose number of replicas is a sum over all units, as an autoscaler sets it.
+    summed: frozenset[str] = frozenset()
+    #: The Workload that the root of a ready tree refers to.
+    made_for: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def age(timestamp: str, number: int) -> str:
+    """Return a key that sorts by age.
+
+    ``~`` comes after every digit, so workloads that do not exist yet follow those that do.
+    """
+    return timestamp or f"~{number:06d}"
+
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
 #: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).

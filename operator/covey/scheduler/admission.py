@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.admission import entries, podstate
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
-from covey.admission.entries import Entry, Want
+from covey.admission import podstate, queue
+from covey.admission.queue import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
+from covey.admission.wake import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
 from covey.api import core
 from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.kube.events import EventRecorder
@@ -34,21 +34,17 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
+from covey.scheduler.active import Breath
 from covey.scheduler.books import Books
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Committer, Placement, domains_of
-from covey.scheduler.commits import Commits
-from covey.scheduler.holding import Holding
-from covey.scheduler.intake import Intake
+from covey.scheduler.commit import Commits, Committer, Placement, domains_of
+from covey.scheduler.holding import Holding, Moves
 from covey.scheduler.lives import Lives
-from covey.scheduler.misses import Misses
-from covey.scheduler.moves import Moves
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.turns import rank_of
-from covey.scheduler.writer import PodWriter
+from covey.scheduler.wake import Intake
+from covey.scheduler.writer import Misses, PodWriter
 
 log = get_logger(__name__)
 
@@ -319,7 +315,7 @@ class Admission:
         return answer
 
     async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: frozenset[str]) -> None:
-        refused = entries.refusal(entry, answer)
+        refused = queue.refusal(entry, answer)
         if answer.verdict is Verdict.INFEASIBLE:
             move = await self._moves.find(entry.unit, asked)
             refused = replace(refused, decision=replace(refused.decision, move=move))

@@ -19,7 +19,7 @@ from typing import Final
 
 from covey.admission import podstate
 from covey.admission.levels import Astray
-from covey.admission.membership import refusal
+from covey.admission.podstate import refusal
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -31,17 +31,11 @@ from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.active import NotLeadingError
-from covey.scheduler.arrivals import Arrivals
-from covey.scheduler.barrier import Call, Waiting, releasable, release_reason
-from covey.scheduler.bindings import Bindings
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath, NotLeadingError
+from covey.scheduler.barrier import Arrivals, Call, Progress, Waiting, releasable, release_reason
+from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.checks import Checks
-from covey.scheduler.progress import Progress
-from covey.scheduler.strangers import Strangers
-from covey.scheduler.tasks import Tasks
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)

@@ -11,26 +11,23 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import entries, podstate
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
-from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission import podstate, queue
 from covey.admission.order import PATIENCE
-from covey.admission.shelf import Alike, Shelf
-from covey.admission.slots import Slots
+from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Key
+from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api.constants import REASON_FAILED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.pacing import Waiting
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.waiting import Waiting
 
 log = get_logger(__name__)
 
@@ -141,7 +138,7 @@ class Books:
             self._stir()
         if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
             reason = self.shelf.decision(root).reason
-            self.waiting.put(root, reason, entries.waiting_since(entry.unit.root))
+            self.waiting.put(root, reason, queue.waiting_since(entry.unit.root))
         else:
             self.waiting.drop(root)
         if _news(before, self.shelf.decision(root)):

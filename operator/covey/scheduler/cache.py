@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.admission import podstate
-from covey.admission.resized import counted_spec
+from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core

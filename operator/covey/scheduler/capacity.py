@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from covey.admission import podstate
-from covey.admission.resized import counted_spec
+from covey.admission.nodes import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of

@@ -20,9 +20,9 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster.shape import unmodelled
 from covey.scheduler.active import NotLeadingError
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Tasks
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.tasks import Tasks
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 
 log = get_logger(__name__)
 

@@ -22,9 +22,9 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import gangs
-from covey.admission.entries import Entry, Want
 from covey.admission.gangs import UnplannableError
 from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
+from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
@@ -37,7 +37,7 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import PodRequest, Shape
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 
 log = get_logger(__name__)

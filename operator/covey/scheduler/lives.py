@@ -1,4 +1,6 @@
-"""created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
+"""Counts which preferred levels were reached.
+
+created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
 
 The API object is the record. A transition is observed by the leader that has written it into the root's status, once
 the write is known to have arrived: by its answer, or because the watch shows it. The status tells every later leader
@@ -21,11 +23,25 @@ from enum import StrEnum
 from typing import Any, Final
 
 from covey.admission import podstate
+from covey.admission.levels import Preference
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.lives import reached, since_true
+from covey.placement.model import Topology
+
+#: A preferred level that the topology does not have: upstream groups name label keys, which anybody can make up.
+OTHER: Final = "Other"
+
+
+def count_level(preference: Preference, topology: Topology) -> None:
+    """Count a preference of a gang that has its places."""
+    known = any(level.name == preference.level for level in topology.levels)
+    reached = preference.reached(topology)
+    met = str(preference.is_met(topology)).lower()
+    metrics.PREFERRED_LEVELS.labels(preference.scope, preference.level if known else OTHER, reached, met).inc()
+
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
 _BOUND: Final = "PodScheduled"

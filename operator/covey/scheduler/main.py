@@ -38,31 +38,25 @@ from covey.kube.lease import LeaseElector, LeaseLost
 from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.scheduler.active import ActiveLabel
+from covey.scheduler.active import ActiveLabel, Breath
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.callers import Callers
-from covey.scheduler.client_names import add_check
-from covey.scheduler.commit import Committer
-from covey.scheduler.commits import reference
+from covey.scheduler.certificates import Callers, add_check
+from covey.scheduler.commit import Committer, reference
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
-from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
-from covey.scheduler.kept import KeptNodes
 from covey.scheduler.lives import Lives
-from covey.scheduler.queueing import Queueing
-from covey.scheduler.releases import Releases
-from covey.scheduler.reservations import Limits, Reservations
-from covey.scheduler.server import Extender
+from covey.scheduler.queue import Queueing
+from covey.scheduler.releases import Releases, Unmarked
+from covey.scheduler.reservations import KeptNodes, Limits, Reservations
+from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.unmarked import Unmarked
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 

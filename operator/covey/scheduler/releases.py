@@ -12,6 +12,15 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
 * Time is up (``overdue``), unless kube-scheduler is away (``callers``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
+
+Has members created again whose bindings an attached kube-scheduler would not ask for.
+
+A kube-scheduler of the user's asks for the bindings of marked pods only (``podstate.is_marked``), so that all others are
+bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be changed:
+bound one by one they would tear their gang. So they are not planned (``podstate.obstacle``), the guard refuses those
+that are pinned already, and this asks for their successors, which the operator marks.
+
+Of pods whose controller is not Covey's operator only pins are undone: nobody would mark their successors.
 """
 
 from __future__ import annotations
@@ -22,16 +31,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import overdue, podstate
+from covey.admission import order, podstate
 from covey.admission.tree import Key, Unit
-from covey.api import core
-from covey.api.constants import ANNOTATION_WAKE, RELEASE_TIMEOUT, RELEASE_UNSCHEDULABLE
+from covey.api import core, times
+from covey.api.constants import (
+    ANNOTATION_WAKE,
+    INFERENCE_GROUP,
+    RELEASE_TIMEOUT,
+    RELEASE_UNMARKED,
+    RELEASE_UNSCHEDULABLE,
+)
 from covey.kube.queue import WorkQueue, run_workers
+from covey.scheduler.active import Breath
 from covey.scheduler.barrier import release_reason
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.callers import QUIET, Callers
-from covey.scheduler.queueing import root_priority
+from covey.scheduler.certificates import QUIET, Callers
+from covey.scheduler.queue import root_priority
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
@@ -96,9 +111,9 @@ class Releases:
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                for uid, since in overdue.found_pinned(unit, now, self._wall()).items():
+                for uid, since in order.found_pinned(unit, now, self._wall()).items():
                     self._pinned_at.setdefault(uid, since)
-                admitted = overdue.found_admitted(unit, now, self._wall())
+                admitted = order.found_admitted(unit, now, self._wall())
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
@@ -193,16 +208,16 @@ class Releases:
             self._admitted_at.pop(root, None)
             return
         now = self._clock()
-        if overdue.admitted_since(unit) is None:
+        if order.admitted_since(unit) is None:
             self._admitted_at.pop(root, None)
         else:
             self._admitted_at.setdefault(root, now)
-        if overdue.torn(unit):
+        if order.torn(unit):
             self._torn.setdefault(root, now)
         else:
             self._torn.pop(root, None)
         since = (self._admitted_at.get(root), self._torn.get(root), self._callers.back)
-        dues = list(overdue.due(unit, self._pinned_at, *since))
+        dues = list(order.due(unit, self._pinned_at, *since))
         if self._callers.away:  # who is away may come back to them
             dues = [
                 replace(due, when=max(due.when, now + QUIET)) if due.reason == RELEASE_TIMEOUT else due for due in dues
@@ -261,3 +276,77 @@ class Releases:
 def _newer_first(pod: core.Pod) -> tuple[int, ...]:
     """A sort key that puts the youngest first."""
     return tuple(-ord(letter) for letter in pod.metadata.creation_timestamp)
+
+
+#: Age at which a pod that is not pinned is created again. An operator of the older release, which ends meanwhile, makes
+#: another one without a mark: it costs no more than this often.
+PATIENCE: Final = 60.0
+
+
+class Unmarked:
+    """Releases unmarked members.
+
+    Args:
+        cache: the pods.
+        writer: releases them.
+        breath: shared with other long work.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        writer: PodWriter,
+        *,
+        breath: Breath | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._writer = writer
+        self._breath = breath or Breath()
+        self._wall = wall
+        self._queue: WorkQueue[str] = WorkQueue("unmarked")
+        self._running = False
+        cache.subscribe(Listener(pod=self._look))
+
+    async def run(self, decided: Callable[[], Awaitable[object]]) -> None:
+        """Release for ever; ``decided`` returns when every unit has been looked at for the first time."""
+        await decided()
+        self._running = True
+        for pod in list(self._cache.index.pods()):
+            self._look(pod)
+            await self._breath.take()
+        await run_workers(self._queue, self._work, WORKERS)
+
+    def _look(self, pod: core.Pod) -> None:
+        due = seconds_left(pod, self._wall()) if self._running else None
+        if due is not None:
+            self._queue.add_after(pod.metadata.uid, due)
+
+    async def _work(self, uid: str) -> None:
+        pod = self._cache.index.pod(uid)
+        due = seconds_left(pod, self._wall()) if pod is not None else None
+        if pod is None or due is None:
+            return
+        if due > 0:
+            self._queue.add_after(uid, due)
+            return
+        await self._writer.release(pod, RELEASE_UNMARKED)
+
+
+def seconds_left(pod: core.Pod, now: float) -> float | None:
+    """Seconds until a member is to be created again for want of a mark; None for one that is not."""
+    if (
+        not podstate.claims_membership(pod)
+        or podstate.bound(pod)
+        or not podstate.counts(pod)
+        or podstate.is_marked(pod)
+    ):
+        return None
+    if podstate.pinned(pod) is not None:
+        return 0.0
+    owner = pod.metadata.controller
+    if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.gated(pod):
+        return None
+    made = times.seconds(pod.metadata.creation_timestamp)
+    return max(0.0, (now if made is None else made) + PATIENCE - now)

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from covey.admission import podstate
-from covey.admission.preferences import preferences
+from covey.admission.levels import preferences
 from covey.admission.status import Decision, observed, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -31,10 +31,9 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.levels import count_level
-from covey.scheduler.lives import Lives
+from covey.scheduler.lives import Lives, count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more

@@ -1,4 +1,6 @@
-"""The three patches that the scheduler process sends to pods: pin, release, wake. The pod's UID is a precondition of each.
+"""The back-off of units whose plans were out of date, each time, when they were made.
+
+The three patches that the scheduler process sends to pods: pin, release, wake. The pod's UID is a precondition of each.
 
 A pin holds for one version of the pod: after a Conflict the pod is read again to know what happened, and an answer that
 was lost is found out the same way.
@@ -19,6 +21,7 @@ from enum import Enum
 from typing import Final, Self
 
 from covey.admission import podstate
+from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
@@ -38,6 +41,27 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
 from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
+
+#: Seconds until the first new attempt, doubled at each further one, and the most.
+FIRST: Final = 0.02
+LONGEST: Final = 5.0
+
+
+class Misses:
+    """Plans in a row that something had changed under."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Key, int] = {}
+
+    def again(self, root: Key) -> float:
+        """Count one more. Returns the seconds until the next attempt."""
+        count = self._counts[root] = self._counts.get(root, 0) + 1
+        return min(FIRST * 2.0 ** min(count - 1, 16), LONGEST)
+
+    def forget(self, root: Key) -> None:
+        """A plan was good, or the unit wants none any more."""
+        self._counts.pop(root, None)
+
 
 log = get_logger(__name__)
 

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 
 from covey.admission import podstate
 from covey.api import core
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner, owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
+from covey.ui.facts import draw_pod, gang_of
 from covey.ui.gangs import Owners, draw_gang, key_of, numbered, role_names
 from covey.ui.ground import Layout, draw_node, lay_out, matters
-from covey.ui.pods import draw_pod, gang_of
 
 T = TypeVar("T")
 Key = tuple[str, str]

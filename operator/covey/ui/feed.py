@@ -20,7 +20,7 @@ from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.board import Board
-from covey.ui.limits import DEFAULT, Limits
+from covey.ui.headers import DEFAULT, Limits
 from covey.ui.reading import Readings
 
 _log = get_logger(__name__)

@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
 from covey.api.meta import Condition
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner
 from covey.ui import contract
 from covey.ui.ground import Layout

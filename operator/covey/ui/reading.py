@@ -22,7 +22,7 @@ from covey.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unre
 from covey.kube.reflector import Reflector
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui import contract
 from covey.ui.board import Board, Thing
 

@@ -14,12 +14,11 @@ from covey.api import core
 from covey.api.times import rfc3339, seconds
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui import contract
 from covey.ui.chronicle import Chronicle, Event, Pod, Terminated
-from covey.ui.facts import Lister
+from covey.ui.facts import Lister, small
 from covey.ui.lanes import lanes_of
-from covey.ui.pods import small
 
 #: What one story has at most; the newest events, the first lanes.
 MOST_EVENTS: Final = 500

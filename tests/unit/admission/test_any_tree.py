@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from covey.admission import gangs
-from covey.admission.asks import ask_for_minimum
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
 from covey.admission.podstate import placed
-from covey.admission.slots import Slots
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
+from covey.admission.wake import Slots, ask_for_minimum
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.admission.asks import ask_for_minimum, ask_for_surplus, same_question
-from covey.admission.slots import Slots, room_for
+from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for, same_question
 from covey.api.core import Meta, Requirement
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal

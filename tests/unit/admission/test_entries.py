@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from covey.admission import entries
-from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission import queue
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.spread import occupied
+from covey.admission.levels import occupied
+from covey.admission.queue import SETTLE, Entry, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
@@ -75,19 +75,19 @@ def refusal(path: tuple[str | None, ...] = ("b1",), verdict: Verdict = Verdict.I
 
 def test_refusals_become_reasons() -> None:
     found = entry(tree(gated(0), gated(1)))
-    refused = entries.refusal(found, refusal())
+    refused = queue.refusal(found, refusal())
     assert refused.refused
     assert (refused.decision.reason, refused.decision.message) == ("Infeasible", "no room")
     assert not refused.settling(0.0)
-    assert entries.refusal(found, refusal(verdict=Verdict.UNKNOWN)).decision.reason == "SearchLimit"
+    assert queue.refusal(found, refusal(verdict=Verdict.UNKNOWN)).decision.reason == "SearchLimit"
 
 
 def test_exclusions_run_out() -> None:
     nodes = [
         core.ExcludedNode(node=name, reason="x", until=times.rfc3339(until)) for name, until in (("a", 10), ("b", 20))
     ]
-    assert [each.node for each in entries.excluded_now(nodes, 15.0, 60.0)] == ["b"]
-    assert entries.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
+    assert [each.node for each in queue.excluded_now(nodes, 15.0, 60.0)] == ["b"]
+    assert queue.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
 
 
 def test_siblings_occupy_their_domains_decided_ones_too() -> None:
@@ -113,7 +113,7 @@ def test_a_role_that_does_not_follow_occupies_nothing() -> None:
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:
     condition = {"type": "Admitted", "status": "False", "lastTransitionTime": since}
     found = tree(gated(0, name), gated(1, name), name=name, status={"conditions": [condition]}, created=created)
-    return entries.refusal(entry(found, priority=priority), refusal())
+    return queue.refusal(entry(found, priority=priority), refusal())
 
 
 async def test_a_reservation_keeps_out_who_comes_later() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.admission import membership, podstate
+from covey.admission import podstate
 from covey.api import core
 from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 
@@ -106,9 +106,9 @@ LEAF = group("g", minimum=1)
     ],
 )
 def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | None, word: str | None) -> None:
-    why = membership.refusal(found, LEAF, node)
+    why = podstate.refusal(found, LEAF, node)
     assert why is None if word is None else word in (why or "")
 
 
 def test_a_member_without_its_group_waits() -> None:
-    assert "does not exist" in (membership.refusal(pod(group="g", pin="n1"), None) or "")
+    assert "does not exist" in (podstate.refusal(pod(group="g", pin="n1"), None) or "")

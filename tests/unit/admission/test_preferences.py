@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.preferences import Preference, Scope, preferences
+from covey.admission.levels import Preference, Scope, preferences
 from covey.observability import metrics
 from covey.placement.model import Level, Path, Topology
-from covey.scheduler.levels import count_level
+from covey.scheduler.lives import count_level
 from scrapes import Scrape
 from unit.admission.test_status import PATHS, TOPOLOGY, preferring, tree
 

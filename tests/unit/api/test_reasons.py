@@ -12,7 +12,7 @@ import pytest
 import covey
 from covey.api import constants as names
 from covey.api import reasons
-from covey.rollout.told import Gate
+from covey.rollout.progress import Gate
 
 PACKAGE = Path(covey.__file__).parent
 #: The page's server sets no condition; its Problem is a sentence for the viewer.

@@ -13,7 +13,7 @@ from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
-from covey.operator.upkeep.drift import stamped
+from covey.operator.objects.apply import stamped
 from unit.backends.native import LEVELS, Object, llama
 from unit.compile.inferences import inference, role
 

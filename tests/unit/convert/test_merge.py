@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from covey.convert.merge import merged
+from covey.convert.fields import merged
 from covey.convert.remarks import ConversionError
 
 BASE = {

@@ -19,7 +19,7 @@ from authority import Authority, Mounted
 from covey.kube.connection import Connection, bearer, load
 from covey.kube.errors import ConfigurationError
 from covey.kube.official import Configuration
-from covey.kube.session import new_session
+from covey.kube.transport import new_session
 
 
 class Seen:

@@ -16,11 +16,11 @@ from covey.api import core
 from covey.backends import Cluster
 from covey.backends.kubernetes import Embedded, Flat
 from covey.compile.identity import slot_of
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, Ungate
+from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions, Ungate
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_room import GPUS, Ground
 from unit.operator.world import Step, World

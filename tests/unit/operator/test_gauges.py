@@ -7,9 +7,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from covey.api import reasons
-from covey.operator.tell.gauges import WorkloadGauges
-from covey.operator.tell.units import Unit
-from covey.operator.terms.phase import Phase
+from covey.operator.model.actions import Phase
+from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.units import Unit
 from scrapes import Scrape
 
 UNITS = (Unit(0, Phase.READY, "", ""), Unit(1, Phase.ADMITTED, "", ""), Unit(2, Phase.PENDING, "", ""))

@@ -12,10 +12,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Invalid, NotFound
-from covey.operator.execute.put_images import put_images
-from covey.operator.observe.ledger import Ledger
-from covey.operator.snapshot import exchange, podstate
-from covey.operator.terms.actions import Exchange
+from covey.operator.execute.put import put_images
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Exchange
+from covey.operator.observe.expectations import Ledger
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_rolling import act, condition, told
 from unit.operator.world import World

@@ -10,9 +10,9 @@ import pytest
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.observability import metrics
-from covey.operator.tell import status
-from covey.operator.tell.lives import Lives
-from covey.operator.tell.units import describe_units
+from covey.operator.status import status
+from covey.operator.status.lives import Lives
+from covey.operator.status.units import describe_units
 from scrapes import Scrape
 from unit.compile.inferences import inference, role
 from unit.operator.world import World

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.observability import metrics
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.notice import Notice
-from covey.operator.tell.departures import Departures
-from covey.operator.tell.milestones import Milestones, find_milestones
+from covey.operator.model import podstate
+from covey.operator.model.node_drain import Notice
+from covey.operator.status.lives import Milestones, find_milestones
+from covey.operator.status.metrics import Departures
 from scrapes import Scrape
 from unit.compile.inferences import inference, role, template
 from unit.operator import test_loss

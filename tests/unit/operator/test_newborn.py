@@ -9,7 +9,7 @@ from covey.api import core
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.newborn import PATIENCE
+from covey.operator.observe.expectations import PATIENCE
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -9,13 +9,11 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
+from covey.operator.model import observed
+from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark, Ungate, soonest, summed
+from covey.operator.model.observed import current
 from covey.operator.plan import plan
-from covey.operator.snapshot import observed
-from covey.operator.snapshot.places import current
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions, DeletePod, Note, Ungate
-from covey.operator.terms.outcome import Outcome, soonest, summed
-from covey.operator.terms.remark import Remark
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from covey.operator.tell.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
-from covey.operator.tell.units import Unit
-from covey.operator.terms.phase import Phase
-from covey.operator.terms.problem import Problem
+from covey.operator.model.actions import Phase
+from covey.operator.model.problem import Problem
+from covey.operator.status.status import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
+from covey.operator.status.units import Unit
 
 
 class Clock:

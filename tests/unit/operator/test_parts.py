@@ -11,9 +11,9 @@ from covey.api import core
 from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.judge.validate import find_unsupported, resolve_topology
-from covey.operator.terms.problem import Problem, of_pod_refusal, retry_delay
-from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.accept.validate import find_unsupported, resolve_topology
+from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.objects.apply import has_drifted, stamped
 from unit.compile.inferences import inference, role
 
 

@@ -12,7 +12,7 @@ from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
-from covey.operator.terms.problem import Problem
+from covey.operator.model.problem import Problem
 from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status

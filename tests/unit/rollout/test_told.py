@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.rollout import Budget, Stage
-from covey.rollout.told import PATIENCE, Gate, Progress, Settings, describe_partition, resumed, tell
+from covey.rollout.progress import PATIENCE, Gate, Progress, Settings, describe_partition, resumed, tell
 from unit.rollout.acting import Role, Unit
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.avoided import avoided_nodes, avoided_now
+from covey.admission.levels import avoided_nodes, avoided_now
 from covey.api import core
-from covey.api.avoided import Avoided, read, written
+from covey.api.annotations import Avoided, read, written
 from covey.api.constants import ANNOTATION_AVOID
 from covey.placement.model import Level, Topology
 from scheduler_builders import cache, node, put, root_key

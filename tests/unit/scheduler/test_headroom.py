@@ -18,7 +18,7 @@ from covey.api.headroom import Question, written
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
 from scheduler_builders import GATE, drop, group, member, node, put, role_groups

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.scheduler.cache import Cache
-from covey.scheduler.preemption import allowed
-from covey.scheduler.wire import ENCODER, PREEMPT_ARGS, MetaPod, MetaVictims, PreemptResult
+from covey.scheduler.guard import ENCODER, PREEMPT_ARGS, MetaPod, MetaVictims, PreemptResult, allowed
 from scheduler_builders import RELEASE, cache, drop, group, member, node, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]

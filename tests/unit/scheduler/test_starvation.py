@@ -11,9 +11,8 @@ import pytest
 
 from covey.admission.status import statuses
 from covey.api import core
-from covey.scheduler.guard import Guard
-from covey.scheduler.kept import KeptNodes
-from covey.scheduler.wire import ENCODER, FilterArgs
+from covey.scheduler.guard import ENCODER, FilterArgs, Guard
+from covey.scheduler.reservations import KeptNodes
 from covey.watching.branch import reserved
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree

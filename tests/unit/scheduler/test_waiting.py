@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey.admission.tree import Key
 from covey.observability import metrics, scheduler_metrics
-from covey.scheduler.waiting import REASONS, Waiting
+from covey.scheduler.pacing import REASONS, Waiting
 from scheduler_builders import root_key
 from scrapes import Scrape
 

@@ -13,7 +13,7 @@ from covey.kube.connection import Connection
 from covey.kube.official import Configuration
 from covey.ui.contract import Mode
 from covey.ui.feed import Feed, Who
-from covey.ui.limits import Limits
+from covey.ui.headers import Limits
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 
 

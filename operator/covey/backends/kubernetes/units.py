@@ -1,4 +1,6 @@
-"""One unit's tree as stored, and what kube-scheduler has said of it.
+"""Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
+
+One unit's tree as stored, and what kube-scheduler has said of it.
 
 In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has its minimum is counted here, as
 ``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True.
@@ -9,12 +11,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.backends.kubernetes.gates import LET_GO, REASON
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.backends.seam import Identity, Owned
+from covey.backends.seam import Identity, Owned, UnitReport
 from covey.compile.identity import group_name
+
+#: Condition of a PodGroup: of 1.36, and of 1.37.
+CONDITIONS: Final = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
+
+
+class Reports:
+    """Groups by unit, sorted once for each snapshot, however many units are asked for.
+
+    Args:
+        kind: type of the groups.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._objects: Mapping[Identity, Owned] = {}
+        self._units: Mapping[str, Sequence[Owned]] = {}
+
+    def of(self, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
+        """The report of a unit; None where it has no groups."""
+        if objects is not self._objects:
+            self._objects, self._units = objects, _by_unit(self._kind, objects)
+        groups = self._units.get(str(unit))
+        if not groups:
+            return None
+        first = min(groups, key=lambda group: (group.metadata.creation_timestamp, group.metadata.name))
+        return UnitReport(first.metadata.uid, first.metadata.creation_timestamp, _admitted(groups))
+
+
+def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Owned]]:
+    found: dict[str, list[Owned]] = {}
+    for (type_, _), owned in objects.items():
+        unit = owned.metadata.label(names.LABEL_UNIT)
+        if type_ == kind and unit is not None:
+            found.setdefault(unit, []).append(owned)
+    return found
+
+
+def _admitted(groups: Sequence[Owned]) -> core.Condition:
+    """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
+    for group in sorted(groups, key=lambda each: each.metadata.name):
+        said = next(filter(None, (core.condition(group.status.conditions, each) for each in CONDITIONS)), None)
+        if said is not None and said.status != "True":
+            what = f"kube-scheduler says of PodGroup {group.metadata.name}: {said.message or said.reason}"
+            return core.Condition(names.ADMITTED, "True", REASON, f"{LET_GO}; {what}")
+    return core.Condition(names.ADMITTED, "True", REASON, LET_GO)
+
 
 #: Condition of a PodGroup in 1.37.
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"

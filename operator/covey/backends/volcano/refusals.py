@@ -9,7 +9,7 @@ from covey.api.inference import DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
 from covey.backends.hypernodes import HyperNodes, inverted
 from covey.backends.starts import refused_starts
-from covey.backends.volcano.quantities import requests_of
+from covey.backends.volcano.groups import requests_of
 from covey.compile import Levels
 from covey.compile.revision import Template
 

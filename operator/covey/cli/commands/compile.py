@@ -14,9 +14,9 @@ from covey.backends import Backend as BackendModule
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
-from covey.manifests.errors import InputError, Place
 from covey.manifests.inference import read_inference
-from covey.operator.judge.validate import resolve_topology
+from covey.manifests.sources import InputError, Place
+from covey.operator.accept.validate import resolve_topology
 from covey.planning.facts import Facts, read_facts
 
 Object = dict[str, Any]

@@ -16,7 +16,7 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rolled import Body, Found, Stored
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.planning.facts import Facts, read_facts
 from covey.planning.headroom import HeadroomReport, RoleReport, headroom_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
@@ -75,7 +75,7 @@ def headroom(
         echo_yaml(reports)
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.headroom import print_headroom  # noqa: PLC0415 - the same
+        from covey.cli.render.tables import print_headroom  # noqa: PLC0415 - the same
 
         for report in reports:
             print_headroom(report, open_console(no_color=no_color), heads=not no_headers, named=bool(files))

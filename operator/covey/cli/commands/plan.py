@@ -12,7 +12,7 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.planning.additions import add_nodes, told
 from covey.planning.facts import Facts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
@@ -114,9 +114,9 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         return
     if form == "svg":
         from covey.cli.picture import svg  # noqa: PLC0415 - only for this form
-        from covey.cli.render import words  # noqa: PLC0415 - only for this form
+        from covey.cli.render import objects  # noqa: PLC0415 - only for this form
 
-        remarks = [words.added(each) for each in report.added_nodes]
+        remarks = [objects.added(each) for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
     _print(planned, form, no_headers=no_headers, no_color=no_color)
@@ -127,14 +127,14 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
 
     report, console = planned.report, open_console(no_color=no_color)
-    from covey.cli.render.table import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
+    from covey.cli.render.tables import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
 
     if form == "picture":
         from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich
 
         print_picture(_floor(planned), console)
     elif form == "tree":
-        from covey.cli.render.tree import print_tree  # noqa: PLC0415 - needs rich
+        from covey.cli.render.objects import print_tree  # noqa: PLC0415 - needs rich
 
         print_tree(report, console)
     else:

@@ -15,8 +15,7 @@ from html import escape
 from textwrap import wrap
 from typing import Final
 
-from covey.cli.picture.palette import hue, shade
-from covey.cli.picture.tiles import GAP, Sheet, Tile, flow, side_by_side, stack
+from covey.cli.picture.tiles import GAP, Sheet, Tile, flow, hue, shade, side_by_side, stack
 from covey.picture.floor import Box, Floor, Mark, NodeBox, Run
 from covey.picture.names import short_names
 

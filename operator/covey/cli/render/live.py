@@ -10,8 +10,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from covey.api.inference import DisaggregatedInference
-from covey.cli.render.table import columns, show
-from covey.cli.render.words import BAD, DIM, GOOD
+from covey.cli.render.objects import BAD, DIM, GOOD
+from covey.cli.render.tables import columns, show
 from covey.watching.advice import Advice
 from covey.watching.branch import Branch, State, troubled
 

@@ -22,27 +22,13 @@ from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.observability.logging import get_logger
 from covey.operator.execute.creations import Creations
-from covey.operator.execute.denials import Denials
-from covey.operator.execute.dependants import Dependants
+from covey.operator.execute.denials import Denials, Dependants
 from covey.operator.execute.pods import PodWriter, may_begin_to_serve
-from covey.operator.execute.put import ObjectWriter, Stored
-from covey.operator.execute.put_scaler import ScalerWriter
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import (
-    Actions,
-    CreatePod,
-    DeleteObject,
-    DeletePod,
-    Object,
-    PutScaler,
-)
-from covey.operator.terms.objects import CONTROLLER_REVISIONS
-from covey.operator.terms.problem import (
-    Blocked,
-    Problem,
-    is_denial,
-    sum_up,
-)
+from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
+from covey.operator.model.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, PutScaler
+from covey.operator.model.objects import CONTROLLER_REVISIONS
+from covey.operator.model.observed import Observed
+from covey.operator.model.problem import Blocked, Problem, is_denial, sum_up
 
 _log = get_logger(__name__)
 

@@ -26,30 +26,10 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
-from covey.operator.observe.clock import RolloutClock
-from covey.operator.observe.domains import Domains
-from covey.operator.observe.informer import Informer
-from covey.operator.observe.ledger import Ledger
-from covey.operator.observe.newborn import Newborns
-from covey.operator.observe.nodes import Nodes
-from covey.operator.observe.probing import IMAGE, Probing
-from covey.operator.observe.quotas import Quotas
-from covey.operator.observe.room import ClusterRoom
-from covey.operator.observe.shared import NamespaceBudgets
-from covey.operator.observe.watched import Key, Watched, owner_key, shows
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.accepted import Record, read_record
-from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.operator.snapshot.observed import (
-    Observed,
-    is_former,
-    is_ours,
-    is_shared,
-    place_pods,
-    read_revisions,
-)
-from covey.operator.snapshot.recorded import differ
-from covey.operator.terms.objects import (
+from covey.operator.model import podstate
+from covey.operator.model.accepted import Record, read_record
+from covey.operator.model.node_drain import AUTOSCALERS
+from covey.operator.model.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
     ControllerRevision,
@@ -60,6 +40,16 @@ from covey.operator.terms.objects import (
     read_role_scaler,
     read_topology,
 )
+from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
+from covey.operator.model.stored_status import differ
+from covey.operator.observe.expectations import Ledger, Newborns
+from covey.operator.observe.informer import Informer
+from covey.operator.observe.nodes import Nodes, RolloutClock
+from covey.operator.observe.probing import IMAGE, Probing
+from covey.operator.observe.quotas import Quotas
+from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.shared import NamespaceBudgets
+from covey.operator.observe.watched import Domains, Key, Watched, owner_key, shows
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03

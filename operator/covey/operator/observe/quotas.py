@@ -25,7 +25,7 @@ from covey.kube.reflector import Reflector
 from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.balance import Demand, merge_demands
+from covey.operator.quota.fit import Demand, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"

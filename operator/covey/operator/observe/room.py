@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
 from covey.admission.gangs import UnplannableError, missing
-from covey.admission.slots import Slots
 from covey.admission.stock import Stock
+from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress

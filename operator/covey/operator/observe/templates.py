@@ -27,7 +27,7 @@ from covey.compile.identity import hostname
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.terms.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 
 #: Seconds that an accepted template counts as accepted for other resources, too.
 _SHARED: Final = 60.0

@@ -31,13 +31,13 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.operator.execute.end_budget import BudgetEnder
+from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Key
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
-from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.status.metrics import WorkloadGauges
 
 _log = get_logger(__name__)
 

@@ -18,11 +18,10 @@ from covey.compile.identity import Slot
 from covey.compile.past import Past
 from covey.compile.pods import Told
 from covey.compile.revision import RoleRevision
-from covey.operator.replicas.fate import NO_FATE, Fate
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.places import Place
-from covey.operator.terms.actions import CreatePod, DeletePod, Relabel
+from covey.operator.model import podstate
+from covey.operator.model.actions import CreatePod, DeletePod, Relabel
+from covey.operator.model.observed import Observed, Place
+from covey.operator.replicas.replicas import NO_FATE, Fate
 
 Pods = Sequence[core.Pod]
 

@@ -1,27 +1,28 @@
-"""The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of."""
+"""The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of.
+
+Completion of the revision in force: it has been rolled out and serves, and is then worth going back to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Scale
-from covey.compile.layout import Unit
+from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
-from covey.operator.replicas.scale import Running, States, choose_units
-from covey.operator.rolling.departing import is_anything_leaving
-from covey.operator.rolling.leaving import Leaving, Place
-from covey.operator.rolling.memory import read_progress
-from covey.operator.rolling.moving import Move, find_move, takes_over
-from covey.operator.rolling.refusals import Refused
-from covey.operator.rolling.seen import Seen
-from covey.operator.snapshot.observed import Observed
+from covey.operator.model.observed import Observed
+from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
+from covey.operator.rolling.leaving import Leaving, Place, is_anything_leaving
+from covey.operator.rolling.move import Move, find_move, takes_over
+from covey.operator.rolling.observe import Refused, Seen, read_progress
 from covey.rollout import Stage, UnitState, UnitStep, next_step
-from covey.rollout.told import Progress, Settings, resumed, tell
+from covey.rollout.progress import Progress, Settings, resumed, tell
 
 _DEADLINE: Final = 1800.0
 
@@ -169,3 +170,27 @@ def revision_left(in_force: Revision, observed: Observed, running: Running) -> s
         if found is not None and told & {(name, role.hash) for name, role in found.roles.items()}:
             return found.hash
     return ""
+
+
+def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: States, scale: Scale) -> bool:
+    """Tell whether all replicas are of the revision in force, and every unit serves: its minimum, and one of each role.
+
+    Args:
+        in_force: the revision.
+        rolling: what there shall be.
+        running: of which revision each replica is.
+        states: how far each replica has come.
+        scale: what is wanted.
+    """
+    layout = rolling.layout
+    if rolling.progress is not None or not layout.units:
+        return False
+    if any(each.hash != in_force.roles[role].hash for (_, role, _), each in running.items()):
+        return False
+    scale = layout.scale or scale
+    return all(_serves(scale.unit(unit), states.get(unit, {})) for unit in layout.units)
+
+
+def _serves(roles: Mapping[str, RoleCount], states: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
+    least = {name: replace(count, minimum=max(count.minimum, min(1, count.replicas))) for name, count in roles.items()}
+    return count_unit(least, states, attrgetter("is_ready")).has_minimum

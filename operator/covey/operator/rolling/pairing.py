@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Revision, Tree
-from covey.compile.membership import Object
+from covey.compile.groups import Object
 from covey.compile.network import Network
+from covey.operator.model.observed import Observed
+from covey.operator.objects.apply import identity_of
 from covey.operator.replicas.scale import States
-from covey.operator.snapshot.observed import Observed
-from covey.operator.upkeep.applying import identity_of
 
 #: A revision of a role: the role, and its hash.
 Part = tuple[str, str]

@@ -23,8 +23,8 @@ from covey.backends import Backend, Owned
 from covey.compile import Layout
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Annotate
+from covey.operator.model.actions import Annotate
+from covey.operator.model.observed import Observed
 
 #: Seconds that pass at least before it is asked again by the clock.
 LEAST_PERIOD: Final = 10
