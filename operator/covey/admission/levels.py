@@ -1,4 +1,6 @@
-"""Do the places of a gang still agree with the levels that it requires? Pure.
+"""Levels of a gang: those that it requires and keeps, prefers and reaches, and nodes that it keeps off. Pure.
+
+Do the places of a gang still agree with the levels that it requires? Pure.
 
 Each plan keeps them, but what is bound in the end need not be one plan: an answer that was lost, a second writer, or a
 node whose labels were changed can leave a gang pinned across two racks that requires one. The barrier asks here before

@@ -1,11 +1,4 @@
-"""The capacity that a pod takes while it is resized in place: pure.
-
-kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
-the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with
-``UseStatusResources``). Before 1.37 it did so container by container, now it compares the sums; Covey does the former,
-which is never less.
-
-Groups and pods as a tree of nodes, of any shape up to the API's depth: pure.
+"""Groups and pods as a tree of nodes, of any shape up to the API's depth: pure.
 
 A node is a group with what hangs under it: a PodGroup with its pods (a *leaf*), or a CompositePodGroup with its child
 groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``): a leaf with ``gang`` is satisfied by
@@ -13,6 +6,13 @@ groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``
 
 Only pods that can stand for their place are in the tree: members by label, namespace and controlling owner, not
 ended, not being deleted, not released; one for each place, and a bound one before any other.
+
+The capacity that a pod takes while it is resized in place: pure.
+
+kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
+the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with
+``UseStatusResources``). Before 1.37 it did so container by container, now it compares the sums; Covey does the former,
+which is never less.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A gang's priority: pure.
-
-The order in which gangs are planned: pure.
+"""The order in which gangs are planned: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
 priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The question is asked anew before each step, and what has happened meanwhile
 is told first, so whoever ranks highest among those that may get a place now is next, also when it came a moment ago.
+
+A gang's priority: pure.
 
 Pins that have outlived their reason: pure.
 

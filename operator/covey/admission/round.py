@@ -1,11 +1,11 @@
-"""A DisaggregatedInference as units, before it has groups of Covey's own, or without them: pure.
-
-Groups are those that the compiler gives; pods are put in their places, whatever names and labels they have.
-
-A round of many gangs on an inventory that nobody else changes: pure.
+"""A round of many gangs on an inventory that nobody else changes: pure.
 
 The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum that
 does not fit blocks nobody else, except on the nodes that are kept for it because it has waited for long.
+
+A DisaggregatedInference as units, before it has groups of Covey's own, or without them: pure.
+
+Groups are those that the compiler gives; pods are put in their places, whatever names and labels they have.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Groups whose bound members lie in several domains of the level that they require: told in the root's status. Pure.
-
-The planner places nothing more under such a group (``placement.question.torn``). A unit whose minimum is bound is
-admitted all the same, so it says there why its surplus and its replacements do not come.
-
-The status of groups: pure, computed whole from the unit as it is and the last decision about it.
+"""The status of groups: pure, computed whole from the unit as it is and the last decision about it.
 
 Nothing here needs a memory: after a restart the pods tell what is admitted and bound, the old status tells since
 when, and the first pass of admission tells why not. A condition's transition time changes with its status only.
+
+Groups whose bound members lie in several domains of the level that they require: told in the root's status. Pure.
+
+The planner places nothing more under such a group (``placement.question.torn``). A unit whose minimum is bound is
+admitted all the same, so it says there why its surplus and its replacements do not come.
 """
 
 from __future__ import annotations

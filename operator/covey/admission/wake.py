@@ -1,15 +1,15 @@
-"""Upper bounds on the pods of a shape that the nodes of a domain could take: pure, kept up change by change.
-
-It is what decides cheaply that a gang need not be planned again. Counted is each node by itself: what it has free,
-whether it admits the shape at all, whether a holder keeps the shape off the host. Anti-affinity over broader domains,
-kept nodes and the other pods of the gang are left out, so the true number is never higher.
-
-Conditions that make a refused gang worth planning again: pure.
+"""Conditions that make a refused gang worth planning again: pure.
 
 Two answers come from it without a plan. *Can this node help?* A change of a node makes a gang fit only if one of its
 missing pods fits there, and only if the domain in which that pod must lie can take all that must lie there with it: the
 gang itself, the roles of a rule, the replica. *Is it the same question?* Gangs that ask for the same pods under the
 same levels, none of them placed, get the same answer, and one plan answers all.
+
+Upper bounds on the pods of a shape that the nodes of a domain could take: pure, kept up change by change.
+
+It is what decides cheaply that a gang need not be planned again. Counted is each node by itself: what it has free,
+whether it admits the shape at all, whether a holder keeps the shape off the host. Anti-affinity over broader domains,
+kept nodes and the other pods of the gang are left out, so the true number is never higher.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Paths in options, as kubectl takes them: repeated, and in comma lists.
+"""Data for programs on standard output: JSON, YAML, and names as kubectl prints them.
 
-Data for programs on standard output: JSON, YAML, and names as kubectl prints them.
+Paths in options, as kubectl takes them: repeated, and in comma lists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The interface of a backend's groups: objects in levels, and the fields that tie a pod to its group.
-
-The tree of groups: one Workload for the resource, and for each unit a root, its roles and their replicas.
+"""The tree of groups: one Workload for the resource, and for each unit a root, its roles and their replicas.
 
 ::
 
@@ -12,6 +10,8 @@ The tree of groups: one Workload for the resource, and for each unit a root, its
 A role with ``minReplicas: 0`` hangs under the root with ``basic`` policy. The Workload's templates describe one unit;
 every unit refers to it. Template names have a prefix for their kind, so that they are unique in the whole tree
 whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloads).
+
+The interface of a backend's groups: objects in levels, and the fields that tie a pod to its group.
 """
 
 from __future__ import annotations

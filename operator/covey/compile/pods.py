@@ -1,8 +1,10 @@
-"""The start gate: pods that are placed with their gang, and started when it is their turn.
+"""Pods: the body of each of them, and the gate that holds those whose turn to start comes later.
 
 Pods: the body of each of them.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
+
+The start gate: pods that are placed with their gang, and started when it is their turn.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The pods of Dynamo's components: v1beta1 has a pod template, v1alpha1 spells one out in fields of its own.
-
-DynamoGraphDeployment (``nvidia.com/v1alpha1`` and ``v1beta1``): one unit, whose roles are the components.
+"""DynamoGraphDeployment (``nvidia.com/v1alpha1`` and ``v1beta1``): one unit, whose roles are the components.
 
 Dynamo's operator makes one PodCliqueSet of a graph with one replica, in which every component has at least
 ``minAvailable`` replicas, 1 where nothing is said. It also completes the container ``main`` of every component by its
 type and framework; that is Dynamo's own knowledge, and remarked on.
+
+The pods of Dynamo's components: v1beta1 has a pod template, v1alpha1 spells one out in fields of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Go's durations, as Kubernetes writes them: ``4h``, ``15m``, ``1h30m``.
+"""Fields of foreign documents: read so that nothing is forgotten, with durations, levels and merges.
+
+Reading a document so that nothing of it can be forgotten.
+
+Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
+whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no
+counterpart.
+
+Go's durations, as Kubernetes writes them: ``4h``, ``15m``, ``1h30m``.
 
 From the names that others have for parts of a cluster to the levels of a ClusterTopology.
 
@@ -6,12 +14,6 @@ Strategic merge patches of pod templates (``kubectl explain``'s ``patchStrategy`
 
 Only what a patch in a manifest uses: maps and keyed lists are merged, other lists are replaced, null removes, and
 ``$patch: delete`` and ``$patch: replace`` do as they say. The directives that kubectl writes by itself are refused.
-
-Reading a document so that nothing of it can be forgotten.
-
-Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
-whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no
-counterpart.
 """
 
 from __future__ import annotations

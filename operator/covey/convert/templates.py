@@ -1,9 +1,9 @@
-"""A replica of several kinds of pods, as Covey can have it: equal pods, or one leader and equal workers.
-
-Pod templates: carried over as they are, less what is Covey's own.
+"""Pod templates: carried over as they are, less what is Covey's own.
 
 A template stays whole down to fields that no release knows yet; what is in it is the API server's business. Taken out
 are the fields that Covey sets itself and metadata that a template of a DisaggregatedInference has no room for.
+
+A replica of several kinds of pods, as Covey can have it: equal pods, or one leader and equal workers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Series of Events: one occurrence becomes a new Event, part of a series, or nothing. Without I/O.
-
-Events (``events.k8s.io/v1``) on the objects that people look at.
+"""Events (``events.k8s.io/v1``) on the objects that people look at.
 
 Recording never waits and never fails: a caller says what happened and goes on; a task of its own writes.
 Repetitions within two minutes (same object, type, reason, note, action) become one Event with a ``series``, as in
 client-go's recorder; each object has a token bucket, as in its spam filter; what waits to be written is
 bounded, namespaces take turns, and what is dropped, of the namespace that has most, is counted.
+
+Series of Events: one occurrence becomes a new Event, part of a series, or nothing. Without I/O.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""JSON as the API server writes it, for fields that it compares byte by byte.
-
-``apps/v1`` ControllerRevisions are the case: ``data`` is immutable, and is compared as text (``RawExtension``) after a
-patch of any other field had the object written again. Go's ``encoding/json`` sorts the keys of maps and escapes
-``& < >``, U+2028 and U+2029, no blanks; a client that sends other text of the same meaning can never patch the object
-again.
+"""JSON as text: taken apart without a decoder, and written as the API server writes it.
 
 JSON text taken apart without being decoded: what is too deep for a decoder, which has a stack, is not for this.
 
 Kubernetes' own decoder goes down 10,000 levels, Python's and msgspec's some 1,000: beyond that they raise
 RecursionError.
+
+JSON as the API server writes it, for fields that it compares byte by byte.
+
+``apps/v1`` ControllerRevisions are the case: ``data`` is immutable, and is compared as text (``RawExtension``) after a
+patch of any other field had the object written again. Go's ``encoding/json`` sorts the keys of maps and escapes
+``& < >``, U+2028 and U+2029, no blanks; a client that sends other text of the same meaning can never patch the object
+again.
 """
 
 from __future__ import annotations

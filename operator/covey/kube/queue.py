@@ -1,10 +1,10 @@
-"""Keys in turns by share, for example by namespace: a share with many keys makes no other share wait.
-
-A work queue of keys with client-go's semantics.
+"""A work queue of keys with client-go's semantics.
 
 A key that waits is held once, however often it is added.  A key that is being worked on is never given to a
 second worker; added meanwhile, it waits again as soon as its worker is done.  Failed keys come back with
 exponential back-off, each with its own count; delayed keys share one timer.  Unlike there, namespaces can take turns.
+
+Keys in turns by share, for example by namespace: a share with many keys makes no other share wait.
 """
 
 from __future__ import annotations

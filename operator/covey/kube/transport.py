@@ -1,6 +1,4 @@
-"""Sessions of aiohttp with the API server, for Covey's own requests and for kopf.
-
-Carries requests to the API server over aiohttp: connections, credentials, repetition, errors, metrics.
+"""Carries requests to the API server over aiohttp: connections, credentials, repetition, errors, metrics.
 
 aiohttp: a third of the processor time that a request takes with httpx.  HTTP/1.1 with keep-alive; 64 connections
 saturate an API server.  Answers are not compressed: in the cluster CPU is scarcer than bandwidth.
@@ -9,6 +7,8 @@ What is repeated, a bounded number of times: 429 and 503 of every verb when the 
 (``Retry-After``; it has not acted then), 429 in any case, 503 and 504 of requests that are ``repeatable``;
 a lost connection when the request is ``repeatable`` or when it was never sent; a 401 once, with fresh
 credentials.  Below that, aiohttp repeats a GET, PUT or DELETE once when a connection breaks before any answer.
+
+Sessions of aiohttp with the API server, for Covey's own requests and for kopf.
 """
 
 from __future__ import annotations

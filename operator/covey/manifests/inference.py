@@ -1,9 +1,9 @@
-"""Documents of other projects' kinds as DisaggregatedInferences, with the remarks as warnings.
-
-Checking a DisaggregatedInference without an API server: what kubectl and the CRD's rules would refuse.
+"""Checking a DisaggregatedInference without an API server: what kubectl and the CRD's rules would refuse.
 
 The models hold types and bounds, ``api.rules`` the CRD's rules. Unknown fields are refused as by kubectl's strict
 validation, and templates are looked at as a dry run of their pods would.
+
+Documents of other projects' kinds as DisaggregatedInferences, with the remarks as warnings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Errors of manifests: where, what is wrong, what to do.
+"""Where manifests come from, as kubectl takes them: files, directories, standard input.
 
-Where manifests come from, as kubectl takes them: files, directories, standard input.
+Errors of manifests: where, what is wrong, what to do.
 """
 
 from __future__ import annotations

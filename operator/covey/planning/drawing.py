@@ -1,6 +1,6 @@
-"""Capacity of every node and what is taken of it, counted as the planner counts.
+"""A plan as a floor: its pods in colour, everybody else's in grey.
 
-A plan as a floor: its pods in colour, everybody else's in grey.
+Capacity of every node and what is taken of it, counted as the planner counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Topology and levels of each workload, as the scheduler chooses them; unknown levels are bad input here.
+"""A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots.
+
+Topology and levels of each workload, as the scheduler chooses them; unknown levels are bad input here.
 
 Upstream groups name label keys, not levels. A key that is in no level becomes a level of its own, put as deep as its
 values nest inside the broader levels, so that a domain of it is exactly the nodes with one value.
-
-A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots.
 """
 
 from __future__ import annotations

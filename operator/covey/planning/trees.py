@@ -1,10 +1,12 @@
-"""One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups.
+"""Ready trees of groups and pods as workloads: of Covey's kinds or of Kubernetes' own.
 
 Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
 
 Both families have the same fields, so both become the scheduler's read projections. What differs is mended on the
 way: upstream pods name their group in ``spec.schedulingGroup`` and carry no gate of ours; a constraint there is a
 bare label key.
+
+One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups.
 """
 
 from __future__ import annotations

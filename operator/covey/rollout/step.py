@@ -1,4 +1,9 @@
-"""In-place updates: old replicas that become new ones by other images in their pods.
+"""The next step of a unit: replicas that stay, that go, and that are new.
+
+``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
+than the window allows.
+
+In-place updates: old replicas that become new ones by other images in their pods.
 
 The windows are the same: a replica that is exchanged is an old one that was to go and a new one that was to come, so
 what a deletion may take from the serving ones is all that an exchange takes. ``maxUnavailable: 0`` therefore brings a
@@ -7,11 +12,6 @@ well, and the surge goes once they serve.
 
 A revision arrives with all its roles: nothing is exchanged while another changing role would still wait for its first
 new replica to be placed. Until then its first ones come as new replicas, together, as ever.
-
-The next step of a unit: replicas that stay, that go, and that are new.
-
-``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
-than the window allows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Long work on the event loop, in pieces: everybody else gets a turn every few milliseconds.
-
-Those who share one breath work by turns: in one round of the loop one of them works, however many there are.
-
-The label by which a Service finds the one replica that answers: the holder of the lease puts it on its own pod.
+"""The label by which a Service finds the one replica that answers: the holder of the lease puts it on its own pod.
 
 Readiness cannot tell it: a replica that waits for the lease would never be ready, and a rolling update, which waits for
 the new replica before it ends the old one, would never end.
+
+Long work on the event loop, in pieces: everybody else gets a turn every few milliseconds.
+
+Those who share one breath work by turns: in one round of the loop one of them works, however many there are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""Marks on pods whose bind call is held here, for the leader, who may be another replica.
+"""When may the waiting bind calls of a unit go? Pure.
+
+A bind call is held until all that must start together is there: arrived, or bound already, or pinned under our start
+gate. There is no memory of the plan: the groups' nested minimum and the pods as they are decide, so a restarted
+barrier finishes what another began, and a gang is partial only until then.
+
+Released are whole replicas only: those of the minimum once the unit's minimum is there, a surplus replica when it is
+complete itself (and its ``together`` set with it) while the unit's minimum is bound or goes with it. The pods of a
+PodGroup alone with ``basic`` policy have no minimum to wait for.
+
+Marks on pods whose bind call is held here, for the leader, who may be another replica.
 
 Without them the leader would release such a pod while it still says ``Unschedulable``, for kube-scheduler does not take
 that word back when it finds a place. A mark is written again while the call is held; one that is not was left by a
@@ -10,16 +20,6 @@ A call that arrives, or a pod that changes, costs the same in a gang of eight po
 counts say that the minimum may be complete need the whole unit be looked at (``barrier.releasable``), which decides.
 The counts leave out what makes a replica wait for others (``together``), so they are never lower than the truth. Where
 it depends on the pods' states which of them are the minimum, nothing is counted, and each event may matter.
-
-When may the waiting bind calls of a unit go? Pure.
-
-A bind call is held until all that must start together is there: arrived, or bound already, or pinned under our start
-gate. There is no memory of the plan: the groups' nested minimum and the pods as they are decide, so a restarted
-barrier finishes what another began, and a gang is partial only until then.
-
-Released are whole replicas only: those of the minimum once the unit's minimum is there, a surplus replica when it is
-complete itself (and its ``together`` set with it) while the unit's minimum is bound or goes with it. The pods of a
-PodGroup alone with ``basic`` policy have no minimum to wait for.
 """
 
 from __future__ import annotations

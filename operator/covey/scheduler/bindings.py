@@ -1,14 +1,16 @@
-"""Work that goes on by itself; it is held here until it ends, for the event loop alone would not keep it.
-
-The last look at a gang's places before it goes: a large one's in pieces, so that nobody waits for it.
-
-While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
-were taken meanwhile is over-committed. And what is pinned in the end need not be one plan (``levels``).
+"""Bindings: the last look at the nodes, the request, and ordinary pods, which wait for nobody.
 
 Sends Bindings, and finds out what became of them.
 
 The Binding carries the pod's UID, else a new pod of the same name would land on the old one's node. A 409 may be our
 own success whose answer was lost: the pod is read, and this incarnation on this node is success.
+
+Work that goes on by itself; it is held here until it ends, for the event loop alone would not keep it.
+
+The last look at a gang's places before it goes: a large one's in pieces, so that nobody waits for it.
+
+While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
+were taken meanwhile is over-committed. And what is pinned in the end need not be one plan (``levels``).
 
 Pods of no group: bound at once, for nobody waits for them.
 """

@@ -1,4 +1,14 @@
-"""Callers' certificates: whose name may call, and when they expire.
+"""The extender's certificate and the authority of its callers, read again when their files change.
+
+cert-manager renews by swapping the symlink that a Secret's files hang on, so a file is known by what the link leads
+to: its inode, time and size, looked at every few seconds. Files that cannot be used (half written, a key that does not
+belong) leave the old set in force, and are tried again when they change once more.
+
+An ``ssl.SSLContext`` takes more authorities but gives none up, so every set of files has a context of its own. The
+listener keeps the first; each handshake is moved to the newest by the callback for server names, which OpenSSL calls
+also when the caller sends none. There are no session tickets: a resumed session would not be verified again.
+
+Callers' certificates: whose name may call, and when they expire.
 
 An authority may sign for others than kube-scheduler, and whoever may call could have pods bound. So a caller's name is
 one of a list, as kube-apiserver has it for front proxies (``--requestheader-allowed-names``): the common name of its
@@ -10,16 +20,6 @@ so its end is noted while it is good.
 The presence of kube-scheduler: while it does not call, no pin is late for it.
 
 Without that all pins that wait would be undone, and their pods made anew, each time that the gangs' time is over.
-
-The extender's certificate and the authority of its callers, read again when their files change.
-
-cert-manager renews by swapping the symlink that a Secret's files hang on, so a file is known by what the link leads
-to: its inode, time and size, looked at every few seconds. Files that cannot be used (half written, a key that does not
-belong) leave the old set in force, and are tried again when they change once more.
-
-An ``ssl.SSLContext`` takes more authorities but gives none up, so every set of files has a context of its own. The
-listener keeps the first; each handshake is moved to the newest by the callback for server names, which OpenSSL calls
-also when the caller sends none. There are no session tickets: a resumed session would not be verified again.
 """
 
 from __future__ import annotations

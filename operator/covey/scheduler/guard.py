@@ -1,4 +1,15 @@
-"""The messages between kube-scheduler and an extender: ``k8s.io/kube-scheduler/extender/v1``.
+"""The guard: filter and preemption of an extender, as kube-scheduler calls them.
+
+The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
+
+A member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it needs is
+kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted only to
+wake them later (``wake``), and losing that note costs kube-scheduler's own five minutes at most.
+
+Refused nodes go to ``FailedAndUnresolvableNodes``: ``FailedNodes`` would invite preemption, a node in neither map
+loses its reason. ``Error`` would be retried by timer only.
+
+The messages between kube-scheduler and an extender: ``k8s.io/kube-scheduler/extender/v1``.
 
 Go's field names, for the Go structs carry no JSON tags. ``NodeNames`` stays raw bytes: for a pinned pod it is never
 decoded, and in a cluster of 5,000 nodes it is most of the body.
@@ -14,15 +25,6 @@ Pods of the system outrank that (``Capacity.outranks``), or one pod of a tenant 
 operator gives up what they leave of a gang.
 
 The profile that Covey prints for a scheduler of its own has preemption off and never asks.
-
-The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
-
-A member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it needs is
-kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted only to
-wake them later (``wake``), and losing that note costs kube-scheduler's own five minutes at most.
-
-Refused nodes go to ``FailedAndUnresolvableNodes``: ``FailedNodes`` would invite preemption, a node in neither map
-loses its reason. ``Error`` would be retried by timer only.
 """
 
 from __future__ import annotations

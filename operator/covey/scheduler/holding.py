@@ -1,12 +1,12 @@
-"""Asks for refused units with bound members whether they would fit if some were given up (``admission.moving``).
-
-Holds the room of lost pods for their successors (``admission.losses``), in the capacity that everybody plans by.
+"""Holds the room of lost pods for their successors (``admission.losses``), in the capacity that everybody plans by.
 
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
 nothing was held for it (``lifted``). A hold without a successor ends within seconds: one that quota or a policy denies
 needs no room. A successor that is made later says where its predecessor was, and has that room held again if it is free.
+
+Asks for refused units with bound members whether they would fit if some were given up (``admission.moving``).
 """
 
 from __future__ import annotations

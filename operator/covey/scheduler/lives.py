@@ -1,4 +1,4 @@
-"""Counts which preferred levels were reached.
+"""The life of every gang as histograms: each transition observed once, whoever leads.
 
 created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
 
@@ -12,6 +12,8 @@ is no new life: that is counted as a replan, by whoever has written the pins. Co
 Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
 process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as
 less than nothing.
+
+Counts which preferred levels were reached.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Units whose last attempt failed for a reason that a plan cannot mend, and how long each is left alone.
+"""The surroundings of a gang: its place in the queue, its topology, its siblings, and excluded nodes.
+
+Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
+gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
+the next exclusion longer; a restart begins with the shortest again.
+
+Units whose last attempt failed for a reason that a plan cannot mend, and how long each is left alone.
 
 The planner raised an exception or met its limit, the API server denied a pin, or kube-scheduler refused the places for
 something that is not modelled: the same attempt would fail in the same way, as fast as it can be made. So such a unit is
 parked, each time twice as long. Kept in memory only: a restart begins with the shortest time again, and what people
 have to know is in the root's condition.
-
-The surroundings of a gang: its place in the queue, its topology, its siblings, and excluded nodes.
-
-Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
-gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
-the next exclusion longer; a restart begins with the shortest again.
 """
 
 from __future__ import annotations

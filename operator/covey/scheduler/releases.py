@@ -1,4 +1,6 @@
-"""Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
+"""Releases of pins that cannot become bindings, and of members that an older release made.
+
+Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
 
 A pin cannot be taken back; the pod must go. This writes the release annotation, from which on guard and barrier refuse
 the pod, and the operator replaces it. The rest of the gang stays where it is.

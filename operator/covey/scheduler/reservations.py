@@ -1,10 +1,4 @@
-"""Nodes that are kept for gangs which have waited too long, as the roots' status tells.
-
-Every replica knows it, leading or not, for each answers its own kube-scheduler: ordinary pods that ask for the resource
-such a gang waits for are kept off these nodes (``Capacity.reserved_away``), unless their priority is higher. Pods that
-ask for no such resource are not touched.
-
-A gang that has waited too long gets what comes free in one domain.
+"""A gang that has waited too long gets what comes free in one domain.
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
 ``reserve_after`` seconds the nodes that can serve it soonest (``soonest``) are kept for it: gangs behind it in the
@@ -12,6 +6,12 @@ queue, and every surplus, are planned without them (``admission.reservations``),
 resource it waits for are kept off (``kept``). Few gangs have such nodes at a time, those first in the queue; one that
 has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so that a
 restart changes nothing.
+
+Nodes that are kept for gangs which have waited too long, as the roots' status tells.
+
+Every replica knows it, leading or not, for each answers its own kube-scheduler: ordinary pods that ask for the resource
+such a gang waits for are kept off these nodes (``Capacity.reserved_away``), unless their priority is higher. Pods that
+ask for no such resource are not touched.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The limit on pods that are on their way to the barrier: no more minimums are pinned than it can hold bind calls for.
-
-Two gangs whose pins fill it between them would each wait for the other. So a minimum is planned only when all pods that
-are pinned and not bound yet, and its own, can be held. Once half is in use a namespace has a share: a quarter, or one
-gang of any size. Behind a gang that waits for room others go while half stays free, so that smaller ones do not pass it
-for ever.
-
-Pods that the guard refused sleep until something happens to them; this wakes those that can go now.
+"""Pods that the guard refused sleep until something happens to them; this wakes those that can go now.
 
 kube-scheduler does not learn that the guard has changed its mind. Touching one pod's annotation wakes that pod alone
 within milliseconds; touching a node would wake all refused pods at once, and a herd of them slows every gang down. So
@@ -13,6 +6,13 @@ when reserved room comes free on a node, as many of the refused as fit there are
 that are alike are looked at once.
 
 Who was refused is noted in memory and may be lost: kube-scheduler looks at every refused pod every five minutes.
+
+The limit on pods that are on their way to the barrier: no more minimums are pinned than it can hold bind calls for.
+
+Two gangs whose pins fill it between them would each wait for the other. So a minimum is planned only when all pods that
+are pinned and not bound yet, and its own, can be held. Once half is in use a namespace has a share: a quarter, or one
+gang of any size. Behind a gang that waits for room others go while half stays free, so that smaller ones do not pass it
+for ever.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The back-off of units whose plans were out of date, each time, when they were made.
-
-The three patches that the scheduler process sends to pods: pin, release, wake. The pod's UID is a precondition of each.
+"""The three patches that the scheduler process sends to pods: pin, release, wake. The pod's UID is a precondition of each.
 
 A pin holds for one version of the pod: after a Conflict the pod is read again to know what happened, and an answer that
 was lost is found out the same way.
 
 A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
 know that nothing of it is under way any more (``settled``).
+
+The back-off of units whose plans were out of date, each time, when they were made.
 """
 
 from __future__ import annotations

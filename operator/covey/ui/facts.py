@@ -1,6 +1,6 @@
-"""Pods as a view shows them.
+"""Everything that a plan depends on, as far as one viewer may read it.
 
-Everything that a plan depends on, as far as one viewer may read it.
+Pods as a view shows them.
 """
 
 from __future__ import annotations

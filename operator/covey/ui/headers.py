@@ -1,9 +1,9 @@
-"""Limits of a server of the UI, so that no viewer harms another, or the process.
-
-Headers of every answer, and the check for requests that are not answered at all.
+"""Headers of every answer, and the check for requests that are not answered at all.
 
 The page runs its own scripts alone, and talks to the server that it came from alone. No other site may have its answers
 (no CORS), send it anything (Sec-Fetch-Site, Origin), show it in a frame, or reach it by a name of its own (DNS rebinding).
+
+Limits of a server of the UI, so that no viewer harms another, or the process.
 """
 
 from __future__ import annotations

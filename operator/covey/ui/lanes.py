@@ -1,6 +1,8 @@
-"""A pasted manifest planned on what its viewer can see: as ``covey plan --cluster``, by the same code.
+"""The life of replicas, and plans of pasted manifests, as a viewer may see them.
 
 The life of each replica that there is now, from the times of its pods.
+
+A pasted manifest planned on what its viewer can see: as ``covey plan --cluster``, by the same code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where some nodes lie, in words: the finest domain of each level that holds them all.
+"""Where a running resource's pods are, as a floor.
 
-Where a running resource's pods are, as a floor.
+Where some nodes lie, in words: the finest domain of each level that holds them all.
 """
 
 from __future__ import annotations

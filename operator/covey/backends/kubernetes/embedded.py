@@ -1,4 +1,6 @@
-"""Kubernetes 1.35 (``v1alpha1``): groups are entries of the Workload, and pods say which copy of an entry they form.
+"""The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload.
+
+Kubernetes 1.35 (``v1alpha1``): groups are entries of the Workload, and pods say which copy of an entry they form.
 
 ::
 
@@ -7,8 +9,6 @@
 
 There are no PodGroups and no status. The list never changes: a Workload of another shape takes the place of the old
 one, which concerns only pods that are not bound yet. The hierarchy is held by gates (``gates``).
-
-The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Kubernetes groups without a hierarchy: one Workload, and PodGroups side by side.
+"""The dialects of ``Kubernetes`` that have PodGroups, but no groups of groups: 1.36, and 1.37 without its alpha API.
+
+Kubernetes groups without a hierarchy: one Workload, and PodGroups side by side.
 
 ::
 
@@ -7,8 +9,6 @@
     PodGroup <inference>-<unit>-<role>         for each role of single pods: gang of minReplicas pods
 
 A role of single pods with ``minReplicas: 0`` has policy ``basic``. The hierarchy is held by gates (``gates``).
-
-The dialects of ``Kubernetes`` that have PodGroups, but no groups of groups: 1.36, and 1.37 without its alpha API.
 """
 
 from __future__ import annotations

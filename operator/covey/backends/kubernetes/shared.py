@@ -1,6 +1,6 @@
-"""Requirements of a dialect that a cluster does not meet, in sentences.
+"""Common parts of all dialects of Kubernetes' own groups: kinds, parts of objects, and what none of them carries.
 
-Common parts of all dialects of Kubernetes' own groups: kinds, parts of objects, and what none of them carries.
+Requirements of a dialect that a cluster does not meet, in sentences.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
-
-One unit's tree as stored, and what kube-scheduler has said of it.
+"""One unit's tree as stored, and what kube-scheduler has said of it.
 
 In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has its minimum is counted here, as
 ``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True.
+
+Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
 """
 
 from __future__ import annotations

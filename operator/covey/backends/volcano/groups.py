@@ -1,9 +1,4 @@
-"""Sums of what the pods of a minimum ask for, written as Volcano writes them back.
-
-Volcano stores a PodGroup with its status in one piece, and Go's ``resource.Quantity`` has one way to write an amount.
-``1000m`` would come back as ``1``, count as edited by somebody, and be applied again for ever.
-
-The one PodGroup of a unit, and what ties a pod to it.
+"""The one PodGroup of a unit, and what ties a pod to it.
 
 Volcano starts a PodGroup when enough of each role's subgroups (replicas) fit to meet every minimum, and binds the
 rest as there is room. Facts: Volcano 1.14.1, ``pkg/scheduler/api/{job_info,sub_job_info}.go``, ``actions/allocate``.
@@ -12,6 +7,11 @@ rest as there is room. Facts: Volcano 1.14.1, ``pkg/scheduler/api/{job_info,sub_
   roles of single pods, ``minSubGroups`` says as well.
 - *No task-spec on the pods*: it makes Volcano skip, for a worker, the nodes that were too small for its leader.
 - *Tiers by number*: a ``highestTierName`` is replaced by the number when Volcano writes the object back.
+
+Sums of what the pods of a minimum ask for, written as Volcano writes them back.
+
+Volcano stores a PodGroup with its status in one piece, and Go's ``resource.Quantity`` has one way to write an amount.
+``1000m`` would come back as ``1``, count as edited by somebody, and be applied again for ever.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The colours of roles and replicas, for the terminal and for SVG.
+"""Tiles and colours of a picture.
+
+Tiles: things of a known size that can be drawn anywhere on an SVG sheet, alone or laid out with others.
+
+The colours of roles and replicas, for the terminal and for SVG.
 
 One hue for each role, told apart also by people who do not see red and green alike; three shades of it for
 neighbouring replicas, each with enough contrast on white and on black, and dark enough for white text.
-
-Tiles: things of a known size that can be drawn anywhere on an SVG sheet, alone or laid out with others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Small phrases that every form of output shares.
+"""Trees of groups and pods, of a resource and of a plan, and the phrases that they share.
 
 The objects of a resource, as a tree of groups and pods.
+
+Small phrases that every form of output shares.
 
 The plan as a tree: workload, unit, role, replica, nodes.
 """

@@ -1,4 +1,6 @@
-"""The plan as kubectl-like columns: a line for each role, or (wide) for each pod.
+"""Tables: the plan, usage by domain, and head-room.
+
+The plan as kubectl-like columns: a line for each role, or (wide) for each pod.
 
 Usage by domain as a table with bars.
 

@@ -1,6 +1,6 @@
-"""The backend of a resource, and its dialect: chosen once, recorded, and kept while anything of it is there.
+"""Checks of a spec that CEL cannot do: fields that are not built yet, levels that the topology does not have.
 
-Checks of a spec that CEL cannot do: fields that are not built yet, levels that the topology does not have.
+The backend of a resource, and its dialect: chosen once, recorded, and kept while anything of it is there.
 """
 
 from __future__ import annotations

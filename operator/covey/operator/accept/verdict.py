@@ -1,9 +1,4 @@
-"""Levels of a topology that groups were made for, kept while the owner asks for nothing else.
-
-Native groups have the label keys of their levels in fields that the API server lets nobody change. Were the keys read
-again in each pass, an edit of one ClusterTopology would take down every unit of the cluster.
-
-Judgement of a spec: whether it is accepted, and which spec is kept up while it is not.
+"""Judgement of a spec: whether it is accepted, and which spec is kept up while it is not.
 
 Whatever is wrong with a new spec holds the new spec. What was accepted last is repaired meanwhile: pods are replaced,
 released pods are deleted, units are counted. Nothing here does I/O.
@@ -19,6 +14,11 @@ levels that do not exist, has a refused template          nothing is created, re
 has a backend that the cluster cannot do any more         nothing is created, replaced or deleted
 says ``suspend: true``, whatever else                     nothing: what runs is given up
 ========================================================  ============================================================
+
+Levels of a topology that groups were made for, kept while the owner asks for nothing else.
+
+Native groups have the label keys of their levels in fields that the API server lets nobody change. Were the keys read
+again in each pass, an edit of one ClusterTopology would take down every unit of the cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A rate limit for actions that are not urgent, over all resources together.
+"""Denied writes: collected, with what depends on them, under a limit for what is not urgent.
 
 Writes that the API server denies: collected while the rest is done, and reported at the end.
+
+A rate limit for actions that are not urgent, over all resources together.
 
 Dependants of refused requests: what would hang on an object that is not there, and nothing else.
 

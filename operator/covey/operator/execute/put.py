@@ -1,6 +1,8 @@
-"""Deletes the budget of a namespace where no resource needs it any more.
+"""Writes objects other than pods: groups, Services, ControllerRevisions, RoleScalers, budgets and images in place.
 
 Writes objects other than pods: groups, Services and ControllerRevisions. Nothing is adopted that is not ours.
+
+Deletes the budget of a namespace where no resource needs it any more.
 
 Gives the containers of a running pod other images.
 

@@ -1,10 +1,10 @@
-"""Limits from which on nodes are avoided, and for how long: flags of the operator.
+"""Actions of a plan: values that say what to do, and to which incarnation of an object.
+
+Limits from which on nodes are avoided, and for how long: flags of the operator.
 
 Remarks of a plan on a resource, in addition to how far it has come.
 
 The phase of a unit: its progress, in one word.
-
-Actions of a plan: values that say what to do, and to which incarnation of an object.
 
 The outcome of one look at a resource. Every feature gives one, and a plan is their sum.
 """

@@ -1,9 +1,9 @@
-"""The place of a pod: the one that fills it now, those that did before, and the one that was buried last.
-
-The observed state: one resource's own objects, as the caches have them, sorted by the place they fill.
+"""The observed state: one resource's own objects, as the caches have them, sorted by the place they fill.
 
 Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
 same name left behind is not seen.
+
+The place of a pod: the one that fills it now, those that did before, and the one that was buried last.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Drift of objects: differences from what was applied.
+"""Objects that are not as they are wanted, and those that nothing refers to any more.
+
+Drift of objects: differences from what was applied.
 
 Server-side apply finds them by applying again; comparing first saves a request for every object in every pass.
 
 Labels that a pod which stays should have, and has not: it was edited, or something else is asked for now.
-
-Objects that are not as they are wanted, and those that nothing refers to any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The history of ControllerRevisions: those that are written, marked and deleted.
+"""ControllerRevisions and groups at their end: what is written, kept and deleted.
+
+The history of ControllerRevisions: those that are written, marked and deleted.
 
 One is written for every spec that has been accepted. Of those that differ in live fields only, the newest is kept; of
 the others as many as people look back at, and those that some pod was made from.

@@ -1,9 +1,4 @@
-"""Storages of Kopf that store nothing.
-
-Kopf builds an object's essence at every event, by a deep copy, and clears its own traces from it by another; both serve
-handlers of changes, of which Covey has none.
-
-The aiohttp session that Kopf watches through: it hands Kopf what Kopf can bear, and nothing that would end it.
+"""The aiohttp session that Kopf watches through: it hands Kopf what Kopf can bear, and nothing that would end it.
 
 ============================  ===========================================================================================
 The API server                Kopf gets
@@ -20,6 +15,11 @@ half a line                   nothing: the event comes again when the watch is r
 ============================  ===========================================================================================
 
 A watch of one kind begins at most twice a second: Kopf resumes one that has ended at once, and without a pause.
+
+Storages of Kopf that store nothing.
+
+Kopf builds an object's essence at every event, by a deep copy, and clears its own traces from it by another; both serve
+handlers of changes, of which Covey has none.
 """
 
 from __future__ import annotations

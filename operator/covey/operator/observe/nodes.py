@@ -1,11 +1,13 @@
-"""Start times of rollout deadlines: none runs while nobody leads, or while something is on its way out.
-
-Another process begins again, so nothing of this has to be remembered anywhere else.
+"""The nodes of the cluster, which of them are to be empty, and the start times of deadlines.
 
 The nodes of the cluster, and which of them are to be empty.
 
 All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what
 matters to their pods there has changed, so that a node that flaps costs one look for each resource on it.
+
+Start times of rollout deadlines: none runs while nobody leads, or while something is on its way out.
+
+Another process begins again, so nothing of this has to be remembered anywhere else.
 """
 
 from __future__ import annotations

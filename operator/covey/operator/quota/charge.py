@@ -1,13 +1,13 @@
-"""The scopes of ResourceQuotas: a pod is counted where all of them, and of the scope selector, hold.
-
-The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/evaluator/core/pods.go``).
-
-The charge of a pod in ResourceQuotas, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
+"""The charge of a pod in ResourceQuotas, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
 
 A pod that is gated is charged like any other, from its creation on. Its requests and limits are the larger of what runs
 together (containers and sidecars) and of the init containers one after another, each together with the sidecars started
 before it; resources of the pod itself stand above that, and overhead is added. What admission would still change is
 known as far as it comes from defaults of the API (a limit is a request) and of LimitRanges.
+
+The scopes of ResourceQuotas: a pod is counted where all of them, and of the scope selector, hold.
+
+The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/evaluator/core/pods.go``).
 """
 
 from __future__ import annotations

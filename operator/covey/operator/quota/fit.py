@@ -1,6 +1,4 @@
-"""The balance of a namespace's ResourceQuotas, while pods are taken from it one after another.
-
-Pods that fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
+"""Pods that fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
 
 Quotas charge pods from their creation on, gated ones as well: two gangs that are created side by side may take a quota
 by halves, and neither ever starts. So pods are counted before the first of them is created.
@@ -13,6 +11,8 @@ any other minimum                       all of it, or none; what is there of one
 replacements                            replica by replica; what does not fit is reserved against what comes after
 surplus, surge                          replica by replica
 ======================================  ===============================================================================
+
+The balance of a namespace's ResourceQuotas, while pods are taken from it one after another.
 """
 
 from __future__ import annotations

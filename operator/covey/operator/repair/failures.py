@@ -1,4 +1,6 @@
-"""Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
+"""Failures of one replica, as its pods show them.
+
+Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 
 What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts
 down or is lost. Only failures are waited for.
@@ -8,8 +10,6 @@ Container restarts of a pod that count as failures.
 Main containers count. Init containers, and among them sidecars (``restartPolicy: Always``), do not: they are apart from
 the process group of a replica, and what runs next to it may restart as it likes. A template may name further containers
 that do not count (``names.ANNOTATION_RESTART_IGNORED``).
-
-Failures of one replica, as its pods show them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Restarts of containers that are over: the replica was left as it was, and serves again.
-
-A replica whose failures are exhausted is only left: the kubelet starts its containers again, and it may get Ready. Then
-nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted
-until it has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then
-its restarts are noted as no failures, and it counts as Ready since it came back.
+"""Forgiveness of restarts that are over, and units that are given up as a whole.
 
 Units that are given up as a whole, because a replica of a role with ``RecreateUnit`` has failed or lost a pod.
 
 Every pod carries how often its unit had been recreated when it was made, the unit's log how often it was; what is older
 goes. So a unit that was half recreated is finished.
+
+Restarts of containers that are over: the replica was left as it was, and serves again.
+
+A replica whose failures are exhausted is only left: the kubelet starts its containers again, and it may get Ready. Then
+nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted
+until it has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then
+its restarts are noted as no failures, and it counts as Ready since it came back.
 """
 
 from __future__ import annotations

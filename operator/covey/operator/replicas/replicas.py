@@ -1,4 +1,6 @@
-"""The fate of one replica after failures of its pods.
+"""The fate of a replica, the room it frees, and its turn when not all pods can be created.
+
+The fate of one replica after failures of its pods.
 
 The room that a replica, or a unit, frees when it goes: whole domains are worth more than single places.
 

@@ -1,4 +1,8 @@
-"""Replicas on nodes that are to be empty and that serve nobody: a drain of the node may take their pods.
+"""Reports of replicas that leave their nodes: that they do, or why they cannot.
+
+``rollout`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
+
+Replicas on nodes that are to be empty and that serve nobody: a drain of the node may take their pods.
 
 The budget of the namespace counts the pods with ``covey.dev/gang: "true"``, and the eviction API takes none of those
 while they run, whether they are Ready or not. ``unhealthyPodEvictionPolicy: AlwaysAllow`` would give up a gang that
@@ -9,10 +13,6 @@ loads its model, or that is not Ready for a moment. So it is said of single repl
 2. nothing of it has got any further for ``spec.rollout.progressDeadlineSeconds``.
 
 It stays so until all its pods are Ready, or no node of its is to be empty any more: then the budget counts them again.
-
-Reports of replicas that leave their nodes: that they do, or why they cannot.
-
-``rollout`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
 """
 
 from __future__ import annotations

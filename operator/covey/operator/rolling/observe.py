@@ -1,4 +1,6 @@
-"""The memory of a rollout: it stands in ``status.rollout`` and nowhere else.
+"""The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth.
+
+The memory of a rollout: it stands in ``status.rollout`` and nowhere else.
 
 Marks of a rollout's first set on pods that still wait, although nobody asks for the set any more.
 
@@ -8,8 +10,6 @@ successor has no mark, and those that wait would wait for it for ever. Groups lo
 pods here.
 
 Replicas for which a scheduler has no nodes, as far as it has said so, or quotas have no room.
-
-The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Replicas of revisions of which no record is left: nobody knows what they run, so nothing of them is rolled.
-
-Objects that the API server would not change, and that are therefore deleted and created again.
+"""Objects that the API server would not change, and that are therefore deleted and created again.
 
 An object that all units share is deleted, and created again in the next pass. A group goes with its whole unit, pods
 first: they cannot be moved to another group. One unit after another, in this order:
@@ -9,6 +7,8 @@ first: they cannot be moved to another group. One unit after another, in this or
 2. One that serves stays until another one that was built next to it serves (``moving``), which needs room for one
    unit more. It begins when the others have their minimum bound.
 3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
+
+Replicas of revisions of which no record is left: nobody knows what they run, so nothing of them is rolled.
 """
 
 from __future__ import annotations

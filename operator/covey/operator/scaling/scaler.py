@@ -1,15 +1,15 @@
-"""One pod of each unit stands for it: an autoscaler multiplies by the number of pods that its selector finds.
+"""Roles whose number of replicas is set by an autoscaler: their RoleScalers, and what comes of what they ask for.
+
+A RoleScaler begins with what runs. From then on ``spec.replicas`` is somebody else's; Covey writes the rest of it, and
+never that. What it asks for holds within bounds (``Scaled``), and its condition says where it does not.
+
+One pod of each unit stands for it: an autoscaler multiplies by the number of pods that its selector finds.
 
 It is the leader of the lowest replica of the first role of the gang. Another one keeps the label as long as it lives
 and the lowest is not Ready, so that what is measured is a pod that serves. It is born with the label where the unit has
 no other; otherwise the label is taken from one pod in one pass and given to the next in a later one. A pod is seen as
 it was written: no unit has it twice at any moment, unless the answer to a creation was lost or the watch of pods is
 later than a creation is remembered (``observe.newborn``).
-
-Roles whose number of replicas is set by an autoscaler: their RoleScalers, and what comes of what they ask for.
-
-A RoleScaler begins with what runs. From then on ``spec.replicas`` is somebody else's; Covey writes the rest of it, and
-never that. What it asks for holds within bounds (``Scaled``), and its condition says where it does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""``MinimumMet``: whether every unit has the places of its minimum.
+"""The conditions of a resource, each from the facts, none from another.
+
+``Admitted`` shows what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and
+``Stalled`` say it of the whole (``covey.operator.tell.whole``).
+
+``MinimumMet``: whether every unit has the places of its minimum.
 
 ``Ready`` and ``Stalled``: what the other conditions come to, in the two words by which kstatus judges any object.
 
@@ -9,12 +15,6 @@ is True, and ``Reconciling`` never: it would say once more what ``Ready`` False 
 
 Flux gives up at once on what has Failed. So that is only what nothing but a person can mend; whatever Covey tries again
 or waits for, room above all, is InProgress. ``covey.api.reasons`` knows which reason is of which sort.
-
-The conditions of a resource, each from the facts, none from another.
-
-``Admitted`` shows what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
-``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and
-``Stalled`` say it of the whole (``covey.operator.tell.whole``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""bound → ready and created → ready of every gang, as histograms: each observed once, by any process. And losses.
+"""Histograms of the life of gangs, and counts of rollouts and evacuations.
+
+bound → ready and created → ready of every gang, as histograms: each observed once, by any process. And losses.
 
 A gang (one unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts
 or a replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.

@@ -1,15 +1,15 @@
-"""Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
+"""Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
+
+They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
+series for each role and a dozen besides. Beyond the limit those in trouble have theirs first, and namespaces take
+turns, so that no namespace hides what alerts on another's would show; the rest is counted.
+
+Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
 
 A pod goes once: counted is what this process has asked for and the API server has taken, of pods that were not on their
 way out already. So neither a repeated pass nor a restarted operator counts anything again.
 
 Events that follow from a change of status: what a person would ask about, once for each change.
-
-Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
-
-They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and a dozen besides. Beyond the limit those in trouble have theirs first, and namespaces take
-turns, so that no namespace hides what alerts on another's would show; the rest is counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The pace of status writes: at once for a state that lasts, later for one that may pass by itself.
+"""The status of a resource, computed whole from the observed state; nobody else writes it.
+
+The pace of status writes: at once for a state that lasts, later for one that may pass by itself.
 
 A status write costs the API server more than to create a pod. A resource that is created, admitted and bound within a
 second should cost it one, not one for each step; and a thousand pods that become Ready one after the other, one a
 second. Rules as for the groups' status (decision 5).
-
-The status of a resource, computed whole from the observed state; nobody else writes it.
 """
 
 from __future__ import annotations
