@@ -149,7 +149,7 @@ class World:
         self.admission = Admission(
             *(self.cache, Committer(self.cache, api), api, queueing),
             *(Reservations(self.cache, reserve_after=RESERVE_AFTER), api, lives),
-            decided=lambda root: self.statuses.changed(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self.statuses.note_change(root),  # noqa: PLW0108 - it is made below
             breath=breath,
         )
         self.statuses = StatusWriter(

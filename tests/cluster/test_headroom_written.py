@@ -19,7 +19,7 @@ from covey.scheduler.topologies import Topologies
 from localcluster import Cluster
 from scheduler_builders import drop, put
 
-TOLD = Headroom.said("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
+TOLD = Headroom.dump_answers("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
 
 
 class Asked:

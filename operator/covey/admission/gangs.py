@@ -81,7 +81,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         required=required,
         preferred=preferred,
         proximity=tuple(
-            Proximity(each.roles, known(each.level, topology), each.mode == "Required")
+            Proximity(each.roles, check_level(each.level, topology), each.mode == "Required")
             for each in constraints.proximity or ()
         ),
         rules=rules,
@@ -123,7 +123,7 @@ def _spread(spread: core.SpreadConstraint | None, topology: Topology, around: Su
         return None
     if spread.max_per_domain < 1:
         raise UnplannableError(REASON_INVALID, "spread.maxPerDomain must be at least 1")
-    level = known(spread.level, topology)
+    level = check_level(spread.level, topology)
     return Spread(level, spread.mode == "Required", spread.max_per_domain, dict(around.occupied))
 
 
@@ -174,7 +174,7 @@ class Reader:
 
 def place_of(pod: core.Pod, assumed: Mapping[str, str]) -> str | None:
     """The node that a pod is bound to, pinned to, or was decided for."""
-    return pod.spec.node_name or podstate.pinned(pod) or assumed.get(pod.metadata.uid)
+    return pod.spec.node_name or podstate.pinned_node(pod) or assumed.get(pod.metadata.uid)
 
 
 def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple[Rule, ...]]:
@@ -185,7 +185,7 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     """
     above: dict[tuple[str, str], int] = {}
     for child in unit.tree.children:
-        above |= _above(child, reader, -1)
+        above |= _depths_from_above(child, reader, -1)
     reader = replace(reader, above=above)
     lacking = _lacking(unit)
     roles: list[RoleRequest] = []
@@ -193,16 +193,16 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     stands: dict[Member, tuple[Member, ...]] = {}
     for role in unit.roles:
         request = _role(unit, role, reader, lacking)
-        torn = [each for each in request.replicas if _nested(each) and _partial(each)]
+        torn = [each for each in request.replicas if _has_inner_levels(each) and _partial(each)]
         for each in torn:
-            request, pieces, held = _apart(request, each)
+            request, pieces, held = _split_placed(request, each)
             roles.append(pieces)
             rules += held
             stands[role.name, each.replica] = tuple((pieces.name, piece.replica) for piece in pieces.replicas)
         roles.append(request)
         stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
-    narrower = tuple(rule for each in rules if (rule := _beyond(each, unit, roles, reader)) is not None)
+    narrower = tuple(rule for each in rules if (rule := _narrower_rule(each, unit, roles, reader)) is not None)
     return tuple(_after(role, stands) for role in roles), narrower
 
 
@@ -211,14 +211,14 @@ def levels(group: core.Group, topology: Topology, *scopes: str) -> Levels:
     constraints = group.spec.scheduling_constraints
     found: dict[str, str] = {}
     for each in (constraints.topology or ()) if constraints else ():
-        level = known(each.level, topology) if each.level else _by_key(each.key or "", topology)
+        level = check_level(each.level, topology) if each.level else _by_key(each.key or "", topology)
         wider = each.mode in found and topology.depth(level) <= topology.depth(found[each.mode])
         if not wider and (not scopes or each.scope in scopes):
             found[each.mode] = level
     return found.get("Required"), found.get("Preferred")
 
 
-def known(level: str, topology: Topology) -> str:
+def check_level(level: str, topology: Topology) -> str:
     """The level, which the topology has.
 
     Raises:
@@ -316,7 +316,7 @@ def _partial(replica: ReplicaRequest) -> bool:
     return len({pod.node is None for pod in replica.pods}) > 1
 
 
-def _nested(replica: ReplicaRequest) -> bool:
+def _has_inner_levels(replica: ReplicaRequest) -> bool:
     """It has levels inside that are not just its own."""
     return any(part.parts or len(part.pods) < len(replica.pods) for part in replica.parts)
 
@@ -329,7 +329,7 @@ def _after(role: RoleRequest, stands: Mapping[Member, tuple[Member, ...]]) -> Ro
     return replace(role, replicas=tuple(found))
 
 
-def _apart(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, RoleRequest, list[Rule]]:
+def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, RoleRequest, list[Rule]]:
     """The role without a replica that is placed in part, its pieces as a role, and the rules between them."""
     name = f"{role.name} (replica {replica.replica})"
     ahead = sum(each.placed or (_partial(each) and each.replica < replica.replica) for each in role.replicas)
@@ -363,16 +363,16 @@ def _apart(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, Rol
     return left, own, rules
 
 
-def _above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
+def _depths_from_above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
     """For a node and all below: the depth of the narrowest level that holds from above; ``most`` for the node."""
     found = {(node.group.kind, node.group.metadata.name): most}
     inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))
     for child in node.children:
-        found |= _above(child, reader, inside)
+        found |= _depths_from_above(child, reader, inside)
     return found
 
 
-def _beyond(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
+def _narrower_rule(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
     """The part of a rule that adds something: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
     most = reader.depth(levels(unit.root, reader.topology)[0])
     following = {role.name for role in roles if role.follow_unit}

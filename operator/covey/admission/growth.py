@@ -51,7 +51,7 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
         had: what the unit had when the keeping began.
         leaves: whether a node is about to go.
     """
-    allowed = _allowed(unit, had, leaves)
+    allowed = _allowed_replicas(unit, had, leaves)
     roles = []
     for role in gang.roles:
         room = allowed.get(role.name, 0)
@@ -62,7 +62,7 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
     return replace(gang, roles=tuple(roles))
 
 
-def _allowed(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
+def _allowed_replicas(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
     """Replicas of each role that may get places without being growth."""
     found: dict[str, int] = {}
     for role in unit.roles:
@@ -106,7 +106,10 @@ def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limi
         limit: see `plan_minimum`.
     """
     short = {role.name for role in gang.roles if sum(replica.placed for replica in role.replicas) < role.minimum}
-    some, all_of_it = _held(gang, bound, short), _held(gang, bound, {role.name for role in gang.roles})
+    some, all_of_it = (
+        _bound_pods_of(gang, bound, short),
+        _bound_pods_of(gang, bound, {role.name for role in gang.roles}),
+    )
     for step, keys in ((ROLE, some), (UNIT, all_of_it)):
         if not keys or (step == ROLE and keys == all_of_it):
             continue
@@ -116,7 +119,7 @@ def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limi
     return ""
 
 
-def _held(gang: Gang, bound: Collection[str], names: Collection[str]) -> set[str]:
+def _bound_pods_of(gang: Gang, bound: Collection[str], names: Collection[str]) -> set[str]:
     """The bound pods of some roles, by key."""
     replicas = (replica for role in gang.roles if role.name in names for replica in role.replicas)
     return {pod.key for replica in replicas for pod in replica.pods if pod.key in bound}
@@ -197,7 +200,7 @@ class Own:
         """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
         gang = site.gang
         asked, known = {each.replica for each in candidates}, {each.replica for each in self.request.replicas}
-        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _there(each))]
+        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _placed_part(each))]
         replicas = (*there, *candidates)
         grown = replace(
             self.request,
@@ -206,7 +209,7 @@ class Own:
             desired=max(self.request.desired, len(replicas)),
             missing=None,
         )
-        roles = tuple(grown if each is self.request else _still(each) for each in gang.roles)
+        roles = tuple(grown if each is self.request else _without_waiting(each) for each in gang.roles)
         new = [(self.request.name, number) for number in sorted(asked - known)]
         beside = {(self.request.name, number) for number in known}
         rules = tuple(
@@ -226,23 +229,23 @@ def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shap
     known = [each for request in requests for each in request.replicas if each.pods]
     if not known:
         return None
-    youngest = max(known, key=lambda each: (_created(each), -each.replica))
+    youngest = max(known, key=lambda each: (_creation_time(each), -each.replica))
     pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in youngest.pods)
     return replace(youngest, pods=pods, together=None, after=())
 
 
-def _created(replica: ReplicaRequest) -> str:
+def _creation_time(replica: ReplicaRequest) -> str:
     return max(pod.meta.creation_timestamp if pod.meta is not None else "" for pod in replica.pods)
 
 
 def _copy(template: ReplicaRequest, number: int) -> ReplicaRequest:
     keys = {pod.key: f"more/{number}/{place}" for place, pod in enumerate(template.pods)}
 
-    def renamed(part: Part) -> Part:
-        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(renamed, part.parts)))
+    def rename_part(part: Part) -> Part:
+        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(rename_part, part.parts)))
 
     pods = tuple(replace(pod, key=keys[pod.key]) for pod in template.pods)
-    return replace(template, replica=number, pods=pods, parts=tuple(map(renamed, template.parts)))
+    return replace(template, replica=number, pods=pods, parts=tuple(map(rename_part, template.parts)))
 
 
 def _is_draining(replica: ReplicaRequest) -> bool:
@@ -250,7 +253,7 @@ def _is_draining(replica: ReplicaRequest) -> bool:
     return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in replica.pods)
 
 
-def _there(replica: ReplicaRequest) -> ReplicaRequest | None:
+def _placed_part(replica: ReplicaRequest) -> ReplicaRequest | None:
     """The part of a replica that has its places; None for nothing."""
     if replica.placed:
         return replica
@@ -258,9 +261,9 @@ def _there(replica: ReplicaRequest) -> ReplicaRequest | None:
     return replace(replica, pods=pods, together=None, parts=(), after=()) if pods else None
 
 
-def _still(role: RoleRequest) -> RoleRequest:
+def _without_waiting(role: RoleRequest) -> RoleRequest:
     """A role of which nothing is to be placed."""
-    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _there(each))))
+    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _placed_part(each))))
 
 
 __all__ = ["ROLE", "UNIT", "Footprint", "Own", "Site", "footprint", "smallest_move", "template", "without_growth"]

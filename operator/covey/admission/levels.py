@@ -118,7 +118,7 @@ def _inside(name: str, parts: Iterable[Part], pods: Mapping[str, PodRequest]) ->
         yield from _inside(name, part.parts, pods)
 
 
-def beside(
+def with_occupied_domains(
     gang: Gang, topology: Topology, siblings: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path]
 ) -> Gang:
     """A gang that is spread, told in which domains its siblings lie by now; any other as it is.
@@ -133,10 +133,10 @@ def beside(
     if gang.spread is None:
         return gang
     depth = topology.depth(gang.spread.level) + 1
-    return replace(gang, spread=replace(gang.spread, occupied=occupied(siblings, assumed, path_of, depth)))
+    return replace(gang, spread=replace(gang.spread, occupied=count_units_by_domain(siblings, assumed, path_of, depth)))
 
 
-def occupied(
+def count_units_by_domain(
     units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
 ) -> Mapping[Path, int]:
     """Count the units in each domain of a level, by the places of their pods, decided ones too.
@@ -214,7 +214,7 @@ class Preference:
         """The scope that prefers it, for people."""
         return f"{self.scope} of {self.name}" if self.scope is Scope.PROXIMITY else f"{self.scope} {self.name}".rstrip()
 
-    def reached(self, topology: Topology) -> str:
+    def reached_level(self, topology: Topology) -> str:
         """The narrowest level, at most as narrow as the preferred one, of which every set shares a domain.
 
         ``cluster`` where there is none. A level that the topology does not have is never reached.
@@ -226,7 +226,7 @@ class Preference:
 
     def is_met(self, topology: Topology) -> bool:
         """The preferred level is reached."""
-        return self.reached(topology) == self.level
+        return self.reached_level(topology) == self.level
 
 
 def preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> list[Preference]:
@@ -244,20 +244,20 @@ def preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) 
 def _preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> Iterator[Preference]:
     def paths(replicas: Iterable[Replica]) -> list[Path]:
         pods = (pod for replica in replicas for pod in replica.pods)
-        return [path_of(node) for pod in pods if (node := pod.spec.node_name or podstate.pinned(pod)) is not None]
+        return [path_of(node) for pod in pods if (node := pod.spec.node_name or podstate.pinned_node(pod)) is not None]
 
-    minimum = [(role, minimum_replicas(role, podstate.placed)) for role in unit.roles]
-    if level := _preferred(topology, unit.root):
+    minimum = [(role, minimum_replicas(role, podstate.is_placed)) for role in unit.roles]
+    if level := _preferred_level(topology, unit.root):
         following = [replica for role, replicas in minimum if role.follows for replica in replicas]
         yield Preference(Scope.UNIT, "", level, [paths(following)])
     for role, replicas in minimum:
         groups = [replica.group for replica in role.replicas] if role.whole else [role.group]
-        preferred = next((level for group in groups if (level := _preferred(topology, group))), None)
+        preferred = next((level for group in groups if (level := _preferred_level(topology, group))), None)
         if preferred and role.group is not unit.root:
             yield Preference(Scope.ROLE, role.name, preferred, [paths([replica]) for replica in replicas])
     least = {(role.name, replica.number): replica for role, replicas in minimum for replica in replicas}
     for scope in unit.scopes:
-        if level := _preferred(topology, scope.group):
+        if level := _preferred_level(topology, scope.group):
             near = [least[member] for member in scope.members if member in least]
             yield Preference(Scope.GROUP, scope.group.metadata.name, level, [paths(near)])
     constraints = unit.root.spec.scheduling_constraints
@@ -267,7 +267,7 @@ def _preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path])
             yield Preference(Scope.PROXIMITY, " and ".join(rule.roles), rule.level, [paths(near)])
 
 
-def _preferred(topology: Topology, group: core.Group) -> str | None:
+def _preferred_level(topology: Topology, group: core.Group) -> str | None:
     """The narrowest preferred level of a group; a level that the topology does not have is never reached."""
     constraints = group.spec.scheduling_constraints
     levels = [

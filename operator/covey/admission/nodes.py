@@ -38,7 +38,7 @@ def counted_spec(pod: core.Pod) -> core.PodSpec:
     pending = core.condition(pod.status.conditions, "PodResizePending")
     infeasible = pending is not None and pending.reason == "Infeasible"
 
-    def counted(container: core.Container) -> core.Container:
+    def counted_container(container: core.Container) -> core.Container:
         status = core.container_status(pod, container.name)
         if status is None:
             return container
@@ -50,8 +50,8 @@ def counted_spec(pod: core.Pod) -> core.PodSpec:
         asked = [] if infeasible else [resources.requests or {}]
         return replace(container, resources=replace(resources, requests=_largest([*asked, *held])))
 
-    starting = None if spec.init_containers is None else tuple(map(counted, spec.init_containers))
-    return replace(spec, containers=tuple(map(counted, spec.containers)), init_containers=starting)
+    starting = None if spec.init_containers is None else tuple(map(counted_container, spec.init_containers))
+    return replace(spec, containers=tuple(map(counted_container, spec.containers)), init_containers=starting)
 
 
 def _largest(lists: list[Mapping[str, Quantity]]) -> dict[str, Quantity]:
@@ -117,15 +117,15 @@ class Node:
         for child in self.children:
             yield from child.walk()
 
-    def satisfied(self, accepted: Accepted) -> bool:
+    def is_satisfied(self, accepted: Accepted) -> bool:
         """Its minimum holds when only the pods that are accepted are counted; never for ``basic``."""
-        return 0 < self.count <= self.met(accepted)
+        return 0 < self.count <= self.count_met(accepted)
 
-    def met(self, accepted: Accepted) -> int:
+    def count_met(self, accepted: Accepted) -> int:
         """Count its accepted pods, or its satisfied children."""
         if self.leaf:
             return sum(map(accepted, self.pods))
-        return sum(child.satisfied(accepted) for child in self.children)
+        return sum(child.is_satisfied(accepted) for child in self.children)
 
 
 def grow(
@@ -197,7 +197,7 @@ def gang_of(node: Node) -> tuple[list[core.Pod], list[core.Pod]]:
     return [pod for place, pod in found if place in chosen], [pod for place, pod in found if place not in chosen]
 
 
-def chosen(node: Node) -> tuple[list[Node], list[Node]]:
+def split_by_minimum(node: Node) -> tuple[list[Node], list[Node]]:
     """The children of a composite gang that count as its minimum, and the others.
 
     First those that exist whole; of them those with all places they need, then those with some, then by their order.
@@ -268,18 +268,18 @@ def _order(group: core.Group, declared: Mapping[str, int]) -> tuple[int, tuple[t
 
 
 def _state(pod: core.Pod) -> int:
-    return 0 if podstate.bound(pod) else 1 if podstate.pinned(pod) else 2 if podstate.gated(pod) else 3
+    return 0 if podstate.bound(pod) else 1 if podstate.pinned_node(pod) else 2 if podstate.is_gated(pod) else 3
 
 
 def _progress(node: Node) -> tuple[bool, int]:
     """A sort key, the distance of a child from what it needs: all exists or not; all bound, all with their places, some, none."""
-    absent = not node.satisfied(lambda _pod: True)
-    if node.satisfied(podstate.bound):
+    absent = not node.is_satisfied(lambda _pod: True)
+    if node.is_satisfied(podstate.bound):
         return absent, 0
-    if node.satisfied(_placed):
+    if node.is_satisfied(_is_placed):
         return absent, 1
-    return absent, 2 if any(_placed(pod) for each in node.walk() for pod in each.pods) else 3
+    return absent, 2 if any(_is_placed(pod) for each in node.walk() for pod in each.pods) else 3
 
 
-def _placed(pod: core.Pod) -> bool:
-    return podstate.bound(pod) or podstate.pinned(pod) is not None
+def _is_placed(pod: core.Pod) -> bool:
+    return podstate.bound(pod) or podstate.pinned_node(pod) is not None

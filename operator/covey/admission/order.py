@@ -78,7 +78,7 @@ class Queue(Generic[N]):
     def __iter__(self) -> Iterator[N]:
         return (name for _, name in self._sorted)
 
-    def put(self, name: N, order: Order) -> None:
+    def add(self, name: N, order: Order) -> None:
         """Take a name in, or move it."""
         if self._orders.get(name) != order:
             self.drop(name)
@@ -91,7 +91,7 @@ class Queue(Generic[N]):
         if order is not None:
             del self._sorted[bisect_left(self._sorted, (order, name))]
 
-    def sorted(self) -> Iterator[tuple[Order, N]]:
+    def in_order(self) -> Iterator[tuple[Order, N]]:
         """All, with their orders."""
         return iter(self._sorted)
 
@@ -117,7 +117,7 @@ class Line(Generic[N]):
     def __contains__(self, name: object) -> bool:
         return name in self._minimums or name in self._surplus
 
-    def put(
+    def add(
         self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER, takes: Collection[str] = ()
     ) -> None:
         """A gang wants a place now: for what its minimum lacks, or for surplus.
@@ -130,7 +130,7 @@ class Line(Generic[N]):
             takes: resources that the surplus asks for.
         """
         self.drop(name)
-        (self._surplus if surplus else self._minimums).put(name, order)
+        (self._surplus if surplus else self._minimums).add(name, order)
         if surplus:
             self._takes[name] = (since, takes)
 
@@ -152,7 +152,7 @@ class Line(Generic[N]):
         """The next gang; None when none may get a place now.
 
         Args:
-            now: by the clock of ``expect`` and of ``put``.
+            now: by the clock of ``expect`` and of ``add``.
         """
         minimum, surplus = self._minimums.first(), self._surplus.first()
         if surplus is None or (minimum is not None and minimum[0][0] <= surplus[0][0]):
@@ -162,7 +162,7 @@ class Line(Generic[N]):
         for priority, _, short_of in self._coming.values():
             for resource in short_of:
                 awaited[resource] = max(priority, awaited.get(resource, priority))
-        for order, name in self._surplus.sorted():
+        for order, name in self._surplus.in_order():
             if minimum is not None and minimum[0][0] <= order[0]:
                 break
             since, takes = self._takes[name]
@@ -203,7 +203,7 @@ def due(
         back_at: when kube-scheduler was first heard of after it had been away.
     """
     for pod in unit.pods():
-        if podstate.pinned(pod) is None:
+        if podstate.pinned_node(pod) is None:
             continue
         # Who may not start yet is late for nothing.
         waits = podstate.waits_for_start(pod)
@@ -242,13 +242,13 @@ def found_pinned(unit: Unit, now: float, wall: float) -> dict[str, float]:
     """
     admitted = found_admitted(unit, now, wall)
     since = now if admitted is None or unit.minimum_met(podstate.bound) else admitted
-    found = (pod for pod in unit.pods() if podstate.pinned(pod) and not podstate.waits_for_start(pod))
+    found = (pod for pod in unit.pods() if podstate.pinned_node(pod) and not podstate.waits_for_start(pod))
     return {pod.metadata.uid: since for pod in found}
 
 
 def torn(unit: Unit) -> bool:
     """The unit has unbound pins, but its minimum lacks pods altogether."""
-    return any(podstate.pinned(pod) for pod in unit.pods()) and not unit.minimum_met(lambda _pod: True)
+    return any(podstate.pinned_node(pod) for pod in unit.pods()) and not unit.minimum_met(lambda _pod: True)
 
 
 __all__ = ["PATIENCE", "Line", "Order", "Queue"]

@@ -93,18 +93,18 @@ def assess(
         now: the event loop's clock.
     """
     if isinstance(topology, UnplannableError):
-        return _blocked(unit, topology, kept, before, now)
+        return _blocked_entry(unit, topology, kept, before, now)
     decision = replace(kept, topology=topology)
     if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
         return Entry(unit, Want.NOTHING, replace(decision, claim=None))  # most units, most of the time
     try:
         gang = gangs.build_gang(unit, topology, shape, around)
     except UnplannableError as error:
-        return _blocked(unit, error, decision, before, now)
+        return _blocked_entry(unit, error, decision, before, now)
     lacking = gangs.missing(unit, gang)
     if lacking is not None:
         return replace(
-            _blocked(unit, UnplannableError(REASON_WAITING, lacking), decision, before, now),
+            _blocked_entry(unit, UnplannableError(REASON_WAITING, lacking), decision, before, now),
             gang=gang,
             asks=_short(unit, shape),
         )
@@ -116,7 +116,7 @@ def assess(
     decision = replace(decision, claim=None)
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
         since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
-        return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_taken(unit, shape))
+        return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_requested_resources(unit, shape))
     return Entry(unit, Want.NOTHING, decision, gang)
 
 
@@ -146,7 +146,7 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
     return tuple(each for each in nodes if 0.0 < (times.seconds(each.until) or 0.0) - now <= longest)
 
 
-def _blocked(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
+def _blocked_entry(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
     # For what cannot be planned no room is kept; but the clock of its claim goes on, or pods that come and go would stop it.
     claim = kept.claim and msgspec.structs.replace(kept.claim, nodes=())
     decision = replace(kept, reason=error.reason, message=error.message, claim=claim)
@@ -158,7 +158,7 @@ def _short(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
     return frozenset(scarce(shape(pod)) for pod in unit.pods() if not podstate.bound(pod))
 
 
-def _taken(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
+def _requested_resources(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
     """All resources that the pods without places ask for."""
     waiting = (shape(pod) for pod in unit.pods() if not podstate.bound(pod))
     return frozenset(name for each in waiting for name, amount in each.requests if amount > 0)
@@ -214,7 +214,7 @@ class Shelf:
         """A unit stands aside until it is put in its place again."""
         self._line.drop(root)
 
-    def said(self, ask: Ask) -> str | None:
+    def last_answer(self, ask: Ask) -> str | None:
         """The last answer to a question that several gangs may ask."""
         alike = None if ask.key is None else self._asleep.get(ask.key)
         return alike.answer.decision.message if alike is not None else None
@@ -230,7 +230,7 @@ class Shelf:
         said = alike.answer.decision
         return replace(entry.decision, reason=said.reason, message=said.message)
 
-    def put(self, root: Key, entry: Entry) -> None:
+    def update(self, root: Key, entry: Entry) -> None:
         """A unit as it is now; not for one that sleeps."""
         self._take_out(root)
         self._file(root, entry)
@@ -251,7 +251,7 @@ class Shelf:
         if alike.lead is not None and _order(entry) < self.entries[alike.lead].order:
             self._line.drop(alike.lead)  # to it at least as much is closed
             alike.lead = None
-        alike.members.put(root, _order(entry))
+        alike.members.add(root, _order(entry))
         self._of[root] = key
         return alike
 
@@ -309,9 +309,9 @@ class Shelf:
 
     def _line_up(self, root: Key, entry: Entry) -> None:
         if entry.want is Want.SURPLUS and entry.since is not None:
-            self._line.put(root, entry.order, surplus=True, since=entry.since, takes=entry.asks)
+            self._line.add(root, entry.order, surplus=True, since=entry.since, takes=entry.asks)
         else:
-            self._line.put(root, entry.order, surplus=entry.want is Want.SURPLUS)
+            self._line.add(root, entry.order, surplus=entry.want is Want.SURPLUS)
 
     def _file(self, root: Key, entry: Entry) -> None:
         self.entries[root] = entry

@@ -54,7 +54,7 @@ class Reservations(Generic[N]):
         """The nodes that are kept for each gang."""
         return self._kept.items()
 
-    def put(self, name: N, kept: Kept) -> bool:
+    def keep(self, name: N, kept: Kept) -> bool:
         """Keep nodes for somebody, instead of any others; returns whether some are kept no longer."""
         before = self._kept.get(name)
         self._kept[name] = kept

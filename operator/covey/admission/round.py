@@ -43,7 +43,7 @@ def compiled_units(
     """
     owner = msgspec.convert(tree.owner.reference(), core.OwnerReference)
     groups = [
-        _identified(msgspec.convert(body, core.Group), created)
+        _with_identity(msgspec.convert(body, core.Group), created)
         for level in tree.levels
         for body in level.objects
         if body["kind"] in _GROUPS
@@ -53,7 +53,7 @@ def compiled_units(
     for slot in tree.slots:
         pod = pods.get(slot)
         if pod is not None:
-            members[pod.metadata.uid] = _adopted(pod, owner, tree.pods.labels(slot))
+            members[pod.metadata.uid] = _with_owner(pod, owner, tree.pods.labels(slot))
             leaf_of[pod.metadata.uid] = tree.pods.anchor(slot)[1]
     declared = {role_template(name): position for position, name in enumerate(roles)}
     return tuple(build_units(groups, members.values(), leaf_of, declared)), members
@@ -95,14 +95,14 @@ def stand_in(*parts: object) -> str:
     return "/".join(("offline", *map(str, parts)))
 
 
-def _identified(group: core.Group, created: str) -> core.Group:
+def _with_identity(group: core.Group, created: str) -> core.Group:
     meta = group.metadata
     uid = stand_in(group.kind, meta.namespace, meta.name)
     meta = msgspec.structs.replace(meta, uid=uid, creation_timestamp=created)
     return msgspec.structs.replace(group, metadata=meta)
 
 
-def _adopted(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str]) -> core.Pod:
+def _with_owner(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str]) -> core.Pod:
     """With the owner and labels of its place, also where it was trimmed of them or has those of another backend."""
     meta = pod.metadata
     meta = msgspec.structs.replace(meta, owner_references=(owner,), labels={**(meta.labels or {}), **labels})
@@ -165,10 +165,10 @@ def plan_round(
     placed = list(gangs)
     kept: Reservations[str] = Reservations()
     for number, each in enumerate(reserved):
-        kept.put(str(number), each)
+        kept.keep(str(number), each)
     line: Line[int] = Line()
     for number, gang in enumerate(placed):
-        line.put(number, gang.order)
+        line.add(number, gang.order)
     minimums: dict[int, Answer] = {}
     outcomes: dict[int, Outcome] = {}
     while (turn := line.next()) is not None:
@@ -181,8 +181,8 @@ def plan_round(
             surplus = replace(further, assignments=(*(before.assignments if before else ()), *further.assignments))
             placed[turn] = apply(further, placed[turn], inventory)
             outcomes[turn] = Outcome(turn, placed[turn], minimums[turn], surplus)
-            if further.assignments and _followed(placed[turn]):
-                line.put(turn, gang.order, surplus=True)
+            if further.assignments and _has_dependent_surplus(placed[turn]):
+                line.add(turn, gang.order, surplus=True)
             continue
         looked = look(turn, placed)
         if isinstance(looked, Refusal):
@@ -192,12 +192,12 @@ def plan_round(
         answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit))
         if isinstance(answer, Plan):
             placed[turn] = apply(answer, looked, inventory)
-            line.put(turn, looked.order, surplus=True)
+            line.add(turn, looked.order, surplus=True)
         outcomes[turn] = Outcome(turn, placed[turn], answer)
     return list(outcomes.values())
 
 
-def _followed(gang: Gang) -> bool:
+def _has_dependent_surplus(gang: Gang) -> bool:
     """Tell whether a placed replica may have surplus of its own, which may come now."""
     return any(bool(replica.after) and not replica.placed for role in gang.roles for replica in role.replicas)
 

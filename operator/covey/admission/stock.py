@@ -66,7 +66,7 @@ class Stock:
     def set_pod(self, pod: core.Pod) -> None:
         """Take over a pod as it is now."""
         uid = pod.metadata.uid
-        node = podstate.holding(pod) or podstate.nominated(pod)
+        node = podstate.holding(pod) or podstate.nominated_node(pod)
         if node is not None:
             self._unplace(uid)
             self._hold(pod, node)

@@ -159,7 +159,7 @@ def _preferring(part: Part) -> Iterator[str]:
 def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group], Sequence[core.Group]]) -> str | None:
     return (
         _too_deep(tree, children)
-        or _unnamed(tree)
+        or _find_unnamed_role(tree)
         or _same_role(roles)
         or next(filter(None, map(_same_replica, roles)), None)
     )
@@ -171,7 +171,7 @@ def _too_deep(node: Node, children: Callable[[core.Group], Sequence[core.Group]]
     return next(filter(None, (_too_deep(child, children, depth + 1) for child in node.children)), None)
 
 
-def _unnamed(tree: Node) -> str | None:
+def _find_unnamed_role(tree: Node) -> str | None:
     """Rules that name roles need all of them: of some, nobody can say which."""
     for node in tree.walk():
         if node.count < len(node.gangs) and len({child.follows for child in node.gangs}) > 1:

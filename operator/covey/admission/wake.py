@@ -60,7 +60,7 @@ class Slots:
         self._offset = 0
         self._trees: dict[str, DomainTree] = {}
 
-    def changed(self, nodes: Iterable[str]) -> None:
+    def note_changes(self, nodes: Iterable[str]) -> None:
         """Something about nodes has changed: what is free, their labels, that they are there at all."""
         self._changes.extend(nodes)
 
@@ -202,7 +202,7 @@ class Ask:
     key: Hashable = None
     wide: bool = False
 
-    def helped(self, node: NodeState, inventory: Inventory, slots: Slots) -> bool:
+    def can_help(self, node: NodeState, inventory: Inventory, slots: Slots) -> bool:
         """Tell whether a change of this node can make the gang, or a replica of its surplus, fit."""
         leaf = node.leaves.get(self.topology)
         if leaf is None or self.parts is None:
@@ -284,7 +284,7 @@ def _is_open(gang: Gang) -> bool:
 
 def _parts(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> tuple[Part, ...]:
     topology = inventory.topologies[gang.topology]
-    shared = {} if surplus else _shared(gang, inventory, demands)
+    shared = {} if surplus else _shared_domains(gang, inventory, demands)
     unit = EVERYWHERE if gang.required is None else topology.depth(gang.required)
     anchor = common_domain(placed_paths(gang, inventory, followers(gang)), unit) if unit != EVERYWHERE else None
     parts: dict[Part, None] = {}
@@ -315,7 +315,7 @@ def _scopes(gang: Gang, role: int) -> Iterator[_Scope]:
             yield number
 
 
-def _shared(gang: Gang, inventory: Inventory, demands: Iterable[Demand]) -> dict[_Scope, Need]:
+def _shared_domains(gang: Gang, inventory: Inventory, demands: Iterable[Demand]) -> dict[_Scope, Need]:
     """The demands that must share a domain with others, and at which depth."""
     depth = inventory.topologies[gang.topology].depth
     unit = EVERYWHERE if gang.required is None else depth(gang.required)

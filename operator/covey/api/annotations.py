@@ -40,7 +40,7 @@ class Avoided:
         )
 
 
-def written(avoided: Iterable[Avoided]) -> str | None:
+def dump_avoided(avoided: Iterable[Avoided]) -> str | None:
     """The annotation; None for nothing."""
     found = [
         ({"node": each.node} if each.node else {"domain": dict(each.domain)})

@@ -30,7 +30,7 @@ class Question:
     roles: Mapping[str, bool]
 
 
-def written(question: Question) -> str:
+def dump_question(question: Question) -> str:
     """The annotation."""
     roles = {name: _SUM if is_shared else _EACH for name, is_shared in sorted(question.roles.items())}
     return json.dumps({"asked": question.asked, "roles": roles}, separators=(",", ":"))

@@ -96,7 +96,7 @@ class PodFactory:
         self._network = Network(owner, spec)
         self._protected = disruption.gang_roles(spec)
 
-    def unprotected(self) -> PodFactory:
+    def without_protection(self) -> PodFactory:
         """A copy of the factory, for pods that the budget of their namespace does not select yet."""
         found = copy.copy(self)
         found._protected = frozenset()  # noqa: SLF001 - its own copy
@@ -144,9 +144,9 @@ class PodFactory:
             predecessor: UID of the pod that it succeeds; of its group, when it is the first.
             told: contents that only this incarnation has.
         """
-        return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
+        return self.build_named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
 
-    def named(self, slot: Slot, name: str, told: Told = UNTOLD) -> dict[str, Any]:
+    def build_named(self, slot: Slot, name: str, told: Told = UNTOLD) -> dict[str, Any]:
         """The pod of a slot under a given name (the command line has no UIDs to hash)."""
         revision = self.revision_of(slot)
         prepared = self._prepare(slot.role, revision, leader=slot.index == 0)

@@ -115,7 +115,7 @@ class Revision:
         }
         return _of(roles)
 
-    def named(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
+    def with_hashes(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
         """The same revision under recorded hashes, with the addresses that were recorded.
 
         Raises:

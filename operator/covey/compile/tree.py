@@ -50,7 +50,7 @@ class Tree:
             yield from level.objects
         yield from self.published
         for slot in self.slots:
-            yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
+            yield self.pods.build_named(slot, f"{self.owner.name}-{hostname(slot)}")
 
 
 def compile_inference(
@@ -81,7 +81,7 @@ def compile_inference(
     # Without units it keeps both.
     network = Network(owner, spec)
     services = () if spec.suspend else tuple(network.services(layout))
-    published = () if spec.suspend else tuple(network.published())
+    published = () if spec.suspend else tuple(network.cluster_ip_services())
     budgets = (disruption.namespace_budget(owner.namespace),) if disruption.needs_budget(spec) else ()
     return Tree(
         owner,

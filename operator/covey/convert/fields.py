@@ -73,7 +73,7 @@ _KEYS: Final[dict[str, str]] = {
 _PATCH: Final = "$patch"
 
 
-def merged(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any]:
+def apply_merge(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any]:
     """A template with a patch applied.
 
     Args:
@@ -98,7 +98,7 @@ def merged(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any]:
             found.pop(key, None)
         elif isinstance(value, Mapping):
             old = found.get(key)
-            found[key] = merged(old if isinstance(old, Mapping) else {}, value, below)
+            found[key] = apply_merge(old if isinstance(old, Mapping) else {}, value, below)
         elif isinstance(value, list) and key in _KEYS:
             old = found.get(key)
             found[key] = _list(old if isinstance(old, list) else [], value, _KEYS[key], below)
@@ -108,18 +108,18 @@ def merged(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any]:
 
 
 def _list(base: Sequence[Any], patch: Sequence[Any], name: str, path: str) -> list[Any]:
-    found: dict[Any, Any] = {_named(item, name, path): item for item in base}
+    found: dict[Any, Any] = {_item_name(item, name, path): item for item in base}
     for number, item in enumerate(patch):
         below = f"{path}[{number}]"
-        which = _named(item, name, below)
+        which = _item_name(item, name, below)
         if item.get(_PATCH) == "delete":
             found.pop(which, None)
         else:
-            found[which] = merged(found.get(which, {}), item, below)
+            found[which] = apply_merge(found.get(which, {}), item, below)
     return list(found.values())
 
 
-def _named(item: Any, name: str, path: str) -> Any:
+def _item_name(item: Any, name: str, path: str) -> Any:
     if not isinstance(item, Mapping) or not isinstance(item.get(name), (str, int)):
         raise ConversionError(path, f"has no {name}, by which items are merged", f"give it one, or write {name} there")
     return item[name]
@@ -165,11 +165,11 @@ class Fields:
         Raises:
             ConversionError: it is something else. The same holds for the other types below.
         """
-        return self._typed(key, str, "a string", "")
+        return self._read_typed(key, str, "a string", "")
 
     def number(self, key: str, default: int) -> int:
         """Take an integer of at least 0."""
-        found = self._typed(key, int, "a number", default)
+        found = self._read_typed(key, int, "a number", default)
         if isinstance(found, bool):
             raise ConversionError(self.at(key), "is not a number", _WRITE)
         if found < 0:
@@ -178,28 +178,28 @@ class Fields:
 
     def flag(self, key: str) -> bool:
         """Take a boolean, false where it is absent."""
-        return self._typed(key, bool, "true or false", default=False)
+        return self._read_typed(key, bool, "true or false", default=False)
 
     def mapping(self, key: str) -> dict[str, Any]:
         """Take an object as it is, empty where it is absent."""
-        return self._typed(key, dict, "an object", {})
+        return self._read_typed(key, dict, "an object", {})
 
     def texts(self, key: str) -> list[str]:
         """Take a list of strings."""
-        found = self._typed(key, list, "a list", [])
+        found = self._read_typed(key, list, "a list", [])
         if not all(isinstance(each, str) for each in found):
             raise ConversionError(self.at(key), "is not a list of strings", _WRITE)
         return list(found)
 
     def strings(self, key: str) -> dict[str, str]:
         """Take a mapping of strings, as labels are."""
-        found = self._typed(key, dict, "an object", {})
+        found = self._read_typed(key, dict, "an object", {})
         for name, value in found.items():
             if not isinstance(value, str):
                 raise ConversionError(f"{self.at(key)}[{name}]", "is not a string", "put it in quotes")
         return dict(found)
 
-    def below(self, key: str) -> Fields:
+    def child(self, key: str) -> Fields:
         """An object below this one, empty where it is absent."""
         if key not in self._below:
             self._below[key] = [Fields(self._content.get(key, {}), self.at(key))]
@@ -214,10 +214,10 @@ class Fields:
             self._below[key] = [Fields(item, f"{self.at(key)}[{index}]") for index, item in enumerate(found)]
         return self._below[key]
 
-    def named(self, key: str) -> dict[str, Fields]:
+    def children_by_name(self, key: str) -> dict[str, Fields]:
         """The objects of a mapping, by name."""
-        inner = self.below(key)
-        return {name: inner.below(name) for name in inner.rest()}
+        inner = self.child(key)
+        return {name: inner.child(name) for name in inner.rest()}
 
     def settle(self, key: str, *same: Any) -> None:
         """Take a field whose value says what happens anyway; leave it for the remarks otherwise."""
@@ -242,7 +242,7 @@ class Fields:
                 yield from each.left()
         yield from map(self.at, self.rest())
 
-    def _typed(self, key: str, kind: type[T], what: str, default: T) -> T:
+    def _read_typed(self, key: str, kind: type[T], what: str, default: T) -> T:
         found = self.take(key)
         if found is None:
             return default

@@ -42,7 +42,7 @@ class Replica:
         return {"size": self.size, "template": self.template, "leaderTemplate": self.leader_template}
 
 
-def led(size: int, leader: Template | None, worker: Template) -> Replica:
+def leader_and_workers(size: int, leader: Template | None, worker: Template) -> Replica:
     """A leader and ``size - 1`` workers; without a template of its own the leader is a worker."""
     return Replica(size, worker, leader if leader != worker else None)
 
@@ -91,7 +91,7 @@ def template_of(source: Fields, draft: Draft, *, spec: str = "spec") -> Template
         ConversionError: there is no pod spec.
     """
     found: Template = {}
-    metadata = source.below("metadata")
+    metadata = source.child("metadata")
     metadata.take("creationTimestamp")  # null, or of no meaning in a template
     for key in ("labels", "annotations"):
         if kept := _not_ours(draft, metadata.at(key), metadata.strings(key)):
@@ -136,7 +136,7 @@ def name_of(item: Any) -> Any:
     return found if isinstance(found, str) else None
 
 
-def labelled(template: Template, key: str, values: Mapping[str, str]) -> Template:
+def add_labels(template: Template, key: str, values: Mapping[str, str]) -> Template:
     """A template with more labels or annotations; its own win."""
     if not values:
         return template

@@ -137,7 +137,7 @@ class WorkQueue(Generic[K]):
         if self._closed or key in self._dirty:
             return
         self._dirty.add(key)
-        self._metrics.added(key)
+        self._metrics.note_added(key)
         if key not in self._processing:
             self._offer(key)
 
@@ -168,7 +168,7 @@ class WorkQueue(Generic[K]):
         self._ready.discard(key)
         self._dirty.discard(key)
         self._processing.add(key)
-        self._metrics.taken(key)
+        self._metrics.note_taken(key)
         return key
 
     def done(self, key: K) -> None:
@@ -254,11 +254,11 @@ class _Metrics:
         self._added: dict[Hashable, float] = {}
         self._begun: dict[Hashable, float] = {}
 
-    def added(self, key: Hashable) -> None:
+    def note_added(self, key: Hashable) -> None:
         self._adds.inc()
         self._added[key] = self._clock()
 
-    def taken(self, key: Hashable) -> None:
+    def note_taken(self, key: Hashable) -> None:
         now = self._clock()
         self.depth.dec()
         self._waited.observe(now - self._added.pop(key, now))

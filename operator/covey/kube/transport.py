@@ -213,7 +213,7 @@ class Transport:
         code, sent = "error", time.perf_counter()
         try:
             with _as_unreachable(request):
-                response = await self._opened().request(
+                response = await self._open_session().request(
                     request.method,
                     URL(self._server + request.url, encoded=True),
                     data=request.body,
@@ -227,7 +227,7 @@ class Transport:
             KUBE_REQUESTS.labels(request.verb, request.resource, code).inc()
             KUBE_REQUEST_DURATION.labels(request.verb).observe(time.perf_counter() - sent)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise Unreachable("the client is closed")
         if self._session is None:

@@ -41,7 +41,7 @@ def known_levels(topologies: Iterable[core.ClusterTopology]) -> Levels:
     return Levels(by_key, frozenset(topology.metadata.name for topology in given))
 
 
-def converted(document: Document, levels: Levels) -> tuple[Document, list[str]]:
+def convert_document(document: Document, levels: Levels) -> tuple[Document, list[str]]:
     """A document as a DisaggregatedInference, and a warning for each remark; one of another kind as it is.
 
     Whatever is wrong with the result later is said with its path below ``converted``, the rest with that of the source.

@@ -78,7 +78,7 @@ def files_of(path: str, *, recursive: bool = False) -> list[str]:
     """
     if path == STDIN or not Path(path).is_dir():
         return [path]
-    found = list(_below(path, recursive=recursive))
+    found = list(_files_below(path, recursive=recursive))
     if not found:
         more = "" if recursive else ", or use -R for those in it"
         known = ", ".join(EXTENSIONS)
@@ -86,7 +86,7 @@ def files_of(path: str, *, recursive: bool = False) -> list[str]:
     return found
 
 
-def _below(path: str, *, recursive: bool) -> Iterator[str]:
+def _files_below(path: str, *, recursive: bool) -> Iterator[str]:
     for folder, inner, names in os.walk(path, onerror=_unreadable):
         inner[:] = sorted(inner) if recursive else []
         yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(EXTENSIONS))  # noqa: PTH118 - `./` stays as typed

@@ -81,7 +81,7 @@ class Families:
         family = self._describe(name, "histogram", meaning, labels)
         return Histogram(name, family.help, labels, registry=REGISTRY, buckets=buckets)
 
-    def collected(self, name: str, meaning: str, *labels: str) -> Family:
+    def collected_gauge(self, name: str, meaning: str, *labels: str) -> Family:
         """A gauge whose series a collector makes at each scrape."""
         return self._describe(name, "gauge", meaning, labels)
 

@@ -22,7 +22,7 @@ def since_true(pod: core.Pod, kind: str) -> float | None:
     return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
-def reached(roles: Iterable[Role]) -> float | None:
+def minimum_reached_at(roles: Iterable[Role]) -> float | None:
     """Return when all roles had as many complete replicas as their minimums; None while one has fewer.
 
     Roles without a minimum do not count; None where no role has one.

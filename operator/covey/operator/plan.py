@@ -21,18 +21,28 @@ from covey.operator.accept.verdict import Verdict, revision_before
 from covey.operator.desired import Desired, desire
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
-from covey.operator.model.actions import Actions, CreatePod, DeletePod, Note, Outcome, Relabel, Remark, soonest, summed
+from covey.operator.model.actions import (
+    Actions,
+    CreatePod,
+    DeletePod,
+    Note,
+    Outcome,
+    Relabel,
+    Remark,
+    soonest,
+    sum_outcomes,
+)
 from covey.operator.model.observed import Observed, number
 from covey.operator.objects.apply import find_objects, find_relabelled
 from covey.operator.objects.budgets import find_unprotected
-from covey.operator.objects.revisions import HISTORY, expired, find_ending, to_mark, to_store
+from covey.operator.objects.revisions import HISTORY, find_ending, find_expired, to_mark, to_store
 from covey.operator.quota.fit import Fitting, charging, find_fitting
 from covey.operator.release import Starting, find_released, find_starting, progress_of
 from covey.operator.repair.give_up import GivenUp, find_loss
 from covey.operator.repair.history import Failure
 from covey.operator.repair.judge import find_failing
 from covey.operator.repair.minimum import find_stranded
-from covey.operator.replicas.messages import created, removed, replaced
+from covey.operator.replicas.messages import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
@@ -118,7 +128,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
-    replicas, late = failing.applied(plans, inference, observed)
+    replicas, late = failing.apply_to(plans, inference, observed)
     loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
@@ -134,10 +144,10 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
-    total = summed(
+    total = sum_outcomes(
         (
             surplus,
-            _completed(replicas, not_yet, fitting.create, tree),
+            _join_replica_plans(replicas, not_yet, fitting.create, tree),
             fitting.outcome,
             loss.outcome,
             stranded,
@@ -154,7 +164,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
             _history(verdict, accepted, want, observed, read_complete(before)),
-            _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
+            _scale_events(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
@@ -251,7 +261,7 @@ def _missing(
     return order_creations(tuple(born), want.tree, want.scale, observed)
 
 
-def _completed(
+def _join_replica_plans(
     replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
     """Join the plans of single replicas; ``create`` are the pods of them that are created now."""
@@ -261,7 +271,7 @@ def _completed(
             delete_pods=_deletions(replicas).actions.delete_pods,
             create=create,
             factory=tree.pods,
-            notes=tuple(replaced(replicas, not_yet)),
+            notes=tuple(replacement_notes(replicas, not_yet)),
         )
     )
 
@@ -288,7 +298,7 @@ def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Obse
             store=None if suspended else to_store(want.tree.owner, accepted, observed),
             # What has failed says a spec that is in order, and nobody while another is kept up.
             mark=tuple(marks) if verdict.problem is None else (),
-            delete_objects=tuple(expired(observed, limit)),
+            delete_objects=tuple(find_expired(observed, limit)),
         )
     )
 
@@ -302,7 +312,7 @@ def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
     return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
-def _told(
+def _scale_events(
     want: Desired,
     observed: Observed,
     surplus: tuple[DeletePod, ...],
@@ -313,8 +323,8 @@ def _told(
     notes: list[Note] = []
     for why in dict.fromkeys(each.why for each in surplus):
         gone = [each for each in surplus if each.why == why]
-        notes += removed(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
-    growth = created(replicas, not_yet)
+        notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
+    growth = describe_growth(replicas, not_yet)
     if growth:
         notes.append(_grown(growth, want, observed))
     return Outcome(Actions(notes=tuple(notes)))

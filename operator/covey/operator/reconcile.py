@@ -147,7 +147,7 @@ class Reconciler:
         wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
-                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
+                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved_demand(key))
                 planned = self._without_room(key, await _aside(observed, partial(plan, verdict, observed, before)))
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
@@ -156,15 +156,15 @@ class Reconciler:
         # 5. Tell.
         now = rfc3339(self._clock())
         units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))
-        self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
+        self._gauges.update(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
         self._tell(stored, () if failure else planned.actions.notes)
         for each in planned.failures:
             REPLICA_FAILURES.labels(each.why).inc()
         problem = failure or verdict.problem
         served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
-            self._lives.written(owner.uid, verdict.inference, observed, units, before)
-            self._milestones.written(owner.uid, verdict, before, after)
+            self._lives.observe_status(owner.uid, verdict.inference, observed, units, before)
+            self._milestones.count_status(owner.uid, verdict, before, after)
         # 6. Come back where time alone can help.
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
@@ -215,12 +215,12 @@ class Reconciler:
         needs_budget = disruption.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
-        failure = await self._execute(owner, observed, self._allowed(key, planned.actions), departures)
+        failure = await self._execute(owner, observed, self._limit_protections(key, planned.actions), departures)
         if not needs_budget and not planned.actions.protect:
             self._caches.budgets.note(key, needed=False)
         return failure
 
-    def _allowed(self, key: Key, actions: Actions) -> Actions:
+    def _limit_protections(self, key: Key, actions: Actions) -> Actions:
         """Limit the actions to those allowed now: the pods of a large cluster do not get another budget all at once."""
         allowed = self._protections.take(len(actions.protect))
         if allowed < len(actions.protect):
@@ -245,12 +245,12 @@ class Reconciler:
             self._client,
             owner,
             observed,
-            partial(self._caches.ledger.created, key),
+            partial(self._caches.ledger.note_creation, key),
             partial(self._caches.welcome_object, key),
             condemned=partial(self._caches.ledger.condemn, key),
             spared=partial(self._caches.ledger.spare, key),
-            deleted=departures.deleted,
-            changed=partial(self._caches.ledger.changed, key),
+            deleted=departures.count_deletion,
+            changed=partial(self._caches.ledger.note_change, key),
             width=self._width,
         )
         try:
@@ -276,7 +276,7 @@ class Reconciler:
         """Bring the stored status up to date; False when that has to wait a little."""
         metadata = stored.metadata
         if not differ(before, after):
-            self._pace.settled(metadata.uid)
+            self._pace.note_current(metadata.uid)
             return True
         delay = self._pace.delay(metadata.uid, passing=passing, news=is_news(before, after))
         if delay > 0:
@@ -287,14 +287,14 @@ class Reconciler:
             self._caches.look_again(metadata.key, _AGAIN)
             return False
         self._tell(stored, find_transitions(before, after))
-        self._pace.written(metadata.uid)
+        self._pace.note_write(metadata.uid)
         return True
 
     async def _report_invalid(self, stored: Inference, problem: Problem | None) -> None:
         assert problem is not None
         before = self._statuses.current(stored)
         after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock()))
-        self._gauges.put(stored.metadata.key, after, (), 0)
+        self._gauges.update(stored.metadata.key, after, (), 0)
         await self._report(stored, before, after)
 
     def _come_back(self, uid: str, problem: Problem | None) -> None:

@@ -67,7 +67,7 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
     ungate: list[Ungate] = []
     waits: dict[int, dict[str, None]] = {}
     later: list[float] = []
-    for slot, pod in _held(observed):
+    for slot, pod in _gated_pods(observed):
         causes = tuple(_causes(roles.get(slot.role), slot, scale, states.get(slot.unit, _NOTHING), observed))
         until = starts_at(pod, roles.get(slot.role))
         if until > observed.now:
@@ -87,7 +87,7 @@ def starts_at(pod: core.Pod, role: Role | None) -> float:
     return podstate.past(pod).starts_at(role.backoff) if role is not None else 0.0
 
 
-def _held(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+def _gated_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
     for slot, pod in observed.current.items():
         if names.GATE_START in core.gates(pod):
             yield slot, pod

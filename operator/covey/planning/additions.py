@@ -87,7 +87,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
     return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
 
 
-def told(report: Report, additions: Sequence[Addition]) -> Report:
+def with_additions(report: Report, additions: Sequence[Addition]) -> Report:
     """Add to the report what became of the added nodes."""
     placed = {
         pod.node
@@ -141,7 +141,7 @@ def _labels(wish: _Wish, topology: Topology, nodes: Sequence[core.Node]) -> tupl
     for level in topology.levels[depth:]:
         for key in (key for key in level.keys if labels.get(key)):
             taken = {(node.metadata.labels or {}).get(key) for node in nodes}
-            labels[key] = next(name for name in _numbered(labels[key], 1) if name not in taken)
+            labels[key] = next(name for name in _added_names(labels[key], 1) if name not in taken)
     return labels, _value(topology.levels[depth], labels)
 
 
@@ -168,7 +168,7 @@ def _value(level: Level, labels: Mapping[str, str]) -> str | None:
 def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken: set[str]) -> Iterator[core.Node]:
     """Copies without end, each with a name that nobody has; names of one option have the same length, so they sort."""
     meta = wish.template.metadata
-    for name in _numbered(meta.name, len(str(wish.many))):
+    for name in _added_names(meta.name, len(str(wish.many))):
         if name not in taken:
             taken.add(name)
             marked = {**labels, **dict.fromkeys(own, name)}
@@ -176,5 +176,5 @@ def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken
             yield msgspec.structs.replace(wish.template, metadata=renamed)
 
 
-def _numbered(name: str, digits: int) -> Iterator[str]:
+def _added_names(name: str, digits: int) -> Iterator[str]:
     return (f"{name}-added-{number:0{digits}d}" for number in count(1))

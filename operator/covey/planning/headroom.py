@@ -40,7 +40,7 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
     """
     reserved: Reservations[str] = Reservations()
     for number, each in enumerate(planned.kept):
-        reserved.put(str(number), each)
+        reserved.keep(str(number), each)
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         sites = [
             Site(confine(gang, reserved, surplus=True)[0], lacks=bool(unit.absent))
@@ -63,10 +63,10 @@ def _report(workload: Workload, gangs: Sequence[Gang], answers: Sequence[Answer]
         found = [role for gang in gangs for role in gang.roles if role.name == answer.role]
         admitted = sum(replica.placed for role in found for replica in role.replicas)
         rows.append(RoleReport(answer.role, sum(role.desired for role in found), admitted, answer.replicas))
-    return HeadroomReport(workload.namespace, workload.name, tuple(rows), told(answers))
+    return HeadroomReport(workload.namespace, workload.name, tuple(rows), describe_remarks(answers))
 
 
-def told(answers: Sequence[Answer]) -> str:
+def describe_remarks(answers: Sequence[Answer]) -> str:
     """Describe what there is to say in addition to the numbers."""
     texts = [f"{each.role}: {each.message}" for each in answers if each.message]
     texts += [f"{each.role}: there may be room for more" for each in answers if each.is_floor]

@@ -19,7 +19,7 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.manifests.documents import Document, convert
 from covey.manifests.sources import InputError, Problem
@@ -36,7 +36,7 @@ def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topol
     Raises:
         InputError: the choice is not clear, or a workload names a level that its topology lacks.
     """
-    return [_extended(workload, _chosen(workload, facts), facts.nodes) for workload in workloads]
+    return [_extend_topology(workload, _choose_topology(workload, facts), facts.nodes) for workload in workloads]
 
 
 def default_topology(facts: Facts) -> Topology:
@@ -62,7 +62,7 @@ def topology_of(root: core.Group, facts: Facts) -> Topology:
     return choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
 
 
-def _chosen(workload: Workload, facts: Facts) -> Topology:
+def _choose_topology(workload: Workload, facts: Facts) -> Topology:
     try:
         found = choose(workload.topology_name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
     except LookupError as error:
@@ -90,7 +90,7 @@ def _coarser(topology: Topology, mention: Mention) -> bool:
     return mention.within is not None and topology.depth(mention.level) < topology.depth(mention.within)
 
 
-def _extended(workload: Workload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:
+def _extend_topology(workload: Workload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:
     """The topology with a level for each label key that the workload names and no level has."""
     for key in dict.fromkeys(mention.key for mention in workload.mentions if mention.key):
         if any(key in level.keys for level in topology.levels):
@@ -148,7 +148,9 @@ def inference_workload(
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     tree = compile_inference(inference, layout=_layout(inference, existing))
-    pods_of = {slot: existing.get(slot) or _planned(convert(_named(tree, slot), core.Pod)) for slot in tree.slots}
+    pods_of = {
+        slot: existing.get(slot) or _with_planned_uid(convert(_named_pod(tree, slot), core.Pod)) for slot in tree.slots
+    }
     roles = [role.name for role in inference.spec.roles]
     units, members = compiled_units(tree, pods_of, roles, age(metadata.creation_timestamp, number))
     return Workload(
@@ -226,11 +228,11 @@ def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
 
 
-def _named(tree: Tree, slot: Slot) -> dict[str, Any]:
-    return tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
+def _named_pod(tree: Tree, slot: Slot) -> dict[str, Any]:
+    return tree.pods.build_named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
 
 
-def _planned(pod: core.Pod) -> core.Pod:
+def _with_planned_uid(pod: core.Pod) -> core.Pod:
     uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
 
@@ -251,7 +253,7 @@ def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator
 
 
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
-    yield from unsupported(inference.spec)
+    yield from unsupported_fields(inference.spec)
     if inference.spec.suspend:
         yield "spec.suspend is true: there is nothing to place"
     elif not inference.spec.replicas:

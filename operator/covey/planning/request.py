@@ -9,7 +9,7 @@ from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.inference import SOURCES, converted, known_levels, read_inference
+from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
 from covey.manifests.sources import InputError, Place
 from covey.planning.facts import Facts, read_topology
 from covey.planning.inferences import inference_workload
@@ -81,7 +81,7 @@ def sort_manifests(
     found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
     levels = known_levels([*topologies, *found.topologies])
     for number, given in enumerate(documents):
-        document, remarks = converted(given, levels)
+        document, remarks = convert_document(given, levels)
         found.warnings += remarks
         kind = _kind(document)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):

@@ -227,7 +227,7 @@ def _workload(
     warnings: list[str],
 ) -> Workload:
     document, root, number = parts.groups[identity]
-    owned = [_owned(group) for group in groups]
+    owned = [_without_owners(group) for group in groups]
     pods: dict[str, core.Pod] = {}
     leaf_of: dict[str, str] = {}
     for group in groups:
@@ -237,7 +237,7 @@ def _workload(
             leaf_of[member.metadata.uid] = leaf.metadata.name
     reference = root.spec.workload_ref
     above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
-    declared = _declared(above)
+    declared = _declared_order(above)
     (unit,) = build_units(owned, pods.values(), leaf_of, declared)
     if unit.problem:
         raise InputError(document.place.at("spec"), unit.problem, "correct the tree")
@@ -260,7 +260,7 @@ def _workload(
     )
 
 
-def _owned(group: core.Group) -> core.Group:
+def _without_owners(group: core.Group) -> core.Group:
     """Return the group without owners.
 
     That the members belong together is settled already, and pods may lack what groups have.
@@ -274,12 +274,12 @@ def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
     labels = {**(meta.labels or {}), LABEL_POD_GROUP: leaf.metadata.name}
     meta = msgspec.structs.replace(meta, labels=labels, owner_references=())
     gates = spec.scheduling_gates or ()
-    if podstate.holding(pod) is None and not podstate.gated(pod):
+    if podstate.holding(pod) is None and not podstate.is_gated(pod):
         spec = msgspec.structs.replace(spec, scheduling_gates=(*gates, core.SchedulingGate(GATE_GANG)))
     return msgspec.structs.replace(pod, metadata=meta, spec=spec)
 
 
-def _declared(workload: Document | None) -> dict[str, int]:
+def _declared_order(workload: Document | None) -> dict[str, int]:
     """The declared order of a Workload's templates.
 
     Raises:

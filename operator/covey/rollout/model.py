@@ -170,12 +170,12 @@ class Budget:
         update = role.update
         if update is None:
             return cls()
-        surge = _SURGE if update.max_surge is None else _resolved(update.max_surge, wanted, up=True)
-        missing = None if update.max_unavailable is None else _resolved(update.max_unavailable, wanted, up=False)
+        surge = _SURGE if update.max_surge is None else _resolve_percent(update.max_surge, wanted, up=True)
+        missing = None if update.max_unavailable is None else _resolve_percent(update.max_unavailable, wanted, up=False)
         return cls(surge, 1 if not surge and not missing else missing, update.partition or 0)
 
 
-def _resolved(value: int | str, wanted: int, *, up: bool) -> int:
+def _resolve_percent(value: int | str, wanted: int, *, up: bool) -> int:
     if isinstance(value, int):
         return value
     share = int(value.removesuffix("%")) * wanted

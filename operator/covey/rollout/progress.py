@@ -103,7 +103,7 @@ class Progress:
         since = self.since if self.failed else max(self.since, settings.runs_from)
         return since + settings.deadline
 
-    def again(self, settings: Settings, now: float) -> float | None:
+    def next_change_after(self, settings: Settings, now: float) -> float | None:
         """Seconds after which time alone changes something."""
         if settings.paused or self.done or self.failed:
             return None
@@ -113,7 +113,7 @@ class Progress:
         return min((end - now for end in ends if end > now), default=None)
 
 
-def resumed(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
+def resume_progress(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
     """The part of a stored progress that counts: that of this very target, its clock beginning again after a pause."""
     if last is None or last.target != target:
         return None
@@ -135,7 +135,7 @@ def tell(
     Args:
         units: as they are, and as they shall be.
         target: the hash of the revision that is brought in.
-        last: as ``resumed`` gives it.
+        last: as ``resume_progress`` gives it.
         settings: of the resource.
         now: seconds since the epoch.
     """
@@ -217,11 +217,11 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
         return
     waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
     if any(waiting.values()):
-        yield Gate.ROOM, f"{_listed(waiting)} of the new revision without room"
+        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without room"
         return
     starting = {name: len(found) - serving(found) for name, found in new.items()}
     if any(starting.values()):
-        yield Gate.READINESS, f"{_listed(starting)} of the new revision not Ready yet"
+        yield Gate.READINESS, f"{_join_counts(starting)} of the new revision not Ready yet"
         return
     if any(_hashes(step.roles[name]) != _hashes(_revisions(state)) for name, state in roles.items()):
         return
@@ -229,9 +229,9 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     if not left:
         return
     if any(roles[name].budget.partition for name in left):
-        yield Gate.PARTITION, f"the partition keeps {_listed(left)} of other revisions"
+        yield Gate.PARTITION, f"the partition keeps {_join_counts(left)} of other revisions"
     else:
-        yield Gate.BUDGET, f"{_listed(left)} of other revisions, of which none may be missing now"
+        yield Gate.BUDGET, f"{_join_counts(left)} of other revisions, of which none may be missing now"
 
 
 def _revisions(state: RoleState) -> Mapping[int, RoleRevision]:
@@ -242,5 +242,5 @@ def _hashes(replicas: Mapping[int, RoleRevision]) -> Mapping[int, str]:
     return {number: each.hash for number, each in replicas.items()}
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _join_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} of {name}" for name, count in counts.items() if count)

@@ -29,14 +29,16 @@ from covey.rollout.window import Window, floor, windows
 Rolled = tuple[RoleState, Window, Collection[int]]
 
 
-def exchanged(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
+def choose_exchanges(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
     """The replicas of each changing role that are to be exchanged now."""
     found = {name: _leaving(*rolled) for name, rolled in roles.items()}
-    arrives = all(found[name] or _placed(state.updated) for name, (state, _, _) in roles.items() if state.wanted)
+    arrives = all(
+        found[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
+    )
     return found if arrives else dict.fromkeys(roles, ())
 
 
-def awaited(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
     """Replicas that do not serve now because they are exchanged, and will be among the first ``number``."""
     return [n for n in sorted(replicas)[:number] if replicas[n].exchanging]
 
@@ -44,13 +46,13 @@ def awaited(replicas: Mapping[int, Replica], number: int) -> list[int]:
 def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequence[int]:
     """Those that leave the old side, as far as the new one has use for them: the lowest numbers."""
     candidates = {n for n, each in state.outdated.items() if each.exchangeable and n not in kept}
-    placed = {n for n in _placed(state.new) if n in kept}
+    placed = {n for n in _placed_numbers(state.new) if n in kept}
     surge = state.budget.surge if window.old + window.new <= state.wanted else 0
     first = sorted(candidates | placed)[: window.new]
     return [n for n in first if n in candidates][: max(0, window.new - len(placed)) + surge]
 
 
-def _placed(replicas: Mapping[int, Replica]) -> Collection[int]:
+def _placed_numbers(replicas: Mapping[int, Replica]) -> Collection[int]:
     return [n for n, each in replicas.items() if each.stage > Stage.WAITING]
 
 
@@ -73,10 +75,10 @@ def next_step(unit: UnitState) -> UnitStep:
     arrives = all(window.new or not changing[name].wanted for name, window in found.items())
     halves = _halves(changing, unit.ranks)
     kept = {
-        name: _kept(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
+        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
         for name, window in found.items()
     }
-    turned = exchanged({n: (changing[n], window, kept[n].every) for n, window in found.items()})
+    turned = choose_exchanges({n: (changing[n], window, kept[n].every) for n, window in found.items()})
     steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
     steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
     first = {name: state for name, state in changing.items() if not turned.get(name)}
@@ -90,7 +92,7 @@ def is_fresh(unit: UnitState) -> bool:
 
 def _fresh(state: RoleState) -> Replicas:
     """All of the target: what waits takes a new template where it is."""
-    return _of(_filled(_best(state.alive, state.wanted), state.wanted, state), state.target)
+    return _of(_fill(_best(state.alive, state.wanted), state.wanted, state), state.target)
 
 
 def _stay(state: RoleState, *, starved: bool) -> Replicas:
@@ -101,11 +103,11 @@ def _stay(state: RoleState, *, starved: bool) -> Replicas:
     if state.leaving:
         return _evacuate(state, starved=starved)
     alive = state.alive
-    kept = _chosen(alive, state.wanted + (state.budget.surge if state.wanted else 0))
+    kept = _choose(alive, state.wanted + (state.budget.surge if state.wanted else 0))
     if not state.outdated.keys() & kept or not state.updated.keys() & kept:
-        kept = _chosen({n: alive[n] for n in kept}, state.wanted)
-    more = set(_filled(kept, state.wanted, state)) - set(kept)
-    return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
+        kept = _choose({n: alive[n] for n in kept}, state.wanted)
+    more = set(_fill(kept, state.wanted, state)) - set(kept)
+    return _sort_replicas({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
 
 
 def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
@@ -113,7 +115,7 @@ def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
     alike = _alike(state, starved=starved)
     found = windows({"": alike}, starved=starved)
     assert found is not None, "no partition holds it"
-    kept = _kept(alike, found[""], lambda _: (True, 0), starved=starved)
+    kept = _kept_replicas(alike, found[""], lambda _: (True, 0), starved=starved)
     numbers = _roll(alike, found[""], kept, (), arrives=True)
     alive, orphans = state.alive, list(_successions(state, alike))
     new = (number for number in numbers if number not in alive)
@@ -166,9 +168,9 @@ class _Kept:
         return (*self.old, *self.new, *self.rescued)
 
 
-def _kept(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
-    old, new = _survivors(state.old, window.old, rank), _chosen(state.new, window.new)
-    return _Kept(old, new, _rescued(state, [*old, *new], starved=starved))
+def _kept_replicas(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
+    old, new = _survivors(state.old, window.old, rank), _choose(state.new, window.new)
+    return _Kept(old, new, _rescue(state, [*old, *new], starved=starved))
 
 
 def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], *, arrives: bool) -> Replicas:
@@ -180,14 +182,14 @@ def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], 
         new = [*placed, *(n for n in new if n not in placed)][: max(len(placed), window.new - len(turned))]
     layout = {n: alive[n].revision for n in (*kept.old, *new, *kept.rescued)} | _of(turned, state.target)
     missing = max(0, window.new - len(new) - len(turned))
-    created = set(_filled(layout, len(layout) + missing, state)) - layout.keys()
+    created = set(_fill(layout, len(layout) + missing, state)) - layout.keys()
     layout |= _of(created, state.target)
     # Scaling goes on whatever holds the window: what is missing then is of a revision that is there in all roles.
-    lacking = set(_filled(layout, state.wanted, state)) - layout.keys()
-    return _sorted(layout | _of(lacking, state.target if arrives else _prevailing(state)))
+    lacking = set(_fill(layout, state.wanted, state)) - layout.keys()
+    return _sort_replicas(layout | _of(lacking, state.target if arrives else _prevailing(state)))
 
 
-def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
+def _rescue(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
     """Serving replicas that the floor still needs: a partition that was raised would take them."""
     alive = state.alive
     must = min(serving(alive), floor(state, starved=starved))
@@ -247,13 +249,13 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
     ]
 
 
-def _chosen(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def _choose(replicas: Mapping[int, Replica], number: int) -> list[int]:
     """The best ones, and those being exchanged that will be among them."""
-    coming = awaited(replicas, number)
+    coming = expected_back(replicas, number)
     return [*coming, *_best({n: each for n, each in replicas.items() if n not in coming}, number)]
 
 
-def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
+def _fill(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
     """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest.
 
     The number of a replica that is going is not free before its pods are gone; in a rollout not before its objects are,
@@ -298,5 +300,5 @@ def _of(numbers: Iterable[int], revision: RoleRevision) -> dict[int, RoleRevisio
     return dict.fromkeys(sorted(numbers), revision)
 
 
-def _sorted(replicas: Mapping[int, RoleRevision]) -> Replicas:
+def _sort_replicas(replicas: Mapping[int, RoleRevision]) -> Replicas:
     return dict(sorted(replicas.items()))

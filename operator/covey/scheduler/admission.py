@@ -118,7 +118,7 @@ class Admission:
         cache.subscribe(
             Listener(
                 unit=self.mark,
-                status=self._written,
+                status=self._note_status_write,
                 claim=self._claim,
                 room=self._room,
                 node=self._node,
@@ -188,7 +188,7 @@ class Admission:
         if self._leads:
             self._books.hasten()
 
-    def _written(self, root: Key) -> None:
+    def _note_status_write(self, root: Key) -> None:
         """The status was written: how long a refused unit has waited is known from now on."""
         entry = self._books.shelf.entries.get(root)
         if entry is not None and entry.refused:
@@ -213,7 +213,7 @@ class Admission:
             if root is None:
                 break
             entry = self._books.shelf.entries[root]
-            if self._turns.crowded(rank_of(_asked(entry), surplus=entry.want is Want.SURPLUS)):
+            if self._turns.is_crowded(rank_of(_gang_of(entry), surplus=entry.want is Want.SURPLUS)):
                 # What is decided now would be old before it is sent, and stand before who comes later and ranks higher.
                 self._wake.clear()
                 await self._wake.wait()
@@ -234,7 +234,7 @@ class Admission:
             if self._relabelled:
                 self._relabelled = False
                 self._dirty.update(
-                    r for r, entry in self._books.shelf.entries.items() if self._queueing.misjudged(entry)
+                    r for r, entry in self._books.shelf.entries.items() if self._queueing.is_misjudged(entry)
                 )
             while self._dirty:
                 root = self._dirty.pop()
@@ -243,7 +243,7 @@ class Admission:
                 await self._breath.take()
             self._books.release()
             rooms, self._rooms = self._rooms, set()
-            self._books.slots.changed(self._cache.capacity.touched())
+            self._books.slots.note_changes(self._cache.capacity.take_changed_nodes())
             if rooms:
                 await self._books.help(rooms)
 
@@ -286,7 +286,7 @@ class Admission:
                 return
             answer = await self._ask(root, asked, want)
         if answer.verdict is not Verdict.UNKNOWN:
-            self._books.parking.planned(root)
+            self._books.parking.note_answer(root)
         if isinstance(answer, Refusal):
             await self._refuse(root, entry, answer, asked, closed)
         elif not answer.assignments:
@@ -294,7 +294,7 @@ class Admission:
             await self._books.count(ask)
             self._books.sleep(root, replace(entry, refused=True), ask, closed)
         else:
-            await self._give(root, _Aside(want, _asked(entry), asked, closed, answer), last=last)
+            await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer), last=last)
 
     def _taken_up(self, root: Key, want: Want, asked: Gang, closed: frozenset[str]) -> Plan | None:
         """The plan that was put aside for a unit, if the question is still the same."""
@@ -305,7 +305,7 @@ class Admission:
     async def _ask(self, root: Key, gang: Gang, want: Want) -> Plan | Refusal:
         started = time.perf_counter()
         planner = plan_minimum if want is Want.MINIMUM else plan_surplus
-        with self._cache.capacity.planning() as inventory, self._holding.lifted(root, inventory):
+        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(root, inventory):
             if is_small(gang, inventory):
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
@@ -329,11 +329,11 @@ class Admission:
             self._books.sleep(root, refused, ask, closed)
             self._books.alarm(root, refused)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
-        self._books.told(refused, before)
+        self._books.log_refusal(refused, before)
         await self._books.reserve(root, asked)
         # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
         # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
-        stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
+        stuck = [pod for pod in entry.unit.pods() if podstate.pinned_node(pod)]
         if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._commits.give_up(stuck)
 
@@ -358,14 +358,14 @@ class Admission:
         if same and self._books.shelf.next(loop.time()) != root:
             self._aside[root] = aside
             return
-        with self._holding.filled(root):
+        with self._holding.place_unit(root):
             placements = self._still_good(entry, aside.plan) if entry is not None and same else None
         if entry is None or placements is None:
             if entry is None:
                 self._misses.forget(root)
             elif last:  # others get their turn
                 self._books.shelf.rest(root)
-                loop.call_later(self._misses.again(root), self.mark, root)
+                loop.call_later(self._misses.back_off(root), self.mark, root)
             return
         self._misses.forget(root)
         decision = replace(entry.decision, reason=None, message="", claim=None)
@@ -390,6 +390,6 @@ class Admission:
         return held
 
 
-def _asked(entry: Entry) -> Gang:
+def _gang_of(entry: Entry) -> Gang:
     assert entry.gang is not None
     return entry.gang

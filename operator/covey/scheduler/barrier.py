@@ -182,7 +182,7 @@ class Progress:
             self.losses += 1
             return True
         was = (slot.here, slot.bound)
-        self._set(slot, pod)
+        self._update_slot(slot, pod)
         news = called or (slot.here and not was[0]) or (self._each_counts and slot.bound and not was[1])
         return self._loose or (news and self._matters(slot))
 
@@ -191,7 +191,7 @@ class Progress:
         self._others.pop(uid, None)
         slot = self._slots.pop(uid, None)
         if slot is not None:
-            self._set(slot, None)
+            self._update_slot(slot, None)
         return self._loose
 
     def _matters(self, slot: _Slot) -> bool:
@@ -204,9 +204,9 @@ class Progress:
         self._loose |= replica.after is not None or bool(replica.parts)
         for pod in replica.pods:
             slot = self._slots[pod.metadata.uid] = _Slot(_standing(pod), counted)
-            self._set(slot, pod)
+            self._update_slot(slot, pod)
 
-    def _set(self, slot: _Slot, pod: core.Pod | None) -> None:
+    def _update_slot(self, slot: _Slot, pod: core.Pod | None) -> None:
         """Note how a pod is now; one that is gone is nowhere."""
         slot.bound = pod is not None and podstate.bound(pod)
         there = pod is not None and present(pod, self._calls)
@@ -308,20 +308,20 @@ def present(pod: core.Pod, calls: Mapping[str, Call]) -> bool:
         return pin is None or pin == pod.spec.node_name
     call = calls.get(pod.metadata.uid)
     if call is not None:
-        return call.node == podstate.pinned(pod)
+        return call.node == podstate.pinned_node(pod)
     return podstate.waits_for_start(pod)
 
 
 def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
     """The waiting pods of a unit that may be bound now, in the order of roles, replicas and indices."""
 
-    def here(pod: core.Pod) -> bool:
+    def is_present(pod: core.Pod) -> bool:
         return present(pod, calls)
 
     if unit.absent or not any(pod.metadata.uid in calls for pod in unit.pods()):
         return []
-    torn = _torn(unit, here)
-    complete = _with_what_they_follow(unit, [_complete(role.replicas, torn, here) for role in unit.roles])
+    torn = _torn(unit, is_present)
+    complete = _with_what_they_follow(unit, [_complete(role.replicas, torn, is_present) for role in unit.roles])
     if not (unit.one_by_one or any(role.minimum for role in unit.roles)):
         return []
     if any(len(whole) < role.minimum for role, whole in zip(unit.roles, complete, strict=True)):

@@ -94,7 +94,7 @@ class Checks:
         found: dict[str, list[core.Pod]] = {}
         for pod in pods:
             await self._breath.take()
-            node = podstate.pinned(pod)
+            node = podstate.pinned_node(pod)
             if node is None:
                 continue
             # A Binding that is under way for one that was released takes its room.

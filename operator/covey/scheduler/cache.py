@@ -71,7 +71,7 @@ class Cache:
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         self.index = Index()
         self.volumes = Volumes()
-        self.capacity = Capacity(lambda pod: self.volumes.confined(pod, counted_spec(pod)))
+        self.capacity = Capacity(lambda pod: self.volumes.confine_to_volumes(pod, counted_spec(pod)))
         self._listeners: list[Listener] = []
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)

@@ -167,7 +167,7 @@ class Certificates:
             await asyncio.sleep(interval)
             self.refresh()
 
-    def outdated(self, transport: asyncio.BaseTransport | None) -> bool:
+    def is_outdated(self, transport: asyncio.BaseTransport | None) -> bool:
         """The connection was made with an older set of files: its caller should make a new one."""
         connection = transport.get_extra_info("ssl_object") if transport else None
         return connection is not None and connection.context is not self._newest

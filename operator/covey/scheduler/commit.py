@@ -79,8 +79,8 @@ class Committer:
             if course.broken:
                 for each in placements:
                     self._cache.unassume(each.pod.metadata.uid)
-                return _committed(placements, [Pinned.DROPPED if one is Pinned.DONE else one for one in tried], course)
-        return _committed(placements, await asyncio.gather(*(self._one(each, course) for each in placements)), course)
+                return _sum_up(placements, [Pinned.DROPPED if one is Pinned.DONE else one for one in tried], course)
+        return _sum_up(placements, await asyncio.gather(*(self._one(each, course) for each in placements)), course)
 
     async def _one(self, placement: Placement, course: _Course) -> Pinned:
         outcome = Pinned.CONFLICT
@@ -122,7 +122,7 @@ class _Course:
     said: dict[str, str] = field(default_factory=dict)
 
 
-def _committed(placements: Sequence[Placement], outcomes: Sequence[Pinned], course: _Course) -> Committed:
+def _sum_up(placements: Sequence[Placement], outcomes: Sequence[Pinned], course: _Course) -> Committed:
     """The first denied pod in the plan's order speaks for all."""
     counts = {outcome: outcomes.count(outcome) for outcome in Pinned if outcome in outcomes}
     for each in placements:
@@ -204,7 +204,7 @@ class Commits:
         if unit is None:
             return
         if want is Want.MINIMUM:
-            self._lives.admitted(unit, pods)
+            self._lives.note_admission(unit, pods)
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":
@@ -215,7 +215,7 @@ class Commits:
         """The unit's last pins were denied, by what is remembered or, after a restart, by its status."""
         unit = self._cache.index.unit(root)
         said = core.condition(unit.root.status.conditions, ADMITTED) if unit else None
-        return self._parking.denied(root) or (said is not None and said.reason == REASON_DENIED)
+        return self._parking.was_denied(root) or (said is not None and said.reason == REASON_DENIED)
 
     async def _give_up(self, pods: Sequence[core.Pod]) -> None:
         await asyncio.gather(*(self._writer.release(pod, RELEASE_CONFLICT) for pod in pods))

@@ -102,7 +102,7 @@ NAMES: Final = msgspec.json.Decoder(list[str] | None)
 ENCODER: Final = msgspec.json.Encoder()
 
 
-def allowed(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+def allowed_victims(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
     """The nodes where a pod may evict the victims chosen for it.
 
     Args:
@@ -117,12 +117,12 @@ def allowed(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> di
 
 def _may_evict(cache: Cache, pod: core.Pod, node: str, victims: MetaVictims) -> bool:
     uids = [each.uid for each in victims.pods or ()]
-    if not cache.capacity.outranks(pod) and any(_protected(cache, uid) for uid in uids):
+    if not cache.capacity.outranks(pod) and any(_is_protected(cache, uid) for uid in uids):
         return False
     return cache.capacity.reserved_away(pod, node, without=uids) is None
 
 
-def _protected(cache: Cache, uid: str) -> bool:
+def _is_protected(cache: Cache, uid: str) -> bool:
     """The pod stands for its place in a gang. So may one that the watch has not shown yet."""
     pod = cache.index.pod(uid)
     if pod is None:
@@ -159,7 +159,7 @@ class Guard:
 
     def preempt(self, args: PreemptArgs) -> PreemptResult:
         """The nodes of a call where the pod may evict what kube-scheduler has chosen."""
-        return PreemptResult(allowed(self._cache, args.pod, args.node_name_to_meta_victims or {}))
+        return PreemptResult(allowed_victims(self._cache, args.pod, args.node_name_to_meta_victims or {}))
 
     def _member(self, pod: core.Pod, names: msgspec.Raw) -> FilterResult:
         leaf = self._cache.index.leaf_of(pod)
@@ -171,7 +171,7 @@ class Guard:
             why = _UNMARKED
         if why is not None:
             return _refuse(decode(names), (), why)
-        node = podstate.pinned(pod) or ""
+        node = podstate.pinned_node(pod) or ""
         if bytes(names) == b'["' + node.encode() + b'"]':
             return FilterResult(names)
         return _refuse(decode(names), (node,), _ELSEWHERE)

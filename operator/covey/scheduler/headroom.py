@@ -149,9 +149,9 @@ class Headroom:
         return True
 
     @staticmethod
-    def said(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
+    def dump_answers(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
         """The answer, as a status has it."""
-        return {"asked": asked, "observedAt": observed_at, "roles": [_written(each) for each in answers]}
+        return {"asked": asked, "observedAt": observed_at, "roles": [_dump_answer(each) for each in answers]}
 
     def _look(self, root: Key) -> None:
         """A root may ask something, or nothing any more."""
@@ -211,7 +211,7 @@ class Headroom:
         line = self._open.get(root.namespace)
         if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
-        body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
+        body = self.dump_answers(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
         self._answered[root] = (group.metadata.uid, body)
@@ -271,7 +271,7 @@ class Headroom:
                 raise topology
             gang = gangs.build_gang(unit, topology, self._cache.capacity.shape, around)
             entry = Entry(unit, Want.NOTHING, replace(kept, topology=topology), gang)
-            asked, _ = self._reservations.confine(self._queueing.beside(entry), surplus=True)
+            asked, _ = self._reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=True)
             yield Site(asked, lacks=bool(unit.absent))
 
     def _units(self, root: core.Group) -> Iterator[Unit]:
@@ -325,6 +325,6 @@ class Headroom:
         return True
 
 
-def _written(answer: Answer) -> dict[str, Any]:
+def _dump_answer(answer: Answer) -> dict[str, Any]:
     number = {} if answer.replicas is None else {"replicas": answer.replicas}
     return {"name": answer.role, **number, "atLeast": answer.is_floor, "message": answer.message}

@@ -30,7 +30,7 @@ from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.lives import reached, since_true
+from covey.observability.lives import minimum_reached_at, since_true
 from covey.placement.model import Topology
 
 #: A preferred level that the topology does not have: upstream groups name label keys, which anybody can make up.
@@ -40,7 +40,7 @@ OTHER: Final = "Other"
 def count_level(preference: Preference, topology: Topology) -> None:
     """Count a preference of a gang that has its places."""
     known = any(level.name == preference.level for level in topology.levels)
-    reached = preference.reached(topology)
+    reached = preference.reached_level(topology)
     met = str(preference.is_met(topology)).lower()
     metrics.PREFERRED_LEVELS.labels(preference.scope, preference.level if known else OTHER, reached, met).inc()
 
@@ -92,7 +92,7 @@ class Lives:
         self._clock = clock
         self._lives: dict[Key, _Life] = {}
 
-    def admitted(self, unit: Unit, pods: Iterable[core.Pod]) -> None:
+    def note_admission(self, unit: Unit, pods: Iterable[core.Pod]) -> None:
         """The minimum's pins have just been written: those of these pods."""
         life = self._of(unit.root)
         if life.has_been_admitted:
@@ -109,7 +109,7 @@ class Lives:
         """A root's status is about to be written: what it says until now counts as observed."""
         self._of(root)
 
-    def written(self, unit: Unit, status: Mapping[str, Any]) -> bool:
+    def observe_status(self, unit: Unit, status: Mapping[str, Any]) -> bool:
         """The root's status is on the API server: observe what is new in it. Returns whether that is an admission."""
         life = self._of(unit.root)
         true = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
@@ -143,7 +143,7 @@ class Lives:
         if life is None or life.uid != root.metadata.uid:
             said = core.condition(root.status.conditions, ADMITTED)
             stands = said is not None and said.status == "True"
-            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded(root)), stands)
+            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded_stages(root)), stands)
         return life
 
 
@@ -154,7 +154,7 @@ def _cause(life: _Life, pods: Iterable[core.Pod]) -> Cause:
     return Cause.OTHER if life.has_been_bound else Cause.RELEASED
 
 
-def _recorded(root: core.Group) -> list[str]:
+def _recorded_stages(root: core.Group) -> list[str]:
     """The stages that a root's status says were reached, now or before."""
     found = (core.condition(root.status.conditions, stage) for stage in _STAGES)
     return [
@@ -165,7 +165,7 @@ def _recorded(root: core.Group) -> list[str]:
 
 
 def _minimum_bound(unit: Unit) -> float | None:
-    return reached(
+    return minimum_reached_at(
         (
             role.minimum,
             [[since_true(pod, _BOUND) for pod in replica.pods] for replica in role.replicas if replica.whole],

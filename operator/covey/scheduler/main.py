@@ -131,7 +131,7 @@ class Process:
         if self._active is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._active.clear(), 3.0)
-        if self._writer is not None and not await self._writer.settled(SETTLE):
+        if self._writer is not None and not await self._writer.wait_until_idle(SETTLE):
             log.warning("patches are still under way: the lease is left to run out")
         elif self._elector is not None:
             with contextlib.suppress(TimeoutError):
@@ -170,7 +170,7 @@ class Process:
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        guard = Guard(cache, waker.refused, marked=settings.attached)
+        guard = Guard(cache, waker.note_refusal, marked=settings.attached)
         extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
@@ -272,7 +272,7 @@ class _Leader:
             reservations,
             self._recorder,
             lives,
-            decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self._statuses.note_change(root),  # noqa: PLW0108 - it is made below
             breath=breath,
             holding=holding,
             idle=lambda: self._headroom.step(),  # noqa: PLW0108 - it is made below

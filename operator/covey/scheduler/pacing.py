@@ -20,7 +20,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from covey.admission.status import observed
+from covey.admission.status import observed_status
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_WAITING, REFUSALS
@@ -59,7 +59,7 @@ class Waiting:
         oldest = self.oldest.get(reason)
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
 
-    def put(self, root: Key, reason: str | None, since: float | None) -> None:
+    def update(self, root: Key, reason: str | None, since: float | None) -> None:
         """A gang waits, or still does.
 
         Args:
@@ -70,7 +70,7 @@ class Waiting:
         known = self._known.get(root)
         if since is None:
             since = known[1] if known else self._clock()
-        new = (_bounded(reason), since)
+        new = (_bounded_reason(reason), since)
         if new == known:
             return
         self._count(known, new)
@@ -105,7 +105,7 @@ class Waiting:
                 self.oldest.pop(reason, None)
 
 
-def _bounded(reason: str | None) -> str:
+def _bounded_reason(reason: str | None) -> str:
     if reason is None:
         return REASON_WAITING
     return reason if reason in REASONS else OTHER
@@ -134,7 +134,7 @@ def lane(group: core.Group, status: Mapping[str, Any]) -> Lane | None:
         return None
     if old is not None and old.status == "True":
         return None  # it has lost its places: news for whoever repairs it
-    return Lane.NUMBERS if _essence(observed(group)) == _essence(status) else Lane.VERDICT
+    return Lane.NUMBERS if _essence(observed_status(group)) == _essence(status) else Lane.VERDICT
 
 
 def _essence(status: Mapping[str, Any]) -> object:

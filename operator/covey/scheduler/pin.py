@@ -1,7 +1,7 @@
 """The one merge patch that lets a pod go: pure.
 
 It adds the node to every required node selector term (terms are OR-ed, so one without it would let the pod go elsewhere),
-leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned``), and writes the domains as
+leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned_node``), and writes the domains as
 annotations, from where the downward API takes them. Lists are replaced whole, therefore UID and resourceVersion are
 preconditions: a pod that has changed since it was read answers Conflict, and who sent the patch reads it again.
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from covey.admission import podstate
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.levels import avoided_nodes, avoided_now, beside
+from covey.admission.levels import avoided_nodes, avoided_now, with_occupied_domains
 from covey.admission.order import priority_of
 from covey.admission.queue import Entry, Want, excluded_now, waiting_since
 from covey.admission.status import Decision
@@ -111,7 +111,7 @@ class Parking:
         parked = self.holding(root)
         return parked.until - self._clock() if parked else None
 
-    def denied(self, root: Key) -> bool:
+    def was_denied(self, root: Key) -> bool:
         """The unit's last pins were denied, and none were accepted since."""
         return self._is(root, REASON_DENIED)
 
@@ -120,13 +120,13 @@ class Parking:
         if root in self._parked:
             self._parked[root] = replace(self._parked[root], stirred=True)
 
-    def exhausted(self, root: Key) -> bool:
+    def is_exhausted(self, root: Key) -> bool:
         """The unit met the planner's limit and nothing has changed since: trying again would tell nothing new."""
         return self._is(root, REASON_UNKNOWN) and not self._parked[root].stirred
 
-    def planned(self, root: Key) -> None:
+    def note_answer(self, root: Key) -> None:
         """The planner gave an answer: only what others refused counts on."""
-        if not self.denied(root) and not self._is(root, REASON_UNSCHEDULABLE):
+        if not self.was_denied(root) and not self._is(root, REASON_UNSCHEDULABLE):
             self.forget(root)
 
     def accept(self, root: Key) -> None:
@@ -199,7 +199,7 @@ class Queueing:
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
         """The part of its status that a unit must keep, its topology or the reason for none, and its surroundings.
 
-        Where its siblings lie is asked when it is planned (``beside``).
+        Where its siblings lie is asked when it is planned (``gang_beside_siblings``).
         """
         excluded = self._exclusions(unit)
         status = unit.root.status
@@ -211,12 +211,12 @@ class Queueing:
         around = Surroundings(
             priority=self.priority(unit.root),
             assumed=self._cache.capacity.assumed,
-            excluded={**self._avoided(unit, topology), **{each.node: each.reason for each in excluded}},
+            excluded={**self._avoided_nodes(unit, topology), **{each.node: each.reason for each in excluded}},
             obstacle=self._obstacle,
         )
         return kept, topology, around
 
-    def misjudged(self, entry: Entry) -> bool:
+    def is_misjudged(self, entry: Entry) -> bool:
         """The unit waits, and the topology it was judged in is not, or not any more, the one it would be planned in."""
         if entry.want in {Want.NOTHING, Want.SURPLUS}:
             return False
@@ -290,19 +290,19 @@ class Queueing:
 
         return tuple(sorted(sorted(excluded, key=badness)[-WRITTEN:], key=lambda each: each.node))
 
-    def _avoided(self, unit: Unit, topology: Topology) -> dict[str, str]:
+    def _avoided_nodes(self, unit: Unit, topology: Topology) -> dict[str, str]:
         """The nodes that the operator wants new pods of the unit to avoid."""
         told = avoided_now(unit.root, self._clock())
         return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
 
-    def beside(self, entry: Entry) -> Gang:
+    def gang_beside_siblings(self, entry: Entry) -> Gang:
         """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
         gang, topology = entry.gang, entry.decision.topology
         assert gang is not None
         if topology is None:
             return gang
         path_of = partial(self._cache.path, topology)
-        return beside(gang, topology, self._siblings(entry.unit), self._cache.capacity.assumed, path_of)
+        return with_occupied_domains(gang, topology, self._siblings(entry.unit), self._cache.capacity.assumed, path_of)
 
     def _siblings(self, unit: Unit) -> Iterator[Unit]:
         owner = unit.root.metadata.controller

@@ -94,7 +94,9 @@ class Releases:
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
         self._breath = breath or Breath()
-        cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._gone))
+        cache.subscribe(
+            Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._on_pod_deleted)
+        )
 
     async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
         """Watch for ever. Pins that are there already are judged by their gang's admission time.
@@ -134,7 +136,7 @@ class Releases:
         if self._running and name in self._cache.capacity.reserved:
             self._queue.add(("node", name))
 
-    def _gone(self, pod: core.Pod) -> None:
+    def _on_pod_deleted(self, pod: core.Pod) -> None:
         uid = pod.metadata.uid
         self._pinned_at.pop(uid, None)
         self._doubted.pop(uid, None)
@@ -148,8 +150,8 @@ class Releases:
         held = uid in self._pinned_at
         if held and pod.spec.node_name is not None:
             self._callers.note()
-        if self._cache.index.pinned(pod) is None or not podstate.counts(pod):
-            self._gone(pod)
+        if self._cache.index.pinned_node(pod) is None or not podstate.counts(pod):
+            self._on_pod_deleted(pod)
         else:
             if podstate.waits_for_start(pod):
                 # Its time begins when its turn comes.
@@ -164,7 +166,7 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        if podstate.unschedulable(pod) and self._cache.index.pinned(pod):
+        if podstate.unschedulable(pod) and self._cache.index.pinned_node(pod):
             self._queue.add(("pod", pod.metadata.uid))
 
     async def _work(self, item: _Item) -> None:
@@ -187,7 +189,7 @@ class Releases:
         """The unbound pins on a node that cannot become bindings now, and why; the least important first."""
         capacity = self._cache.capacity
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
-        pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
+        pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned_node(pod) == node]
         pods.sort(key=lambda pod: (self._priority(pod), pod.spec.priority or 0, _newer_first(pod)))
         gone = self._cache.leaving(node)
         found: list[tuple[core.Pod, str]] = []
@@ -232,11 +234,11 @@ class Releases:
 
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
-        node = self._cache.index.pinned(pod) if pod is not None else None
+        node = self._cache.index.pinned_node(pod) if pod is not None else None
         if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
             self._doubted.pop(uid, None)
             return
-        if (trusted := self._trusted(pod)) > 0:
+        if (trusted := self._remaining_trust(pod)) > 0:
             self._doubted.pop(uid, None)
             self._queue.add_after(("pod", uid), trusted)
             return
@@ -262,7 +264,7 @@ class Releases:
             self._exclude(unit, node, said)
         await self._writer.release(pod, RELEASE_UNSCHEDULABLE)
 
-    def _trusted(self, pod: core.Pod) -> float:
+    def _remaining_trust(self, pod: core.Pod) -> float:
         """Seconds for which another replica's barrier is still believed to hold a call for the pod."""
         uid = pod.metadata.uid
         if not says_arrived(pod):
@@ -345,10 +347,10 @@ def seconds_left(pod: core.Pod, now: float) -> float | None:
         or podstate.is_marked(pod)
     ):
         return None
-    if podstate.pinned(pod) is not None:
+    if podstate.pinned_node(pod) is not None:
         return 0.0
     owner = pod.metadata.controller
-    if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.gated(pod):
+    if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.is_gated(pod):
         return None
     made = times.seconds(pod.metadata.creation_timestamp)
     return max(0.0, (now if made is None else made) + PATIENCE - now)

@@ -149,7 +149,7 @@ class Reservations:
         of_namespace = sum(other.namespace == root.namespace for other in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
 
-    def beyond(self) -> list[Key]:
+    def find_superseded(self) -> list[Key]:
         """Gangs that have nodes and should not have these: others before them have come."""
         found, named, taken = [], Counter[str](), set[str]()
         for number, (root, kept) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
@@ -213,7 +213,7 @@ class Reservations:
         if self._is_too_much(entry.unit.key, entry.order, choice):
             return None
         level = topology.levels[len(choice.path) - 1].name
-        return _renewed(current, choice, level, now, STILL * self._reserve_after)
+        return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """The known end of a pod."""
@@ -237,7 +237,7 @@ class Reservations:
             kept.nodes if kept is not None else frozenset()
         ):
             self._cache.tell_room(node)
-        ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        ended = self._kept.drop(root) if kept is None else self._kept.keep(root, kept)
         if kept is None:
             self._had.pop(root, None)
         elif root not in self._had:
@@ -276,7 +276,7 @@ def kept_for(entry: Entry | None) -> Kept | None:
     return Kept(entry.gang, frozenset(claim.nodes), claim.resource)
 
 
-def _renewed(
+def _renew_claim(
     current: core.Claim | None, choice: reservation.Choice, level: str, now: float, longest: float
 ) -> core.Claim:
     """A claim to what was chosen; after the longest time without progress, one to nothing for as long."""

@@ -249,7 +249,7 @@ def _closing(certificates: Certificates) -> Middleware:
     @web.middleware
     async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await handler(request)
-        if certificates.outdated(request.transport):
+        if certificates.is_outdated(request.transport):
             response.force_close()
         return response
 

@@ -54,7 +54,7 @@ class Intake:
         #: Units that wait for others to be bound, and the place in line of those that do so whatever their namespace has.
         self._held: dict[Key, Order | None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        cache.subscribe(Listener(pod=self._changed, gone=self._changed))
+        cache.subscribe(Listener(pod=self._on_pod, gone=self._on_pod))
 
     def refusal(self, entry: Entry) -> str | None:
         """The reason for which the barrier has no room for a unit; None when it has. The unit is looked at again when it may."""
@@ -68,7 +68,7 @@ class Intake:
             return f"its minimum has {more} pods to be placed, and the barrier holds at most {self._most} at one time"
         if len(self._cache.capacity.pins) + more <= self._most // 2:
             return None
-        pinned = self._pinned()
+        pinned = self._count_pinned()
         total, own = pinned.total(), pinned[entry.unit.key.namespace]
         if entry.want is not Want.MINIMUM:
             room, share = total < self._most, True
@@ -83,16 +83,16 @@ class Intake:
         held = f"{total} pods that are pinned are not bound yet, {own} of them of its namespace"
         return f"waits for others to be bound: {held}; the barrier holds {self._most} at one time"
 
-    def _pinned(self) -> Counter[str]:
+    def _count_pinned(self) -> Counter[str]:
         """Pods that have their place and are not bound, and may be: by namespace."""
         pods = (self._cache.index.pod(uid) for uid in self._cache.capacity.pins)
         return Counter(pod.metadata.namespace for pod in pods if pod is not None and GATE_START not in core.gates(pod))
 
-    def _changed(self, _pod: core.Pod) -> None:
+    def _on_pod(self, _pod: core.Pod) -> None:
         if self._held and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER, self._again)
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._requeue)
 
-    def _again(self) -> None:
+    def _requeue(self) -> None:
         self._timer = None
         held, self._held = self._held, {}
         for root in held:
@@ -138,9 +138,9 @@ class Waker:
         self._noted: dict[str, tuple[int, _Kind]] = {}
         self._due: asyncio.Queue[core.Pod] = asyncio.Queue()
         self._mark = itertools.count(1)
-        cache.subscribe(Listener(room=self._room, pod=self._pod, gone=self._gone))
+        cache.subscribe(Listener(room=self._room, pod=self._pod, gone=self._on_pod_deleted))
 
-    def refused(self, pod: core.Pod) -> None:
+    def note_refusal(self, pod: core.Pod) -> None:
         """Note a stranger that was left without a node."""
         uid = pod.metadata.uid
         if uid not in self._refused and self._cache.index.pod(uid) is None:
@@ -220,7 +220,7 @@ class Waker:
 
     def _pod(self, pod: core.Pod) -> None:
         if pod.spec.node_name is not None:
-            self._gone(pod)
+            self._on_pod_deleted(pod)
 
-    def _gone(self, pod: core.Pod) -> None:
+    def _on_pod_deleted(self, pod: core.Pod) -> None:
         self._forget(pod.metadata.uid)

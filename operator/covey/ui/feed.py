@@ -258,7 +258,7 @@ class Feed:
 
     async def _draw(self) -> None:
         version = asyncio.create_task(self._ask_version())
-        await self._readings.settled()
+        await self._readings.wait_until_read()
         await version
         while True:
             began = self._clock()
@@ -291,7 +291,7 @@ class Feed:
             "server": self._server,
             "cluster": self._cluster,
             "viewer": contract.Viewer(self._who.name, self._mode, self._readings.namespaces),
-            "denied": tuple(self._readings.denied()),
+            "denied": tuple(self._readings.denials()),
         }
 
 

@@ -105,7 +105,7 @@ def _lane(unit: int, role: str, replica: int, pods: Sequence[Pod]) -> contract.L
         newest.label(names.LABEL_REVISION) or "",
         max(states, key=_ORDER.index).value,
         min(pod.metadata.creation_timestamp for pod in pods),
-        _all(pods, _placed),
+        _all(pods, _placed_at),
         _all(pods, _bound),
         _all(pods, _ready),
         min(going, default=None),
@@ -120,7 +120,7 @@ def _all(pods: Sequence[Pod], time_of: Callable[[Pod], str | None]) -> str | Non
     return max(found) if len(found) == len(times) else None
 
 
-def _placed(pod: Pod) -> str | None:
+def _placed_at(pod: Pod) -> str | None:
     """The time that was noted with the pin; a pod that is bound had its place by then."""
     if pod.spec.node_name is None and core.pinned_node(pod) is None:
         return None

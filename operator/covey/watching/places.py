@@ -37,7 +37,7 @@ def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str
     teller = Teller(topology, lambda node: paths.get(node, ()), {})
 
     def words(nodes: Sequence[str]) -> str:
-        shared = teller.shared(node for node in nodes if node in paths)
+        shared = teller.shared_domains(node for node in nodes if node in paths)
         return ", ".join(f"{each.level} {each.domain}" for each in shared if each.level != "host")
 
     return words

@@ -7,7 +7,7 @@ import msgspec
 
 from covey.admission import queue
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.levels import occupied
+from covey.admission.levels import count_units_by_domain
 from covey.admission.queue import SETTLE, Entry, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
@@ -97,7 +97,7 @@ def test_siblings_occupy_their_domains_decided_ones_too() -> None:
         tree(gated(0, "other"), name="other"),
         tree(gated(0, "idle"), name="idle"),
     ]
-    found = occupied(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
+    found = count_units_by_domain(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
     assert found == {("b1",): 1, ("b2",): 1}
 
 
@@ -107,7 +107,7 @@ def test_a_role_that_does_not_follow_occupies_nothing() -> None:
     spec = msgspec.structs.replace(router.spec, scheduling_constraints=core.SchedulingConstraints(follow_unit=False))
     groups = [*role_groups("decode", replicas=1, minimum=1, size=1), msgspec.structs.replace(router, spec=spec)]
     found = unit(root, groups, [member("decode", 0, node="n1"), member("router", 0, node="n2")])
-    assert occupied([found], {}, lambda node: (node,), 1) == {("n1",): 1}
+    assert count_units_by_domain([found], {}, lambda node: (node,), 1) == {("n1",): 1}
 
 
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:

@@ -31,7 +31,7 @@ def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
 def test_the_condition_is_no_state() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
-    assert podstate.pinned(pod(pin="n1", group="g", conditions=[gated])) == "n1"
+    assert podstate.pinned_node(pod(pin="n1", group="g", conditions=[gated])) == "n1"
     assert podstate.bound(pod(node="n1", conditions=[failed]))
 
 
@@ -75,11 +75,11 @@ def test_only_empty_terms_match_no_node() -> None:
 def test_an_empty_term_takes_nothing_from_a_pin() -> None:
     affinity = pin_terms("n1")
     affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].append({})
-    assert podstate.pinned(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
+    assert podstate.pinned_node(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
 
 
 def test_a_gated_pod_is_not_pinned() -> None:
-    assert podstate.pinned(pod(gates=(GATE,), pin="n1", group="g")) is None
+    assert podstate.pinned_node(pod(gates=(GATE,), pin="n1", group="g")) is None
     assert podstate.waits_for_start(pod(gates=(START,), pin="n1", group="g"))
     assert not podstate.waits_for_start(pod(pin="n1", group="g"))
     assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1", group="g"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from covey.api.inference import DisaggregatedInference
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 from covey.convert import ConversionError, Converted, Levels, convert
 from foreign_workloads import Object, disaggregated_set, leader_worker_set, template
 
@@ -101,7 +101,7 @@ def test_what_the_release_would_refuse_is_left_out_and_named(
 def test_no_conversion_makes_what_this_release_refuses() -> None:
     document = leader_worker_set(startupPolicy="LeaderReady", networkConfig={"subdomainPolicy": "UniquePerReplica"})
     document["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"
-    assert unsupported(DisaggregatedInference.model_validate(convert(document).body).spec) == []
+    assert unsupported_fields(DisaggregatedInference.model_validate(convert(document).body).spec) == []
 
 
 @pytest.mark.parametrize(

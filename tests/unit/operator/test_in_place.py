@@ -340,14 +340,14 @@ def test_a_pod_is_seen_as_it_was_written_until_the_watch_shows_it() -> None:
         )
 
     key, ledger = ("ml", "llama"), Ledger(lambda _: True, lambda: 0.0)
-    ledger.changed(key, at("12"))
+    ledger.note_change(key, at("12"))
     for version, known in (("9", "12"), ("12", "12"), ("9", "9")):
         ledger.shown(key, at(version))
         assert ledger.latest(key, at(version)).metadata.resource_version == known
     # The watch was faster than the answer.
     ledger.shown(key, at("13"))
-    ledger.changed(key, at("12"))
+    ledger.note_change(key, at("12"))
     assert ledger.latest(key, at("13")).metadata.resource_version == "13"
-    ledger.changed(key, at("12"))
-    ledger.ended(key, at("11"), ours=True)
+    ledger.note_change(key, at("12"))
+    ledger.note_end(key, at("11"), ours=True)
     assert ledger.latest(key, at("11")).metadata.resource_version == "11"

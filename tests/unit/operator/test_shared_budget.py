@@ -68,7 +68,7 @@ class Seen:
         """The watch tells of a budget."""
         [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
         changed = msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **meta))
-        for change in reflector._objects.put(changed):
+        for change in reflector._objects.update(changed):
             reflector._announce(change)
 
     def drop(self) -> None:
@@ -253,7 +253,10 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> No
         cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None)
     )
     seen.looks.clear()
-    assert [len(each.protect) for each in (actions, reconciler._allowed(("ml", "llama"), actions))] == [70, 50]
+    assert [len(each.protect) for each in (actions, reconciler._limit_protections(("ml", "llama"), actions))] == [
+        70,
+        50,
+    ]
     assert seen.looks == [("ml", "llama")]
 
 

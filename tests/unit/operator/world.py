@@ -42,7 +42,7 @@ from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, Grave, Observed, StoredRevision, place_pods
 from covey.operator.model.problem import Problem
-from covey.operator.objects.apply import stamped
+from covey.operator.objects.apply import add_digest
 from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute
@@ -246,7 +246,7 @@ class World:
             self.shared.clear()
         metadata, roles = self.inference.metadata, disruption.gang_roles(self.inference.spec)
         owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-        self._apply(stamped(disruption.former_budget(owner, roles, narrow=False)))
+        self._apply(add_digest(disruption.former_budget(owner, roles, narrow=False)))
 
     def vanish(self, name: str) -> None:
         self._bury(name)

@@ -78,14 +78,14 @@ class Parts:
         self.topologies = Topologies(made)
         self.binder = Binder(made, api, self.writer, topology=self.topologies.choose, clock=clock)
         self.waker = Waker(made, self.writer)
-        self.guard = Guard(made, self.waker.refused)
+        self.guard = Guard(made, self.waker.note_refusal)
         self.queueing = Queueing(made, self.topologies, reserve_after=30.0, monotonic=clock)
         self.lives = Lives()
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.admission = Admission(
             *(made, Committer(made, self.writer), self.writer, self.queueing),
             *(Reservations(made, reserve_after=30.0), recorder, self.lives),
-            decided=lambda root: self.statuses.changed(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self.statuses.note_change(root),  # noqa: PLW0108 - it is made below
             parking=Parking(clock),
         )
         self.statuses = StatusWriter(made, api, self.admission.decision, self.lives, clock=clock)

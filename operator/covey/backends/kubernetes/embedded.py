@@ -105,7 +105,7 @@ class Embedded:
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, _cluster: Cluster) -> tuple[str, ...]:
         """Report the fields that these groups cannot carry: they have a name and a count."""
-        return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
+        return (*shared.refused_fields(spec, levels), *_refusals(spec, levels))
 
     def compile(
         self,
@@ -143,7 +143,7 @@ class Embedded:
         return gates.release(progress)
 
 
-def _refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
+def _refusals(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     yield from refused_everywhere(spec)
     yield from refused_strays(spec)
     for role in spec.roles:

@@ -148,7 +148,7 @@ class FlatGroups:
             mode: str | Object = "PodGroup" if whole else "Pod"
         else:
             mode = {"all": {}} if whole else {"single": {}}
-        return {"disruptionMode": mode, **shared.prioritised(self._spec)}
+        return {"disruptionMode": mode, **shared.priority_fields(self._spec)}
 
 
 WORKLOADS_1_36: Final = Resource(shared.GROUP, "v1alpha2", "workloads", "Workload")
@@ -220,9 +220,9 @@ class Flat:
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
         """Report the fields that flat groups cannot carry."""
-        return (*shared.refused_fields(spec, levels), *self._refused(spec, cluster, levels))
+        return (*shared.refused_fields(spec, levels), *self._refusals(spec, cluster, levels))
 
-    def _refused(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> Iterator[str]:
+    def _refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> Iterator[str]:
         yield from refused_everywhere(spec)
         if spec.topology.required is not None and self._version.atomic:
             yield _UNIT_LEVEL

@@ -92,7 +92,7 @@ def constraints(level: str | None, levels: Levels | None) -> Object:
     return {"schedulingConstraints": {"topology": [{"key": key_of(level, levels)}]}} if level else {}
 
 
-def prioritised(spec: DisaggregatedInferenceSpec) -> Object:
+def priority_fields(spec: DisaggregatedInferenceSpec) -> Object:
     """The PriorityClass, at every level. Admission adds its number and its preemption policy."""
     return {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
 

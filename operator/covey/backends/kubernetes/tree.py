@@ -178,4 +178,4 @@ class GroupTree:
         }
 
     def _common(self, *, whole: bool) -> Object:
-        return {"disruptionMode": dict(_ALL if whole else _SINGLE), **shared.prioritised(self._spec)}
+        return {"disruptionMode": dict(_ALL if whole else _SINGLE), **shared.priority_fields(self._spec)}

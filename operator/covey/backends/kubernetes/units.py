@@ -44,7 +44,7 @@ class Reports:
         if not groups:
             return None
         first = min(groups, key=lambda group: (group.metadata.creation_timestamp, group.metadata.name))
-        return UnitReport(first.metadata.uid, first.metadata.creation_timestamp, _admitted(groups))
+        return UnitReport(first.metadata.uid, first.metadata.creation_timestamp, _admitted_condition(groups))
 
 
 def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Owned]]:
@@ -56,7 +56,7 @@ def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Own
     return found
 
 
-def _admitted(groups: Sequence[Owned]) -> core.Condition:
+def _admitted_condition(groups: Sequence[Owned]) -> core.Condition:
     """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
     for group in sorted(groups, key=lambda each: each.metadata.name):
         said = next(filter(None, (core.condition(group.status.conditions, each) for each in CONDITIONS)), None)
@@ -107,16 +107,18 @@ class UnitTree:
 
     def _failures(self, composite: Owned) -> Iterator[core.Condition]:
         """Conditions of the children without which a group lacks its minimum, those that were placed left out."""
-        children = sorted(self._children(composite), key=lambda child: (not self._is_scheduled(child), _order(child)))
+        children = sorted(
+            self._child_groups(composite), key=lambda child: (not self._is_scheduled(child), _order(child))
+        )
         for child in children[: _least(composite)]:
             if child.metadata.name in self.leaves and self.leaves[child.metadata.name] is child:
-                condition = said(child)
+                condition = scheduled_condition(child)
                 if condition is not None and condition.status != "True":
                     yield condition
             else:
                 yield from self._failures(child)
 
-    def _children(self, parent: Owned) -> Iterator[Owned]:
+    def _child_groups(self, parent: Owned) -> Iterator[Owned]:
         yield from self._by_parent.get(parent.metadata.name, ())
 
     @cached_property
@@ -128,12 +130,12 @@ class UnitTree:
 
     def _is_scheduled(self, group: Owned) -> bool:
         if self.leaves.get(group.metadata.name) is group:
-            condition = said(group)
+            condition = scheduled_condition(group)
             return condition is not None and condition.status == "True"
-        return sum(self._is_scheduled(child) for child in self._children(group)) >= _least(group)
+        return sum(self._is_scheduled(child) for child in self._child_groups(group)) >= _least(group)
 
 
-def said(leaf: Owned) -> core.Condition | None:
+def scheduled_condition(leaf: Owned) -> core.Condition | None:
     """Return kube-scheduler's condition on a PodGroup; None where it has written nothing."""
     return core.condition(leaf.status.conditions, INITIALLY_SCHEDULED)
 

@@ -18,7 +18,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.backends.hypernodes import NOWHERE, HyperNodes
 from covey.backends.seam import Cluster, Identity, Owned, OwnedStatus, Probe, Progress, Release, UnitReport
 from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler
-from covey.backends.volcano.refusals import refused
+from covey.backends.volcano.refusals import refusals_of
 from covey.backends.volcano.release import MET, release
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
@@ -82,7 +82,7 @@ class Volcano:
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
         """Report what cannot be carried: preferences, rules between units, and levels that its HyperNodes lack."""
-        return tuple(refused(spec, levels or {}, cluster.hyper_nodes))
+        return tuple(refusals_of(spec, levels or {}, cluster.hyper_nodes))
 
     def compile(
         self,
@@ -111,9 +111,9 @@ class Volcano:
         root = objects.get((TYPE, group_name(inference, unit)))
         if root is None:
             return None
-        return UnitReport(root.metadata.uid, root.metadata.creation_timestamp, self._admitted(root.status))
+        return UnitReport(root.metadata.uid, root.metadata.creation_timestamp, self._admitted_condition(root.status))
 
-    def _admitted(self, status: OwnedStatus) -> core.Condition:
+    def _admitted_condition(self, status: OwnedStatus) -> core.Condition:
         if status.phase in MET:
             return core.Condition(names.ADMITTED, "True", names.REASON_ADMITTED, "Volcano has admitted its minimum")
         # Both kinds of conditions stay when they cease to hold; this one is not asked for while the phase says else.

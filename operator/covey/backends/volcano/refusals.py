@@ -7,7 +7,7 @@ from typing import Final
 
 from covey.api.inference import DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
-from covey.backends.hypernodes import HyperNodes, inverted
+from covey.backends.hypernodes import HyperNodes, find_inverted_levels
 from covey.backends.starts import refused_starts
 from covey.backends.volcano.groups import requests_of
 from covey.compile import Levels
@@ -17,7 +17,7 @@ _ELSE: Final = "or use backend Extender"
 _NO_PREFERENCE: Final = f"Volcano knows no preferred levels (soft means anywhere): remove it, {_ELSE}"
 
 
-def refused(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes | None) -> Iterator[str]:
+def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes | None) -> Iterator[str]:
     """One sentence for each field; about levels only where it is known which HyperNodes there are."""
     if hyper_nodes is not None:
         yield from _levels(spec, levels, hyper_nodes)
@@ -66,7 +66,7 @@ def _levels(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: Hyper
             known[level] = tier
         else:
             yield f"{path} {level}: {tier}, {_ELSE}"
-    if wrong := inverted(levels, known):
+    if wrong := find_inverted_levels(levels, known):
         broad, narrow = wrong
         yield (
             f"spec.topology: level {broad} is broader than {narrow}, and its HyperNodes have tier {known[broad]} and "

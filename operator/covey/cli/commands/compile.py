@@ -48,7 +48,7 @@ def compile_command(
     objects = [
         body
         for inference in _inferences(files, namespace, recursive=recursive)
-        for body in _expanded(inference, backend, dialect, facts)
+        for body in _expand(inference, backend, dialect, facts)
     ]
     if form == "json":
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
@@ -78,7 +78,7 @@ def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> l
     return found
 
 
-def _expanded(
+def _expand(
     inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: Facts
 ) -> Iterable[Object]:
     if backend is not None:

@@ -61,14 +61,16 @@ def headroom(
     if files:
         _refuse(name, context, kubeconfig, nodes)
         facts = read_facts(nodes, pods, topologies, recursive=recursive)
-        reports = _planned(read_manifests(files, namespace, "default", facts.topologies, recursive=recursive), facts)
+        reports = _plan_reports(
+            read_manifests(files, namespace, "default", facts.topologies, recursive=recursive), facts
+        )
     elif nodes or pods or topologies:
         raise InputError("-f", "is missing", "give the manifests, or leave out --nodes, --pods and --topology")
     elif not name:
         raise InputError("NAME", "is missing", "name a DisaggregatedInference, or give manifests with -f")
     else:
         stored = Stored(name, namespace, context, kubeconfig)
-        reports = [asyncio.run(_last(stored) if last else _asked(stored, timeout))]
+        reports = [asyncio.run(_last(stored) if last else _ask(stored, timeout))]
     if form == "json":
         echo_json(reports[0] if not files else reports)
     elif form == "yaml":
@@ -90,7 +92,7 @@ def _refuse(name: str | None, context: str | None, kubeconfig: str | None, nodes
     options.refuse_cluster(context, kubeconfig, "leave it out, or ask for a resource by its name")
 
 
-def _planned(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
+def _plan_reports(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
     facts = with_manifests(facts, manifests)
     workloads, warnings = workloads_of(manifests, facts)
     planned = plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
@@ -102,13 +104,13 @@ def _planned(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
 async def _last(stored: Stored) -> HeadroomReport:
     async with stored.connect() as found:
         body = await found.body()
-    if not _told(body):
+    if not _stored_answer(body):
         what = f"nobody has asked for the head-room of {found.name} yet"
         raise CommandError(f"{what}; leave out --last to ask")
     return report_of(body)
 
 
-async def _asked(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
+async def _ask(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
     async with stored.connect() as found:
         asked = _question()
         await found.patch({"metadata": {"annotations": {names.ANNOTATION_HEADROOM: asked}}})
@@ -129,7 +131,7 @@ def _question() -> str:
 async def _answer(found: Found, asked: str) -> Body:
     while True:
         body = await found.body()
-        answered = str(_told(body).get("asked", ""))
+        answered = str(_stored_answer(body).get("asked", ""))
         newest = (body["metadata"].get("annotations") or {}).get(names.ANNOTATION_HEADROOM, "")
         # Somebody may have asked after us: the answer to that is younger still. A time may follow (headroom-seconds).
         if any(answered == each or answered.startswith(f"{each} ") for each in (asked, newest) if each):
@@ -137,13 +139,13 @@ async def _answer(found: Found, asked: str) -> Body:
         await asyncio.sleep(_PACE)
 
 
-def _told(body: Body) -> dict[str, Any]:
+def _stored_answer(body: Body) -> dict[str, Any]:
     return dict((body.get("status") or {}).get("headroom") or {})
 
 
 def report_of(body: Body) -> HeadroomReport:
     """Read the head-room from the status of a stored resource."""
-    told, meta = _told(body), body["metadata"]
+    told, meta = _stored_answer(body), body["metadata"]
     roles = tuple(
         RoleReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))
         for row in (body.get("status") or {}).get("roles", ())

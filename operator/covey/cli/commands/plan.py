@@ -13,7 +13,7 @@ import click
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.sources import InputError
-from covey.planning.additions import add_nodes, told
+from covey.planning.additions import add_nodes, with_additions
 from covey.planning.facts import Facts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
@@ -96,7 +96,7 @@ def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Plann
     workloads, warnings = workloads_of(manifests, facts)
     facts, added = add_nodes(replace(facts, warnings=(*facts.warnings, *warnings)), additions, workloads)
     planned = plan_all(workloads, facts, time.perf_counter)
-    return replace(planned, report=told(planned.report, added))
+    return replace(planned, report=with_additions(planned.report, added))
 
 
 def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
@@ -116,7 +116,7 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         from covey.cli.picture import svg  # noqa: PLC0415 - only for this form
         from covey.cli.render import objects  # noqa: PLC0415 - only for this form
 
-        remarks = [objects.added(each) for each in report.added_nodes]
+        remarks = [objects.describe_added_nodes(each) for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
     _print(planned, form, no_headers=no_headers, no_color=no_color)

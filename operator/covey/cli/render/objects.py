@@ -52,10 +52,10 @@ def topology_words(topology: TopologyReport) -> str:
 def domains(placement: Sequence[DomainReport], known: Sequence[DomainReport] = ()) -> str:
     """``block b1, rack r2``; hosts are said by the node's name anyway, and what is ``known`` is not said again."""
     above = {each.level for each in known}
-    return ", ".join(named(each.level, each.domain) for each in placement if each.level not in {*above, "host"})
+    return ", ".join(domain_name(each.level, each.domain) for each in placement if each.level not in {*above, "host"})
 
 
-def named(level: str, domain: str | None) -> str:
+def domain_name(level: str, domain: str | None) -> str:
     """A domain with its level, which is left out where the domain's own name begins with it (``rack-7``)."""
     return str(domain) if str(domain).startswith(level) else f"{level} {domain}"
 
@@ -66,7 +66,7 @@ def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -
     for instance in instances:
         shown = [each for each in instance.placement if each.level != "host" and each not in known]
         if shown:
-            found[shown[-1].path] = named(shown[-1].level, shown[-1].domain)
+            found[shown[-1].path] = domain_name(shown[-1].level, shown[-1].domain)
     return ", ".join(dict.fromkeys(found[path] for path in sorted(found, key=path_order)))
 
 
@@ -77,7 +77,7 @@ def headline(workload: WorkloadReport) -> str:
     return f"{workload.verdict}{many}"
 
 
-def added(report: AddedReport) -> str:
+def describe_added_nodes(report: AddedReport) -> str:
     """The outcome for the nodes of one ``--add-nodes``."""
     where = f" in the new {report.level} {report.domain}" if report.level else ""
     copies = f"{len(report.nodes):,} copies of {report.template}{where}"

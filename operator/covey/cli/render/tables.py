@@ -44,10 +44,10 @@ def _roles(report: Report) -> Table:
     for workload in report.workloads:
         for unit in workload.units:
             for role in unit.roles:
-                verdict = "Admitted" if unit.admitted else _refused(workload)
+                verdict = "Admitted" if unit.admitted else _refusal_verdict(workload)
                 wheres = (objects.domains(unit.placement), objects.finest(role.instances, unit.placement))
                 table.add_row(
-                    *_named(workload, roots),
+                    *_workload_columns(workload, roots),
                     str(unit.index),
                     role.name,
                     f"{role.admitted}/{role.replicas}",
@@ -70,7 +70,7 @@ def _pods(report: Report) -> Table:
                     at = {each.level: str(each.domain) for each in instance.placement}
                     for pod in instance.pods:
                         table.add_row(
-                            *_named(workload, roots),
+                            *_workload_columns(workload, roots),
                             str(unit.index),
                             role.name,
                             str(instance.replica),
@@ -88,7 +88,7 @@ def _roots(report: Report) -> tuple[str, ...]:
     return ("ROOT",) if any(workload.workload for workload in report.workloads) else ()
 
 
-def _named(workload: WorkloadReport, roots: tuple[str, ...]) -> tuple[str, ...]:
+def _workload_columns(workload: WorkloadReport, roots: tuple[str, ...]) -> tuple[str, ...]:
     """Its Workload, if it belongs to one, and its root group."""
     if not roots:
         return (f"{workload.namespace}/{workload.name}",)
@@ -110,7 +110,7 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
 def print_added(report: Report, console: Console) -> None:
     """Print what became of the nodes that were added to try."""
     for each in report.added_nodes:
-        console.print(Text("Added: ", objects.DIM).append(objects.added(each), ""), soft_wrap=True)
+        console.print(Text("Added: ", objects.DIM).append(objects.describe_added_nodes(each), ""), soft_wrap=True)
 
 
 def columns(*names: str) -> Table:
@@ -150,7 +150,7 @@ def _least(column: Column) -> int:
     return _whole(column) if column.no_wrap else max(longest, min(_LEAST_PROSE, _whole(column)))
 
 
-def _refused(workload: WorkloadReport) -> str:
+def _refusal_verdict(workload: WorkloadReport) -> str:
     return workload.verdict if workload.verdict != "Admitted" else "Infeasible"
 
 

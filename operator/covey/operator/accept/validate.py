@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
-from covey.api.support import in_circles, unsupported
+from covey.api.support import in_circles, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.operator.model.accepted import Resolved
@@ -45,7 +45,7 @@ def resolve_backend(
         return former, None
     # 3. It cannot be had any more: what runs is left alone.
     if recorded is not None and is_there:
-        lost = why or f"this release of Covey has no backend {_described(recorded)}"
+        lost = why or f"this release of Covey has no backend {_backend_text(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
     # 4. Nothing runs: the newest that the cluster can do. It stays, so what decides which one it is has to be answered.
@@ -75,13 +75,13 @@ def find_refused(
     return Problem(names.REASON_UNSUPPORTED, "; ".join(refused), retry=may_pass)
 
 
-def _described(recorded: Resolved) -> str:
+def _backend_text(recorded: Resolved) -> str:
     return f"{recorded.backend} {recorded.dialect}".strip()
 
 
 def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
     """Report fields that are accepted and not honoured yet, and roles that wait for each other."""
-    if found := unsupported(spec):
+    if found := unsupported_fields(spec):
         return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
     if circle := in_circles(spec):
         roles = ", ".join(circle)
@@ -119,7 +119,7 @@ def resolve_topology(
         return None, None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
     known = tuple(level.name for level in chosen.levels)
     levels = {level.name: tuple(level.keys) for level in chosen.levels}
-    return chosen.name, levels, _unknown(spec, known, f"topology {chosen.name}") or _inverted(spec, known)
+    return chosen.name, levels, _unknown(spec, known, f"topology {chosen.name}") or _find_inverted_level(spec, known)
 
 
 def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str) -> Problem | None:
@@ -130,7 +130,7 @@ def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str)
     return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
 
 
-def _inverted(spec: DisaggregatedInferenceSpec, levels: Sequence[str]) -> Problem | None:
+def _find_inverted_level(spec: DisaggregatedInferenceSpec, levels: Sequence[str]) -> Problem | None:
     """Report a preferred level that is coarser than the required one: it can never matter."""
     scopes: list[tuple[str, UnitTopology | RoleTopology]] = [("spec.topology", spec.topology)]
     scopes += [(f"spec.roles[{role.name}].topology", role.topology) for role in spec.roles]

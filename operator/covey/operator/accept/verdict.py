@@ -171,27 +171,27 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
         spec = last.effective.model_copy(update={"suspend": case.is_suspended})
         kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
         backend = find(last.resolved.backend, last.resolved.dialect)
-        newest = _wanted(inference, observed) or last.revision
+        newest = _revision_of(inference, observed) or last.revision
         return Verdict(kept, None if case.is_blind else last, newest, backend, problem=problem)
-    wanted = _wanted(inference, observed)
+    wanted = _revision_of(inference, observed)
     if inference is None or wanted is None:
         return None
     return Verdict(inference, None, wanted, case.backend, problem=problem)
 
 
-def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
-    return _asked(inference.spec, _known(observed)) if inference is not None else None
+def _revision_of(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
+    return _revision_asked_for(inference.spec, _readable_revisions(observed)) if inference is not None else None
 
 
-def _asked(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
+def _revision_asked_for(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
     """The revision that a spec asks for; roles whose images are changed in place keep their addresses."""
     in_place = [role.name for role in spec.roles if role.update and role.update.in_place is InPlace.IF_POSSIBLE]
     return Revision.of(spec).known_as(known, stays=in_place)
 
 
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
-    spec, known = inference.spec, _known(observed)
-    wanted = _asked(spec, known)
+    spec, known = inference.spec, _readable_revisions(observed)
+    wanted = _revision_asked_for(spec, known)
     unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
     former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
     accepted = Accepted(spec, content, resolved, wanted)
@@ -227,7 +227,7 @@ def _runs(wanted: Revision, observed: Observed) -> bool:
     return all((name, role.hash) in told for name, role in wanted.roles.items())
 
 
-def _known(observed: Observed) -> list[Revision]:
+def _readable_revisions(observed: Observed) -> list[Revision]:
     """The revisions that can be read, the newest first."""
     newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
     return [stored.record.revision for stored in newest_first if stored.record is not None]

@@ -113,7 +113,7 @@ class Executor:
             await self._unless_denied("record", self._writer.store, actions.store)
         await self._each(self._put_scaler, actions.scalers)
         for level in actions.apply:
-            await self._each(self._put, level)
+            await self._each(self._put_object, level)
         unpublished = await self._publish(actions.publish)
         await self._each(self._pods.exchange, actions.exchange)
         create = [item for item in actions.create if item.slot not in self._pods.addressed]
@@ -129,17 +129,17 @@ class Executor:
         if self._delays:
             raise self._delays[0]
 
-    async def _put(self, body: Object) -> None:
+    async def _put_object(self, body: Object) -> None:
         """Put an object; pods need their groups and Services, and no budget."""
         if type_of(body) in _NO_POD_NEEDS:
-            await self._unless_denied("budget", self._writer.put, body)
+            await self._unless_denied("budget", self._writer.apply, body)
         elif not self._dependants.lack(body):
             await self._put_needed(body)
 
     async def _put_needed(self, body: Object) -> None:
         kind, name = type_of(body), body["metadata"]["name"]
         try:
-            await self._writer.put(body)
+            await self._writer.apply(body)
         except Blocked as blocked:
             self._problems.append(blocked.problem)
         except (Conflict, Retryable) as error:
@@ -173,7 +173,7 @@ class Executor:
     async def _publish(self, services: Collection[Object]) -> Exception | None:
         """Put Services that no pod waits for; return the error, if any."""
         try:
-            await self._each(self._writer.put, services)
+            await self._each(self._writer.apply, services)
         except (KubeError, Blocked, Retryable) as error:
             return error
         return None
@@ -203,7 +203,7 @@ class Executor:
     async def _put_scaler(self, action: PutScaler) -> None:
         """Put a RoleScaler; a denial or a conflict does not keep pods from being created."""
         try:
-            await self._scalers.put(action)
+            await self._scalers.apply(action)
         except Blocked as blocked:
             self._problems.append(blocked.problem)
         except (Conflict, NotFound) as gone:

@@ -176,7 +176,7 @@ class ObjectWriter:
         except (NotFound, Conflict):
             _log.debug("object has gone", kind=action.type, object=action.name)
 
-    async def put(self, body: Object) -> None:
+    async def apply(self, body: Object) -> None:
         """Bring an object up to date; create it where there is none, which costs half of what applying does."""
         kind, name = type_of(body), body["metadata"]["name"]
         found = self._objects.get((kind, name))
@@ -326,7 +326,7 @@ class ScalerWriter:
         self._writer = writer
         self._stored = stored
 
-    async def put(self, action: PutScaler) -> None:
+    async def apply(self, action: PutScaler) -> None:
         """Bring a RoleScaler up to date, but for the replicas that it asks for.
 
         Raises:

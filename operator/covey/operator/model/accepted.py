@@ -162,7 +162,7 @@ def _read_second(data: Mapping[str, Any]) -> Record:
         Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
     )
     hashes = data["hashes"]
-    revision = Revision.of(spec).named(hashes["roles"], hashes["revision"], data.get("gathered", ()))
+    revision = Revision.of(spec).with_hashes(hashes["roles"], hashes["revision"], data.get("gathered", ()))
     return Record(revision, Accepted(spec, data["spec"], resolved, revision))
 
 

@@ -238,14 +238,14 @@ class Outcome:
     again: float | None = None
 
 
-def summed(outcomes: Iterable[Outcome]) -> Outcome:
+def sum_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
     """Sum up outcomes.
 
     Of remarks of one type the first is reported, so the order counts. A pod is deleted once, for the first reason, and
     none that is deleted is let go.
     """
     found = (Outcome(), *outcomes)
-    actions = Actions(**{each.name: _joined([getattr(part.actions, each.name) for part in found]) for each in _FIELDS})
+    actions = Actions(**{each.name: _join([getattr(part.actions, each.name) for part in found]) for each in _FIELDS})
     deleted = tuple(_once(actions.delete_pods))
     gone = {item.pod.metadata.uid for item in deleted}
     return Outcome(
@@ -267,7 +267,7 @@ def soonest(times: Iterable[float | None]) -> float | None:
 _FIELDS = fields(Actions)
 
 
-def _joined(values: list[Any]) -> Any:
+def _join(values: list[Any]) -> Any:
     """Join the values of one field: tuples one after the other, otherwise the first that is not None."""
     if isinstance(values[0], tuple):
         return tuple(chain.from_iterable(values))

@@ -104,16 +104,16 @@ def operations(
         image = images.get(container.name, container.image)
         if image != container.image:
             at = f"/spec/containers/{position}"
-            patch += [_test(f"{at}/name", container.name), _set("replace", f"{at}/image", image)]
+            patch += [_test(f"{at}/name", container.name), _patch_operation("replace", f"{at}/image", image)]
             former[container.name] = msgspec.structs.replace(
                 _before(stored, container, former.get(container.name), image), at=int(now)
             )
-    patch.append(_set("add", f"/metadata/labels/{_escaped(names.LABEL_REVISION)}", revision))
+    patch.append(_patch_operation("add", f"/metadata/labels/{_escape(names.LABEL_REVISION)}", revision))
     written = json.dumps(msgspec.to_builtins(former), sort_keys=True)
     if metadata.annotations:
-        patch.append(_set("add", f"/metadata/annotations/{_escaped(names.ANNOTATION_IN_PLACE)}", written))
+        patch.append(_patch_operation("add", f"/metadata/annotations/{_escape(names.ANNOTATION_IN_PLACE)}", written))
     else:
-        patch.append(_set("add", "/metadata/annotations", {names.ANNOTATION_IN_PLACE: written}))
+        patch.append(_patch_operation("add", "/metadata/annotations", {names.ANNOTATION_IN_PLACE: written}))
     # Somebody may give it its first annotation meanwhile.
     if as_is or not metadata.annotations:
         patch.insert(0, _test("/metadata/resourceVersion", metadata.resource_version))
@@ -143,9 +143,9 @@ def _test(path: str, value: str) -> dict[str, Any]:
     return {"op": "test", "path": path, "value": value}
 
 
-def _set(operation: str, path: str, value: object) -> dict[str, Any]:
+def _patch_operation(operation: str, path: str, value: object) -> dict[str, Any]:
     return {"op": operation, "path": path, "value": value}
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")

@@ -63,7 +63,7 @@ class Notice:
 
     def drives(self, pod: core.Pod) -> str:
         """Reason for which this pod has to leave the node at once; empty where it does not."""
-        return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
+        return self.certain or next((_taint_text(each) for each in self.taints if _is_driven(pod, each)), "")
 
     def waits_with(self, pod: core.Pod) -> bool:
         """Tell whether a pod is to go without a successor only after a while."""
@@ -87,7 +87,7 @@ def notice_of(
         if taint.effect == "PreferNoSchedule":
             candidate = taint if taint.key in autoscalers else candidate
         elif taint.key in autoscalers:
-            return Notice(_named(taint))
+            return Notice(_taint_text(taint))
         elif taint.key == _UNSCHEDULABLE:
             cordon = taint
         elif taint.key in evacuations or (taint.effect == "NoExecute" and not taint.key.startswith(_CONDITIONS)):
@@ -119,7 +119,7 @@ def _is_driven(pod: core.Pod, taint: core.Taint) -> bool:
     return not found
 
 
-def _named(taint: core.Taint) -> str:
+def _taint_text(taint: core.Taint) -> str:
     return f"taint {taint.key}:{taint.effect}"
 
 

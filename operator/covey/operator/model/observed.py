@@ -59,7 +59,7 @@ class Grave:
         """Take from a pod what is remembered of it."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
-        past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
+        past, started, node = podstate.past(pod), podstate.ready_since(pod), pod.spec.node_name or ""
         return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
 
 

@@ -163,7 +163,7 @@ def restarts(pod: core.Pod) -> int:
     return past(pod).restarts
 
 
-def started(pod: core.Pod) -> float | None:
+def ready_since(pod: core.Pod) -> float | None:
     """Time since which a pod's replica counts as having been Ready, in seconds since the epoch; on leaders only."""
     return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
 

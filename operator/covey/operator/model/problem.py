@@ -80,14 +80,14 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
     """
     if isinstance(error, Forbidden):
         if "exceeded quota" in error.message:
-            message = f"{_said(error)}; raise the quota, or ask for less"
+            message = f"{_message_of(error)}; raise the quota, or ask for less"
             return Problem(names.REASON_QUOTA_EXCEEDED, message, retry=True)
         ours = "cannot create resource" in error.message or "being terminated" in error.message
-        return None if ours else Problem(names.REASON_TEMPLATE_REJECTED, _said(error), retry=True)
+        return None if ours else Problem(names.REASON_TEMPLATE_REJECTED, _message_of(error), retry=True)
     if isinstance(error, BadRequest) and "does not support dry run" in error.message:
         return None
     if isinstance(error, BadRequest | Invalid):
-        return Problem(names.REASON_TEMPLATE_REJECTED, _said(error), retry=bool(_DENIED.search(error.message)))
+        return Problem(names.REASON_TEMPLATE_REJECTED, _message_of(error), retry=bool(_DENIED.search(error.message)))
     return None
 
 
@@ -101,6 +101,6 @@ def is_denial(error: ApiError) -> bool:
     return isinstance(error, BadRequest | Forbidden | Invalid)
 
 
-def _said(error: ApiError) -> str:
+def _message_of(error: ApiError) -> str:
     """The API server's words without the name of a pod that nobody has ever seen."""
     return _PREAMBLE.sub("", error.message)

@@ -52,7 +52,7 @@ def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
             phase = _PHASES.get(str(item.get("phase", "")))
             served = item.get("served") is True or phase in _SERVES
             since = _time(item.get("belowMinimumSince"))
-            found[number] = RecordedUnit(phase, served, since, *_escalation(item), _met(item))
+            found[number] = RecordedUnit(phase, served, since, *_escalation(item), _met_minimum(item))
     return found
 
 
@@ -63,7 +63,7 @@ def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
     return str(said.get("step", "")), _time(said.get("at"))
 
 
-def _met(item: Mapping[str, Any]) -> dict[str, int]:
+def _met_minimum(item: Mapping[str, Any]) -> dict[str, int]:
     said = item.get("metMinimum")
     found = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
     return {str(each.get("name")): each["replicas"] for each in found if isinstance(each.get("replicas"), int)}

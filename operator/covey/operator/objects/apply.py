@@ -25,7 +25,7 @@ from covey.operator.model.objects import ANNOTATION_APPLIED
 from covey.operator.model.observed import Observed
 
 
-def stamped(body: Mapping[str, Any]) -> dict[str, Any]:
+def add_digest(body: Mapping[str, Any]) -> dict[str, Any]:
     """Add to an object a digest of itself: it is then ready to be applied."""
     digest = short_hash(json.dumps(body, sort_keys=True, separators=(",", ":")), 12)
     metadata = {**body["metadata"], "annotations": {ANNOTATION_APPLIED: digest}}
@@ -36,7 +36,7 @@ def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
     """Tell whether a field of ours was changed by somebody, or what we want has changed since it was applied.
 
     Args:
-        wanted: the object as ``stamped`` gives it.
+        wanted: the object as ``add_digest`` gives it.
         found: the object as stored; fields that others added are their own business.
     """
     metadata = wanted["metadata"]
@@ -123,7 +123,7 @@ def find_deviations(objects: Iterable[Object], observed: Observed) -> tuple[Devi
 
 
 def _deviations(objects: Iterable[Object], observed: Observed) -> Iterator[Deviation]:
-    for body in map(stamped, objects):
+    for body in map(add_digest, objects):
         identity = identity_of(body)
         stored = observed.objects.get(identity) or observed.shared.get(identity)
         if stored is None or has_drifted(body, stored):
@@ -148,14 +148,14 @@ def find_objects(
     """
     return Outcome(
         Actions(
-            apply=tuple(tuple(_with_fixed_fields(backend, _applied(level, fixed))) for level in deviations),
-            publish=_applied(find_deviations(tree.published, observed)),
-            delete_objects=tuple(_unused(backend, tree, observed)),
+            apply=tuple(tuple(_with_fixed_fields(backend, _objects_to_apply(level, fixed))) for level in deviations),
+            publish=_objects_to_apply(find_deviations(tree.published, observed)),
+            delete_objects=tuple(_find_unused(backend, tree, observed)),
         )
     )
 
 
-def _applied(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
+def _objects_to_apply(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
     """Objects that can be applied now: one that is being deleted is created again when it is gone."""
     return tuple(
         each.wanted
@@ -178,7 +178,7 @@ def _with_fixed_fields(backend: Backend, bodies: Iterable[Object]) -> Iterator[O
         yield {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
+def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
     wanted = {identity_of(body) for level in tree.levels for body in level.objects}
     wanted |= {identity_of(body) for body in tree.published}

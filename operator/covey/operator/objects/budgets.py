@@ -35,7 +35,7 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
     if former is None:
         return tree
     if not disruption.is_narrow(former.spec):
-        tree = replace(tree, pods=tree.pods.unprotected())
+        tree = replace(tree, pods=tree.pods.without_protection())
     if not disruption.needs_budget(spec):
         return tree
     roles = disruption.gang_roles(spec)

@@ -77,7 +77,7 @@ def to_mark(observed: Observed, wanted: Revision, complete: str, *, failed: bool
             yield Mark(stored.name, stored.uid, failed=has_failed, completed=was_complete)
 
 
-def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
+def find_expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
     """Old revisions that no pod is of: for each role's pods the newest that records theirs is enough.
 
     One that cannot be read is left alone: another release may know what it says.

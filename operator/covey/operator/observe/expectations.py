@@ -82,15 +82,15 @@ class Ledger:
         """The pods that were last in places of a resource, missing ones included."""
         return dict(self._graves.get(key, {}))
 
-    def retired(self, key: Key) -> frozenset[str]:
+    def retired_pods(self, key: Key) -> frozenset[str]:
         """UIDs of the pods of a resource that are retired."""
         return frozenset(self._retired.get(key, ()))
 
-    def condemned(self, key: Key) -> frozenset[str]:
+    def pending_deletions(self, key: Key) -> frozenset[str]:
         """UIDs of the pods of a resource whose deletion has been asked for, which the watch still shows."""
         return frozenset(self._condemned.get(key, ()))
 
-    def changed(self, key: Key, pod: core.Pod) -> None:
+    def note_change(self, key: Key, pod: core.Pod) -> None:
         """Note a pod that was changed, as the API server has answered."""
         self._changed.setdefault(key, {})[pod.metadata.uid] = pod
 
@@ -104,7 +104,7 @@ class Ledger:
         """Note that the deletion of a pod has failed."""
         self._condemned.get(key, set()).discard(uid)
 
-    def created(self, key: Key, pod: core.Pod) -> None:
+    def note_creation(self, key: Key, pod: core.Pod) -> None:
         """Note a pod that was created, as the API server has answered."""
         buried = {grave.uid for grave in self._graves.get(key, {}).values()}
         if not self._is_shown(pod) and pod.metadata.uid not in buried:
@@ -119,7 +119,7 @@ class Ledger:
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
             del graves[slot]
 
-    def ended(self, key: Key, pod: core.Pod, *, ours: bool) -> None:
+    def note_end(self, key: Key, pod: core.Pod, *, ours: bool) -> None:
         """Note that the watch shows a pod no more.
 
         Args:

@@ -227,7 +227,7 @@ class Informer(Generic[T]):
             return self._objects.drop(stored) if stored is not None and is_stored else iter(())
         if (stored is not None and metadata.is_before(stored.metadata)) or self._is_known_gone(metadata):
             return iter(())
-        return self._objects.put(self._read(raw))
+        return self._objects.update(self._read(raw))
 
     def _is_known_gone(self, metadata: Meta) -> bool:
         """Tell whether a later list lacks the object: its event has been waiting in Kopf since before that list."""

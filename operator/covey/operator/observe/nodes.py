@@ -96,7 +96,7 @@ class Nodes:
         #: Nodes that were seen to be deleted, and when.
         self._gone: dict[str, float] = {}
 
-    def gone(self, names: Iterable[str]) -> dict[str, float]:
+    def deleted_nodes(self, names: Iterable[str]) -> dict[str, float]:
         """Find nodes that were seen to be deleted, with the time in seconds since the epoch."""
         return {name: self._gone[name] for name in names if name in self._gone} if self._gone else {}
 
@@ -123,15 +123,15 @@ class Nodes:
             self._on_change(name)
             return
         self._gone.pop(name, None)
-        if before is not None and _said(node) == _said(before):
+        if before is not None and _notice_source(node) == _notice_source(before):
             return
         was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers, self._evacuations)
         if now is not None:
-            self._notices[name] = now = self._dated(now, was)
+            self._notices[name] = now = self._date_notice(now, was)
         if now != was or is_out_of_service(node) != (before is not None and is_out_of_service(before)):
             self._on_change(name)
 
-    def _dated(self, notice: Notice, before: Notice | None) -> Notice:
+    def _date_notice(self, notice: Notice, before: Notice | None) -> Notice:
         """Date a notice: where the node gives no time, by when this process first saw it so."""
         if notice.since is not None or not (notice.candidate or notice.waits):
             return notice
@@ -139,6 +139,6 @@ class Nodes:
         return replace(notice, since=before.since if same and before is not None else self._clock())
 
 
-def _said(node: core.Node) -> tuple[object, ...]:
+def _notice_source(node: core.Node) -> tuple[object, ...]:
     """The parts of a node that a notice is read from."""
     return node.spec, is_to_be_drained(node)

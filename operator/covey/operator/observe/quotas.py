@@ -85,7 +85,7 @@ class Quotas:
         """The LimitRanges of a namespace."""
         return tuple(item for each in self._ranges.reflectors for item in each.by_index(_NAMESPACE, namespace))
 
-    def reserved(self, key: Key) -> Demand:
+    def reserved_demand(self, key: Key) -> Demand:
         """The pods of other resources of the namespace that come first."""
         return merge_demands(demand for other, demand in self._first.get(key[0], {}).items() if other != key)
 

@@ -154,7 +154,7 @@ class ClusterRoom:
         if isinstance(answer, Mapping):
             self.stock.promise(answer, asked.pods, now)
             self._leave(place)
-            return asked.confined(answer, self._labels)
+            return asked.domain_labels(answer, self._labels)
         restore()
         self._line[place] = _Wait(self._ask_of(asked.gang), number)
         return answer
@@ -229,12 +229,12 @@ class ClusterRoom:
         return list(firsts.values())
 
     def _helps(self, ask: Ask, freed: Collection[str]) -> bool:
-        self._slots.changed(self.stock.take_touched())
+        self._slots.note_changes(self.stock.take_touched())
         if len(freed) > _MANY or (freed and ask.parts is None):
             return True
         inventory = self.stock.inventory
         states = (inventory.nodes.get(name) for name in freed)
-        return any(state is not None and ask.helped(state, inventory, self._slots) for state in states)
+        return any(state is not None and ask.can_help(state, inventory, self._slots) for state in states)
 
     def _on_node(self, kind: EventType, node: core.Node, _previous: core.Node | None) -> None:
         if kind == DELETED:
@@ -269,6 +269,6 @@ class View:
         self._confined.update(answer)
         return None
 
-    def confined(self, slot: Slot) -> Mapping[str, str]:
+    def domain_labels(self, slot: Slot) -> Mapping[str, str]:
         """Node labels of the domain that was found for a pod, where a level is required."""
         return self._confined.get(slot, {})

@@ -78,7 +78,7 @@ class Balance:
         found = []
         for quota, left in zip(self._quotas, self._left, strict=True):
             name = "/".join(quota.metadata.key)
-            for resource, needed in sorted(_needed(quota, demand).items()):
+            for resource, needed in sorted(_charge_of(quota, demand).items()):
                 if resource not in left:
                     if resource in (quota.spec.hard or {}):
                         found.append(Shortage(name, resource, needed, None))
@@ -89,7 +89,7 @@ class Balance:
     def take(self, demand: Demand) -> None:
         """Count these pods as there."""
         for quota, left in zip(self._quotas, self._left, strict=True):
-            for resource, needed in _needed(quota, demand).items():
+            for resource, needed in _charge_of(quota, demand).items():
                 if resource in left:
                     left[resource] -= needed
 
@@ -104,7 +104,7 @@ def _left(quota: core.ResourceQuota) -> dict[str, Fraction]:
     }
 
 
-def _needed(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]:
+def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]:
     total: dict[str, Fraction] = {}
     for charge, count in demand.items():
         if count and counts(quota, charge):
@@ -268,7 +268,7 @@ def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable
         slot = item.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
         if kind not in found:
-            found[kind] = charge_of(factory.named(slot, hostname(slot), item.told), ranges)
+            found[kind] = charge_of(factory.build_named(slot, hostname(slot), item.told), ranges)
         return found[kind]
 
     return charge

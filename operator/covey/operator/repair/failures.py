@@ -54,7 +54,7 @@ _DISRUPTED: Final = frozenset(
 )
 
 
-def ended(pod: core.Pod) -> Cause | None:
+def cause_of_end(pod: core.Pod) -> Cause | None:
     """Cause for which a pod that had its node has ended by itself; None where it has not, or others have ended it."""
     if podstate.course(pod) is not podstate.Course.ENDED or not pod.spec.node_name:
         return None
@@ -82,7 +82,7 @@ def counts(pod: core.Pod) -> dict[str, int]:
     return {each.name: each.restart_count for each in pod.status.container_statuses or () if each.restart_count > 0}
 
 
-def restarted(pod: core.Pod) -> bool:
+def has_restarted(pod: core.Pod) -> bool:
     """Tell whether a container that counts has restarted more often than is known to be no failure."""
     found = counts(pod)
     if not found:
@@ -100,7 +100,7 @@ def baseline(pod: core.Pod) -> dict[str, int]:
     return {name: count for name, count in found.items() if isinstance(count, int)}
 
 
-def written(found: Mapping[str, int]) -> str:
+def dump_baseline(found: Mapping[str, int]) -> str:
     """The annotation of a baseline."""
     return json.dumps(dict(found), sort_keys=True, separators=(",", ":"))
 
@@ -123,11 +123,11 @@ def ended_last(place: Place) -> Fault | None:
     last = max(place.others, key=age, default=None)
     if place.now is not None or last is None or last.metadata.uid in place.retired:
         return None
-    why = ended(last)
+    why = cause_of_end(last)
     return Fault(place.slot, last, why) if why is not None else None
 
 
-def started(places: Sequence[Place]) -> float | None:
+def ready_since(places: Sequence[Place]) -> float | None:
     """Time since which the replica counts as having been Ready, in seconds since the epoch; None before that.
 
     Its leader carries it, dead or alive; 0 where only pods that are Ready show it.
@@ -135,7 +135,7 @@ def started(places: Sequence[Place]) -> float | None:
     leader = places[0]
     pods = [each for each in (leader.now, *leader.others) if each is not None]
     if pods:
-        return podstate.started(max(pods, key=age))
+        return podstate.ready_since(max(pods, key=age))
     if leader.grave is not None:
         return leader.grave.started
     # The pod that carried it is gone without a trace. What still serves was Ready.
@@ -158,7 +158,7 @@ def age(pod: core.Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp, pod.metadata.uid
 
 
-def created(pod: core.Pod) -> float:
+def creation_time(pod: core.Pod) -> float:
     """Creation time of a pod, in seconds since the epoch."""
     return times.seconds(pod.metadata.creation_timestamp) or 0.0
 

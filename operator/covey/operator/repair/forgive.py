@@ -66,7 +66,7 @@ def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
         if pod is None:
             continue
         marks: dict[str, str | None] = {
-            names.ANNOTATION_RESTART_BASELINE: failures.written(failures.counts(pod)),
+            names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod)),
             ANNOTATION_SINCE: None,
             ANNOTATION_LEFT: None,
         }
@@ -179,8 +179,8 @@ class UnitRestarts:
             if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):
                 fate = _given_up(fate, places, old, whole)
             else:
-                yield from (_marked(pod, whole) for pod in old)
-            fates[replica] = replace(fate, least=fate.least.joined(Past(unit=whole.unit)))
+                yield from (_mark_restarts(pod, whole) for pod in old)
+            fates[replica] = replace(fate, least=fate.least.merge(Past(unit=whole.unit)))
 
 
 def _given_up(fate: Fate, places: Sequence[Place], old: Sequence[core.Pod], whole: Past) -> Fate:
@@ -191,9 +191,9 @@ def _given_up(fate: Fate, places: Sequence[Place], old: Sequence[core.Pod], whol
         broken=True,
         kept=(),
         failed={*fate.failed, *(pod.metadata.uid for pod in old)},
-        pasts={place.slot: past.joined(fate.pasts.get(place.slot)) for place in places},
+        pasts={place.slot: past.merge(fate.pasts.get(place.slot)) for place in places},
     )
 
 
-def _marked(pod: core.Pod, whole: Past) -> Annotate:
+def _mark_restarts(pod: core.Pod, whole: Past) -> Annotate:
     return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, {ANNOTATION_UNIT_RESTARTS: str(whole.unit)})

@@ -142,7 +142,7 @@ def give_up(
         elif pods := tuple(_pods(shortage, due, observed)):
             delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
             announced[unit] = due
-            notes.append(_deed(shortage, due, len(pods)))
+            notes.append(_describe_giving_up(shortage, due, len(pods)))
         elif due.step is not Step.ROLE:
             anew.add(unit)
         timed = other if waits else due
@@ -226,7 +226,7 @@ def _announcement(shortage: Shortage, found: Escalation) -> Note:
     return Note("Escalating", _sentence(shortage, found), "Escalate", warning=True)
 
 
-def _deed(shortage: Shortage, found: Escalation, pods: int) -> Note:
+def _describe_giving_up(shortage: Shortage, found: Escalation, pods: int) -> Note:
     what = _what(shortage, found.step)
     message = f"{what} is given up to be placed anew, {pods} pods: it was below its minimum ({shortage.text})"
     return Note("GivenUp", message, "Escalate", warning=True)
@@ -256,7 +256,7 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
     return f"{cause}; there is no room beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
 
 
-def written(given_up: GivenUp, unit: int) -> dict[str, Any]:
+def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
     """Fields of ``unitStatuses`` that remember the loss of a unit."""
     if unit in given_up.anew:
         return {}

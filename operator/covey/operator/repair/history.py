@@ -63,7 +63,7 @@ class Log:
         """The latest failure of a replica."""
         return next((each for each in reversed(self.failures) if (each.unit, each.replica) == (unit, replica)), None)
 
-    def extended(self, more: Iterable[Failure], since: float) -> Log:
+    def with_failures(self, more: Iterable[Failure], since: float) -> Log:
         """The log with more failures, without those from before ``since`` and the oldest beyond ``_KEPT``."""
         kept = [*(each for each in self.failures if each.at >= since), *more]
         return replace(self, failures=tuple(kept[-_KEPT:]))
@@ -98,15 +98,15 @@ def read(owned: Owned | None) -> Log:
         return Log()
 
 
-def written(log: Log) -> str | None:
+def dump_log(log: Log) -> str | None:
     """The annotation of a log; None for an empty one."""
     found: dict[str, Any] = {}
     if log.wholes:
-        found["units"] = {str(unit): _told(past) for unit, past in log.wholes.items()}
+        found["units"] = {str(unit): _dump_past(past) for unit, past in log.wholes.items()}
     if log.failures:
         found["log"] = [
             {"unit": each.unit, "replica": each.replica, "revision": each.revision, "why": each.why}
-            | _told(each.past)
+            | _dump_past(each.past)
             | ({"nodes": {node: dict(domain) for node, domain in each.nodes.items()}} if each.nodes else {})
             for each in log.failures
         ]
@@ -122,7 +122,7 @@ def nodes_of(pods: Iterable[core.Pod]) -> dict[str, Domain]:
     return found
 
 
-def _told(past: Past) -> dict[str, Any]:
+def _dump_past(past: Past) -> dict[str, Any]:
     found: dict[str, Any] = {"restarts": past.restarts, "failures": past.failures}
     return found | {"at": times.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
 

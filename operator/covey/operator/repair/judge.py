@@ -26,7 +26,7 @@ from covey.operator.model import exchange, podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import avoid, failures, forgive
-from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, started
+from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.forgive import UnitRestarts
 from covey.operator.repair.history import Failure
 from covey.operator.repair.messages import Exhausted, remark_failures, tell_failures
@@ -60,7 +60,7 @@ class Failing:
         """Annotations to write, Events and remarks to report."""
         return Outcome(Actions(annotate=self.annotate, notes=self.notes), self.remarks, self.again)
 
-    def applied(
+    def apply_to(
         self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
     ) -> tuple[tuple[ReplicaPlan, ...], Mapping[Slot, float]]:
         """Return the plans with new pods that wait for their time and keep off avoided nodes.
@@ -75,10 +75,10 @@ class Failing:
         if not late and not shunned:
             return plans, late
 
-        def told(item: CreatePod) -> CreatePod:
+        def with_past(item: CreatePod) -> CreatePod:
             return replace(item, told=replace(item.told, waits=item.slot in late, shunned=shunned))
 
-        plans = tuple(replace(plan, create=tuple(map(told, plan.create))) for plan in plans)
+        plans = tuple(replace(plan, create=tuple(map(with_past, plan.create))) for plan in plans)
         return plans, {} if self.reserves else late
 
 
@@ -112,7 +112,7 @@ def find_failing(
     for (unit, role, number), slots in tree.replicas.items():
         judge.look_at((unit, role, number), slots, tree.layout.units[unit][role][number])
     judge.recreate_units(tree)
-    return judge.found(levels, also)
+    return judge.result(levels, also)
 
 
 class _Judge:
@@ -141,10 +141,10 @@ class _Judge:
                 self._fates[replica] = _WHOLE
             return
         places = [self._observed.place(slot) for slot in slots]
-        since = started(places)
+        since = ready_since(places)
         whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
         faults = tuple(self._faults(places, role, policy, since))
-        fate = self._undisturbed(places, revision, role, whole=whole)
+        fate = self._fate_without_failure(places, revision, role, whole=whole)
         if whole and faults:
             fate = self._fail(places, revision, role, faults, since, fate, alone=False)
         for fault in () if whole else faults:
@@ -171,12 +171,14 @@ class _Judge:
             return False
         if any(each.status.container_statuses for each in alone):
             return False
-        if podstate.started(alone[0]) is not None:
+        if podstate.ready_since(alone[0]) is not None:
             return True
         notes = policy is not RestartPolicy.NONE or role.start_deadline_seconds or podstate.past(alone[0]).failures
         return not (notes and any(map(podstate.is_bound, alone)))
 
-    def _undisturbed(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, whole: bool) -> Fate:
+    def _fate_without_failure(
+        self, places: Sequence[Place], revision: RoleRevision, role: Role, *, whole: bool
+    ) -> Fate:
         """The fate of a replica that does not fail now: an earlier failure may be noted that no pod carries yet."""
         if whole:
             return Fate(whole=True, least=self._tally.pending(places, revision, role, alone=False))
@@ -194,7 +196,12 @@ class _Judge:
                 fault = ended_last(place)
                 if fault is not None:
                     yield fault
-            elif policy is not RestartPolicy.NONE and since is not None and restarts and failures.restarted(place.now):
+            elif (
+                policy is not RestartPolicy.NONE
+                and since is not None
+                and restarts
+                and failures.has_restarted(place.now)
+            ):
                 yield Fault(place.slot, place.now, Cause.RESTARTED)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)
@@ -252,23 +259,23 @@ class _Judge:
         if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
             return
         behind = [
-            forgive.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.written(failures.counts(pod))})
+            forgive.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
             for pod in pods
-            if failures.restarted(pod)
+            if failures.has_restarted(pod)
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [
             forgive.annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})
         ]
 
-    def found(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
+    def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
         """The result of all judgements."""
         now, new = self._observed.now, tuple(self._tally.new)
         avoided = (*avoid.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
         self._again += [each.until - now for each in avoided]
         return Failing(
             self._fates,
-            (*self._tally.written(avoided, self._roles), *self._marks),
+            (*self._tally.log_annotations(avoided, self._roles), *self._marks),
             tuple(tell_failures(new, self._exhausted)),
             tuple(remark_failures(self._exhausted, avoided)),
             min((each for each in self._again if each > 0), default=None),

@@ -99,7 +99,7 @@ def find_shortages(
             places = _count_in_place(observed) if places is None else places
             count = UnitCount.of(_in_place(states.get(unit, {}), places, unit), scale.roles)
         known = recorded.get(unit)
-        owed = _owed(count, known.met if known is not None else {}, state)
+        owed = _last_met_minimum(count, known.met if known is not None else {}, state)
         if spec.gang.termination_delay_seconds is not None:
             met[unit] = owed
         if not count.has_minimum:
@@ -110,18 +110,18 @@ def find_shortages(
     return Minimums(shortages, met)
 
 
-def _owed(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
+def _last_met_minimum(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
     """The minimum that was met last, as far as nobody has asked for less since."""
     found: dict[str, int] = {}
     for name, least in count.minimums.items():
         placed = count.counts.get(name, 0)
         before = least if placed >= least else min(met.get(name, least), least)
         role = state.roles.get(name) if state is not None else None
-        found[name] = min(before, _allowed(role, placed)) if role is not None else before
+        found[name] = min(before, _allowed_minimum(role, placed)) if role is not None else before
     return found
 
 
-def _allowed(role: RoleState, placed: int) -> int:
+def _allowed_minimum(role: RoleState, placed: int) -> int:
     """Fewest replicas of a role that its owner lets a rollout or an evacuation leave."""
     found = role.wanted
     if role.outdated:

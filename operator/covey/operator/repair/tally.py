@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from covey.api import constants as names
-from covey.api.annotations import Avoided, written
+from covey.api.annotations import Avoided, dump_avoided
 from covey.api.roles import Role
 from covey.backends import Identity
 from covey.compile import Slot, Tree
@@ -16,7 +16,7 @@ from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import avoid, history
-from covey.operator.repair.failures import Fault, age, created, failing_since, pods_of, revision_of
+from covey.operator.repair.failures import Fault, age, creation_time, failing_since, pods_of, revision_of
 from covey.operator.repair.history import Failure, Log
 
 
@@ -69,7 +69,7 @@ class Tally:
         former = podstate.past(lead)
         noted = self._last(faults[0].slot, revision, alone=alone)
         forgiven = noted is not None and since is not None and since > noted.at
-        known_fault = noted is not None and created(lead) <= noted.at and noted.past.restarts > former.restarts
+        known_fault = noted is not None and creation_time(lead) <= noted.at and noted.past.restarts > former.restarts
         if noted is not None and known_fault and not forgiven:
             return noted.past
         made = [podstate.past(place.now) for place in places if place.now is not None]
@@ -77,7 +77,7 @@ class Tally:
         if latest.restarts > former.restarts:
             return latest
         known = failing_since(faults)
-        at = max(self._observed.now, created(lead)) if known is None else known
+        at = max(self._observed.now, creation_time(lead)) if known is None else known
         lived = at - since if since is not None else 0.0
         forgotten = lived >= memory(role.backoff) or revision_of(lead) != revision.hash
         past = Past(former.restarts + 1, 1 if forgotten else former.failures + 1, float(int(at)), former.unit)
@@ -96,32 +96,32 @@ class Tally:
         pods = pods_of(places)
         graves = [place.grave for place in places if place.grave is not None]
         told = max((*map(podstate.restarts, pods), *(each.restarts for each in graves)), default=0)
-        fresh = any(created(pod) > noted.at for pod in pods) or any(each.retired for each in graves)
+        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(each.retired for each in graves)
         return NO_PAST if fresh or told >= noted.past.restarts else noted.past
 
-    def written(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:
+    def log_annotations(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:
         """Annotations to write on the objects that keep logs."""
-        told = written(avoided)
+        told = dump_avoided(avoided)
         for identity, owned in self._objects.items():
             if owned.metadata.deletion_timestamp is not None:
                 continue
             changes: dict[str, str | None] = {}
             log = self._logs[identity]
-            kept = self._extended(identity, log, roles)
+            kept = self._extend_log(identity, log, roles)
             if kept != log:
-                changes[history.ANNOTATION] = history.written(kept)
+                changes[history.ANNOTATION] = history.dump_log(kept)
             if owned.metadata.annotation(names.ANNOTATION_AVOID) != told:
                 changes[names.ANNOTATION_AVOID] = told
             if changes:
                 yield Annotate(identity[0], owned.metadata.name, owned.metadata.uid, changes)
 
-    def _extended(self, identity: Identity, log: Log, roles: Mapping[str, Role]) -> Log:
+    def _extend_log(self, identity: Identity, log: Log, roles: Mapping[str, Role]) -> Log:
         new = [each for each in self.new if self._keepers.get(each.unit) == identity]
         wholes = {unit: past for unit, past in self.wholes.items() if self._keepers.get(unit) == identity}
         if not new:
             return replace(log, wholes=wholes)
         longest = max((memory(role.backoff) for role in roles.values()), default=0.0)
-        return replace(log.extended(new, self._observed.now - max(avoid.WINDOW, longest)), wholes=wholes)
+        return replace(log.with_failures(new, self._observed.now - max(avoid.WINDOW, longest)), wholes=wholes)
 
     def _last(self, slot: Slot, revision: RoleRevision, *, alone: bool) -> Failure | None:
         """The failure of a replica, or of a pod of it, that was noted last, if it was of the same revision."""

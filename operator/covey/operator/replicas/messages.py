@@ -22,7 +22,7 @@ def by_role(roles: Iterable[str]) -> str:
     return ", ".join(f"{count_of(count)} of {role}" for role, count in sorted(Counter(roles).items()))
 
 
-def removed(deletions: Sequence[DeletePod], reason: str, *, but: int | None = None) -> Iterator[Note]:
+def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | None = None) -> Iterator[Note]:
     """Make the Event for replicas that go without being replaced.
 
     Args:
@@ -37,7 +37,7 @@ def removed(deletions: Sequence[DeletePod], reason: str, *, but: int | None = No
         yield Note(reason, f"removing {listed}", "ScaleDown")
 
 
-def created(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
+def describe_growth(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
     """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
@@ -49,7 +49,7 @@ def created(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
     return f"creating {listed}" if listed else ""
 
 
-def replaced(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterator[Note]:
+def replacement_notes(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterator[Note]:
     """Make one Event for all replicas of a role that share a fate."""
     fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
     for plan in plans:
@@ -65,7 +65,7 @@ def replaced(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterato
             else f"{len(found)} replicas of {role}"
         )
         if released:
-            yield Note("Released", _released(where, found), "Replace")
+            yield Note("Released", _describe_released(where, found), "Replace")
         elif recreated:
             lost = "a pod of it was lost; the whole replica is recreated"
             cause = lost if len(found) == 1 else "a pod of each was lost; they are recreated whole"
@@ -76,7 +76,7 @@ def replaced(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterato
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
 
 
-def _released(where: str, plans: Iterable[ReplicaPlan]) -> str:
+def _describe_released(where: str, plans: Iterable[ReplicaPlan]) -> str:
     pods = [item.pod for plan in plans for item in plan.delete if podstate.is_released(item.pod)]
     reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
     return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"

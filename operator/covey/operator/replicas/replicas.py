@@ -77,13 +77,15 @@ class Rooms:
 
     def of_replicas(self, unit: int, role: str) -> dict[int, Kept]:
         """Worth of the room of each replica of a role; the one with less goes first."""
-        return self._compared((slot.replica, pod) for slot, pod in self._live if (slot.unit, slot.role) == (unit, role))
+        return self._rank_footprints(
+            (slot.replica, pod) for slot, pod in self._live if (slot.unit, slot.role) == (unit, role)
+        )
 
     def of_units(self) -> dict[int, Kept]:
         """Worth of the room of each unit; the one with less goes first."""
-        return self._compared((slot.unit, pod) for slot, pod in self._live)
+        return self._rank_footprints((slot.unit, pod) for slot, pod in self._live)
 
-    def _compared(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
+    def _rank_footprints(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
         pods: dict[int, list[core.Pod]] = {}
         for number, pod in numbered:
             pods.setdefault(number, []).append(pod)
@@ -93,7 +95,7 @@ class Rooms:
             for top, counts in zip(tops, found, strict=True):
                 for domain in counts:
                     top[domain] = max(number, top.get(domain, number))
-        return {number: _kept(found, self._everybody, tops) for number, found in footprints.items()}
+        return {number: _remaining_rank(found, self._everybody, tops) for number, found in footprints.items()}
 
 
 def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
@@ -119,7 +121,7 @@ def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
     return found
 
 
-def _kept(found: Footprint, everybody: Footprint, tops: Tops) -> Kept:
+def _remaining_rank(found: Footprint, everybody: Footprint, tops: Tops) -> Kept:
     rest = [
         sum(total[domain] - count for domain, count in counts.items())
         for counts, total in zip(found, everybody, strict=True)

@@ -129,7 +129,9 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
     if rolling.move is not None and not rolling.move.is_remake:
-        yield Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
+        yield Remark(
+            names.EVACUATING, REASON_UNIT_MOVING, _describe_move(rolling.move, rolling.steps[rolling.move.to][0])
+        )
     if stuck:
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
@@ -157,7 +159,7 @@ def _changes(rolling: Rolling, unit: int, name: str) -> bool:
     return step.roles[name].keys() != state.roles[name].alive.keys()
 
 
-def _moved(move: Move, other: UnitState) -> str:
+def _describe_move(move: Move, other: UnitState) -> str:
     if move.done:
         return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
     found = any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())

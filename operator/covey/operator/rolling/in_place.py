@@ -76,7 +76,7 @@ def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going
         going: UIDs of pods that are to be deleted.
     """
     exchanges = tuple(_exchanges(layout, observed, in_force, going))
-    closed = tuple(_closed(layout, observed))
+    closed = tuple(_end_exchange(layout, observed))
     return Outcome(Actions(relabel=closed, exchange=exchanges, notes=tuple(_notes(exchanges))))
 
 
@@ -89,7 +89,7 @@ def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Co
             yield Exchange(pod, images, revision.hash, observed.now)
 
 
-def _closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
+def _end_exchange(layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """End the exchange of pods whose replica serves again, all with their new images."""
     replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(exchange.is_open, pods))}
     for replica in sorted(replicas):

@@ -22,7 +22,7 @@ from covey.operator.rolling.leaving import Leaving, Place, is_anything_leaving
 from covey.operator.rolling.move import Move, find_move, takes_over
 from covey.operator.rolling.observe import Refused, Seen, read_progress
 from covey.rollout import Stage, UnitState, UnitStep, next_step
-from covey.rollout.progress import Progress, Settings, resumed, tell
+from covey.rollout.progress import Progress, Settings, resume_progress, tell
 
 _DEADLINE: Final = 1800.0
 
@@ -91,7 +91,7 @@ def roll(
         return Rolling(_layout({}, in_force.hash, scale))
     stands = is_anything_leaving(spec, observed)
     settings = replace(settings, runs_from=now if stands else observed.clock_since)
-    last = resumed(read_progress(before or {}), in_force.hash, settings, now)
+    last = resume_progress(read_progress(before or {}), in_force.hash, settings, now)
     late = last is not None and last.is_late(settings, now)
     stays = settings.paused or late
     chosen = choose_units(scale, observed, states)
@@ -102,18 +102,18 @@ def roll(
     overdue = set(units) if crowded else {unit for unit, state in units.items() if seen.is_overdue(unit, state)}
     if lacking is not None and overdue:
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
-        units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
+        units |= {unit: _mark_starved(unit, units[unit], lacks) for unit in overdue}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
-        other = seen.unit(move.to, move.counted(scale).unit(move.to), stays=stays)
+        other = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
         given_up = _given_up(seen, move.to, other, lacking, settings.deadline)
         move = replace(move, done=takes_over(units[move.unit], other, given_up))
-        scale = move.counted(scale)
+        scale = move.count_into(scale)
         units[move.to] = other
         units = {unit: units[unit] for unit in sorted(units) if not (move.done and unit == move.unit)}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
-    again = [progress.again(settings, now) if progress is not None else seen.doubt, seen.due]
+    again = [progress.next_change_after(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
     due = min((each for each in again if each is not None), default=None)
     return Rolling(layout, progress, due, steps, move, stands)
@@ -149,7 +149,7 @@ def _given_up(
     return is_given_up
 
 
-def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
+def _mark_starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
     """The unit, marked as starved where it is known to have no room for a surge."""
     waiting = [
         (unit, name, n)

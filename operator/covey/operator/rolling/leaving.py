@@ -80,7 +80,7 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
     places: dict[Place, str] = {}
     urgent: set[Place] = set()
     left: list[float] = []
-    for slot, pod in _placed(observed):
+    for slot, pod in _bound_pods(observed):
         node = pod.spec.node_name or ""
         notice = observed.notices[node]
         why = notice.drives(pod)
@@ -100,7 +100,7 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
     return Leaving(places, min(left, default=None), frozenset(places.keys() - urgent), patience, tuple(avoided))
 
 
-def _placed(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+def _bound_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
     for slot, pod in observed.current.items():
         if pod.spec.node_name in observed.notices:
             yield slot, pod

@@ -33,7 +33,7 @@ class Move:
     #: Its groups cannot be changed in place.
     is_remake: bool = False
 
-    def counted(self, scale: Scale) -> Scale:
+    def count_into(self, scale: Scale) -> Scale:
         """The scale with the replicas of the other unit, which are as many."""
         if not scale.shares:
             return scale

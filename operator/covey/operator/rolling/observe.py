@@ -59,7 +59,7 @@ def _read_hold(told: object) -> Hold | None:
     return Hold(Gate(gate), _text(told.get("message")) or "", since)
 
 
-def written(progress: Progress, former: str) -> dict[str, Any]:
+def rollout_status(progress: Progress, former: str) -> dict[str, Any]:
     """The value of ``status.rollout``; ``former`` is the revision that is left."""
     told: dict[str, Any] = {
         "fromRevision": former,
@@ -124,17 +124,17 @@ def _without_nodes(observed: Observed) -> frozenset[Place]:
     )
 
 
-def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
+def make_refusal_check(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
     """Make a function that tells which replicas are refused, by quotas and the statuses of groups or of pods.
 
     Where those say nothing of a replica, it does not count as refused.
     """
 
-    def asked(layout: Layout) -> Callable[[Place], bool]:
+    def check_of(layout: Layout) -> Callable[[Place], bool]:
         pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
         return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
 
-    return asked
+    return check_of
 
 
 def _is_refused(owned: Owned | None) -> bool:
@@ -227,7 +227,7 @@ class Seen:
             changes = any(each.revision.hash != target.hash for each in replicas.values())
             # What is exchanged is to stay where it is in the end, whatever its room is worth.
             if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
-                replicas = self._ranked(unit, role.name, replicas)
+                replicas = self._rank_by_room(unit, role.name, replicas)
             if in_place:
                 replicas = {n: self._exchangeable((unit, role.name, n), each) for n, each in replicas.items()}
             roles[role.name] = RoleState(
@@ -239,7 +239,7 @@ class Seen:
                 frozenset(spare),
                 yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
             )
-        return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
+        return UnitState(roles, stays, _describe_blocked(roles), ranks=self._ages)
 
     def is_overdue(self, unit: int, state: UnitState) -> bool:
         """Tell whether successors of replicas that leave have waited for room long enough."""
@@ -284,7 +284,7 @@ class Seen:
     def _rooms(self) -> Rooms:
         return Rooms(self.observed.current.items())
 
-    def _ranked(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
+    def _rank_by_room(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
         """Add to replicas what their room is worth: some of them may have to go."""
         rooms = self._rooms.of_replicas(unit, role)
         return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
@@ -336,7 +336,7 @@ class Seen:
             return Stage.WAITING
         if state.is_ready:
             return Stage.SERVING
-        since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
+        since = max((_readiness_change(each) for each in live if not podstate.is_ready(each)), default=0.0)
         left = since + DOUBT - self.observed.now
         if left <= 0:
             return Stage.STARTING
@@ -347,7 +347,7 @@ class Seen:
         return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
 
 
-def _blocked(roles: Mapping[str, RoleState]) -> str:
+def _describe_blocked(roles: Mapping[str, RoleState]) -> str:
     """Report roles whose size changes between 1 and more; empty without any.
 
     Single pods and replicas of several hang under groups of different kinds, of which a role has one.
@@ -365,7 +365,7 @@ def _blocked(roles: Mapping[str, RoleState]) -> str:
     )
 
 
-def _changed(pod: core.Pod) -> float:
+def _readiness_change(pod: core.Pod) -> float:
     """Time at which a pod's readiness changed last, in seconds since the epoch; 0 where it says nothing of it."""
     told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
     return max((each for each in told if each is not None), default=0.0)

@@ -63,13 +63,13 @@ def _wholes(in_force: Revision, observed: Observed, roles: list[str]) -> Mapping
     Two that differ in other roles only are one, under the newer name.
     """
     found: dict[tuple[str, ...], str] = {}
-    for revision in (in_force, *_stored(observed)):
+    for revision in (in_force, *_stored_revisions(observed)):
         if revision.roles.keys() >= set(roles):
             found.setdefault(tuple(revision.roles[role].hash for role in roles), revision.hash)
     return {whole: dict(zip(roles, hashes, strict=True)) for hashes, whole in found.items()}
 
 
-def _stored(observed: Observed) -> Iterator[Revision]:
+def _stored_revisions(observed: Observed) -> Iterator[Revision]:
     for stored in sorted(observed.revisions, key=lambda each: each.number, reverse=True):
         if stored.record is not None:
             yield stored.record.revision

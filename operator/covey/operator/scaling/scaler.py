@@ -39,7 +39,7 @@ _TAKEN: Final = {names.LABEL_UNIT_LEADER: None}
 def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """Take the leader label from pods that must not have it, and give it where a unit has none."""
     role, carriers = _role(spec), _carriers(observed)
-    chosen = {unit: _chosen(unit, role, layout, observed, carriers.get(unit, ())) for unit in layout.units}
+    chosen = {unit: _choose_carrier(unit, role, layout, observed, carriers.get(unit, ())) for unit in layout.units}
     for unit, pods in carriers.items():
         leader = chosen.get(unit) if unit is not None else None
         yield from (Relabel(pod, _TAKEN) for pod in pods if leader is None or pod.metadata.uid != leader.metadata.uid)
@@ -56,7 +56,9 @@ def labels_at_birth(
     return {
         Slot(unit, role, min(replicas), 0): _GIVEN
         for unit, roles in layout.units.items()
-        if unit not in carriers and (replicas := roles.get(role)) and _chosen(unit, role, layout, observed, ()) is None
+        if unit not in carriers
+        and (replicas := roles.get(role))
+        and _choose_carrier(unit, role, layout, observed, ()) is None
     }
 
 
@@ -64,7 +66,7 @@ def _role(spec: DisaggregatedInferenceSpec) -> str:
     return next((role.name for role in spec.roles if role.min_replicas), spec.roles[0].name)
 
 
-def _chosen(
+def _choose_carrier(
     unit: int, role: str, layout: Layout, observed: Observed, carriers: tuple[core.Pod, ...]
 ) -> core.Pod | None:
     leaders = (observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role]))
@@ -165,7 +167,7 @@ def find_scalers(
             continue
         stored = observed.scalers.get(scaler_name(inference, role.name))
         asked = stored.replicas if stored is not None else _seed(role, spec.replicas, states, before)
-        scaled = _bounded(role, spec.replicas, asked, room)
+        scaled = _bound_replicas(role, spec.replicas, asked, room)
         room -= max(0, scaled.total - _least(role, spec.replicas)) * role.size
         found[role.name] = scaled
     return Scalers(found)
@@ -195,7 +197,7 @@ def _rows(before: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield row
 
 
-def _bounded(role: Role, units: int, asked: int, room: int) -> Scaled:
+def _bound_replicas(role: Role, units: int, asked: int, room: int) -> Scaled:
     """Bound the replicas that are asked for; ``room`` is how many pods more than the least there may be."""
     floor, least, scaling = role.min_replicas * units, _least(role, units), role.scaling
     if asked < least:
@@ -224,7 +226,7 @@ def put_scalers(owner: Owner, scalers: Scalers, observed: Observed) -> Outcome:
         observed: the snapshot.
     """
     wanted = {scaler_name(owner.name, role): role for role in scalers.roles}
-    puts = (_put(owner, name, role, scalers.roles[role], observed) for name, role in wanted.items())
+    puts = (_put_action(owner, name, role, scalers.roles[role], observed) for name, role in wanted.items())
     gone = (
         DeleteObject(ROLE_SCALERS.type, name, stored.metadata.uid)
         for name, stored in observed.scalers.items()
@@ -234,7 +236,7 @@ def put_scalers(owner: Owner, scalers: Scalers, observed: Observed) -> Outcome:
     return Outcome(actions, scalers.remarks)
 
 
-def _put(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed) -> PutScaler | None:
+def _put_action(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed) -> PutScaler | None:
     stored = observed.scalers.get(name)
     metadata = owner.metadata(name, {names.LABEL_ROLE: role})
     api = {"apiVersion": names.INFERENCE_API, "kind": ROLE_SCALERS.kind}

@@ -159,13 +159,13 @@ _SUSPENDED: Finding = (
 
 
 def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
-    yield names.BACKEND_SUPPORTED, _supported(situation)
-    yield names.ADMITTED, _admitted(situation)
-    yield names.SCHEDULED, _counted(situation, "is_scheduled", "Scheduled", "have their minimum bound")
-    yield names.AVAILABLE, _counted(situation, "is_available", "Available", "have their minimum Ready")
+    yield names.BACKEND_SUPPORTED, _supported_finding(situation)
+    yield names.ADMITTED, _admitted_finding(situation)
+    yield names.SCHEDULED, _count_finding(situation, "is_scheduled", "Scheduled", "have their minimum bound")
+    yield names.AVAILABLE, _count_finding(situation, "is_available", "Available", "have their minimum Ready")
     yield names.MINIMUM_MET, _minimum_met(situation)
     yield names.PROGRESSING, _progressing(situation)
-    yield names.DEGRADED, _degraded(situation)
+    yield names.DEGRADED, _degraded_finding(situation)
     if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
         yield names.PAUSED, ("True", REASON_PAUSED, "nothing is replaced until spec.rollout.paused is false")
     found = [unit.topology for unit in situation.units if unit.topology is not None]
@@ -200,7 +200,7 @@ def _kept_levels(verdict: Verdict) -> str:
     return f"{verdict.kept_levels}: {remedy}"
 
 
-def _supported(situation: Situation) -> Finding:
+def _supported_finding(situation: Situation) -> Finding:
     problem = situation.verdict.problem
     if problem is not None and problem.reason == names.REASON_UNSUPPORTED:
         return "False", problem.reason, _held_back(situation, problem)
@@ -209,7 +209,7 @@ def _supported(situation: Situation) -> Finding:
     return "True", "Supported", f"backend {backend.name} {backend.dialect}".rstrip()
 
 
-def _admitted(situation: Situation) -> Finding:
+def _admitted_finding(situation: Situation) -> Finding:
     units, spec = situation.units, situation.inference.spec
     if spec.suspend:
         return _SUSPENDED
@@ -240,7 +240,7 @@ def _all_admitted(units: Sequence[Unit]) -> Finding:
     return "True", said.reason, f"{what}; {said.message}"
 
 
-def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
+def _count_finding(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
     if situation.inference.spec.suspend:
         return _SUSPENDED
     wanted = situation.inference.spec.replicas
@@ -288,10 +288,10 @@ def _progressing(situation: Situation) -> Finding:
         return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
     if situation.plan.actions:
         return "True", REASON_STARTING, "objects are being created or replaced"
-    return "True", REASON_COMPLETE, _partitioned(situation.plan) or "everything that is wanted runs"
+    return "True", REASON_COMPLETE, _describe_partition(situation.plan) or "everything that is wanted runs"
 
 
-def _partitioned(plan: Plan) -> str:
+def _describe_partition(plan: Plan) -> str:
     """Describe what a partition holds back; empty where none does."""
     rolling = plan.rolling
     if rolling is None or rolling.progress is None or not rolling.progress.done:
@@ -339,7 +339,7 @@ def _rolling(situation: Situation) -> Finding | None:
     return "True", REASON_ROLLING_OUT, f"{done}; waits: {hold.reason}"
 
 
-def _degraded(situation: Situation) -> Finding:
+def _degraded_finding(situation: Situation) -> Finding:
     # A unit that has only been asked for is no loss.
     lost = [unit for unit in situation.units if not unit.is_available and unit.number in situation.served]
     if lost and not situation.inference.spec.suspend:

@@ -44,7 +44,7 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
 from covey.observability import operator_metrics as metrics
-from covey.observability.lives import reached, since_true
+from covey.observability.lives import minimum_reached_at, since_true
 from covey.operator.accept.verdict import Verdict
 from covey.operator.model.observed import Observed
 from covey.operator.model.stored_status import leaves_out, recorded_units
@@ -72,7 +72,7 @@ class Lives:
         self._clock = clock
         self._lives: dict[str, dict[int, _Life]] = {}
 
-    def written(
+    def observe_status(
         self,
         owner: str,
         inference: DisaggregatedInference,
@@ -93,7 +93,7 @@ class Lives:
         lives: dict[int, _Life] = {}
         for unit in units:
             report = unit.report
-            life = _recorded(unit.number, before) if known is None else known.get(unit.number, _Life())
+            life = _read_life(unit.number, before) if known is None else known.get(unit.number, _Life())
             if report is None:
                 if life.available and unit.is_available:
                     lives[unit.number] = life
@@ -125,7 +125,7 @@ class Lives:
             metrics.GANG_CREATED_TO_READY.observe(max(0.0, ready - begun))
 
 
-def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
+def _read_life(unit: int, status: Mapping[str, Any]) -> _Life:
     """Read the state of a unit from a status that another process has written."""
     found = recorded_units(status).get(unit)
     if found is None:
@@ -139,7 +139,7 @@ def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, 
     for slot, pod in observed.in_unit(unit.number).items():
         if slot.role in pods:
             pods[slot.role].setdefault(slot.replica, []).append(pod)
-    return reached(
+    return minimum_reached_at(
         (role.min_replicas, _whole(pods[role.name].values(), role.size, condition)) for role in inference.spec.roles
     )
 
@@ -177,7 +177,7 @@ class Milestones:
     def __init__(self) -> None:
         self._written: dict[str, Mapping[str, Any]] = {}
 
-    def written(self, owner: str, verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def count_status(self, owner: str, verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Count what is new in the status of a resource that has been written.
 
         Args:

@@ -54,7 +54,7 @@ class Departures:
         self._given_up = {item.pod.metadata.uid for item in plan.loss.delete}
         self._steps = {unit: found.step for unit, found in plan.loss.announced.items()}
 
-    def deleted(self, item: DeletePod) -> None:
+    def count_deletion(self, item: DeletePod) -> None:
         """Count a deletion that the API server has accepted."""
         slot, metadata = slot_of(item.pod.spec.hostname), item.pod.metadata
         if slot is None or metadata.deletion_timestamp is not None:
@@ -158,7 +158,7 @@ class WorkloadGauges(Collector):
         self._true: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
 
-    def put(
+    def update(
         self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int, avoided: Collection[str] = ()
     ) -> None:
         """Take the status of a resource.

@@ -22,9 +22,9 @@ from covey.operator.model.observed import Observed, number
 from covey.operator.model.problem import Problem
 from covey.operator.model.stored_status import find_served
 from covey.operator.plan import Plan
-from covey.operator.repair.give_up import written as remembered
+from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
-from covey.operator.rolling.observe import read_complete, written
+from covey.operator.rolling.observe import read_complete, rollout_status
 from covey.operator.status.conditions import Situation, find_conditions, with_times
 from covey.operator.status.units import Unit
 
@@ -94,12 +94,12 @@ class Pace:
         self._passing.pop(uid, None)
         return 0.0 if news else max(rest, 0.0)
 
-    def written(self, uid: str) -> None:
+    def note_write(self, uid: str) -> None:
         """Note that the status has been written: it is up to date, and no event will come to say so."""
         self._written[uid] = self._clock()
-        self.settled(uid)
+        self.note_current(uid)
 
-    def settled(self, uid: str) -> None:
+    def note_current(self, uid: str) -> None:
         """Note that the stored status is up to date."""
         self._passing.pop(uid, None)
 
@@ -151,7 +151,7 @@ def compute(
         "roles": roles,
         **_rollout(plan),
         **({"completeRevision": plan.complete} if plan.complete else {}),
-        "unitStatuses": _listed(units, served, plan),
+        "unitStatuses": _list_units(units, served, plan),
         **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
         "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
@@ -160,7 +160,7 @@ def compute(
 
 def _rollout(plan: Plan) -> Status:
     progress = plan.rolling.progress if plan.rolling is not None else None
-    return {"rollout": written(progress, plan.former)} if progress is not None else {}
+    return {"rollout": rollout_status(progress, plan.former)} if progress is not None else {}
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
@@ -208,7 +208,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),
                 "ready": sum(state.is_ready for state, _ in states),
-                "updated": _updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
+                "updated": _count_updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
                 "restarts": sum(restarts for _, (_, restarts) in states),
                 **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
             }
@@ -216,7 +216,9 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
     return rows
 
 
-def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int) -> int:
+def _count_updated(
+    states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int
+) -> int:
     """Count replicas of a revision, of those that are wanted: one that waits counts only for a place that is free."""
     placed = sum(state.is_admitted for state, _ in states)
     updated = [state.is_admitted for state, (revisions, _) in states if revisions == {revision}]
@@ -244,7 +246,7 @@ def _replica(slot: Slot) -> tuple[int, str, int]:
     return (slot.unit, slot.role, slot.replica)
 
 
-def _listed(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
+def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
     """List units, the worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [

@@ -83,7 +83,7 @@ class OperatorRun:
         namespaces: WorkQueue[str],
         ender: BudgetEnder,
     ) -> None:
-        await self.caches.synced()
+        await self.caches.wait_until_synced()
         self.caches.begin_leading(self._clock())
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(queue, reconciler, _WORKERS))
