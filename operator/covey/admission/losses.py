@@ -149,4 +149,14 @@ def _make_placed_check(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]
     return is_placed
 
 
-__all__ = ["Hold", "Place", "age_of", "is_of_same_replica", "has_successor", "hold_for", "is_wanted", "place_of", "room_said"]
+__all__ = [
+    "Hold",
+    "Place",
+    "age_of",
+    "has_successor",
+    "hold_for",
+    "is_of_same_replica",
+    "is_wanted",
+    "place_of",
+    "room_said",
+]

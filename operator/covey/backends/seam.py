@@ -134,7 +134,7 @@ class ReplicaProgress:
 class Release:
     """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
 
-    ``domain_labels``: node labels that pods select from then on, so that they go where there is room for all. ``withheld``:
+    ``confined``: node labels that pods select from then on, so that they go where there is room for all. ``withheld``:
     places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its pods is cannot
     have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
     ``Degraded``). ``again``: seconds after which time alone can change the answer.

@@ -17,10 +17,9 @@ from covey.operator.objects.apply import Deviation, find_deviations
 from covey.operator.objects.budgets import with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
-from covey.operator.rolling.layout import Rolling, roll
+from covey.operator.rolling.layout import Rolling, roll, with_pairs
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.observe import make_refusal_check
-from covey.operator.rolling.pairing import with_pairs
 from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.scaler import Scalers, find_scalers
 

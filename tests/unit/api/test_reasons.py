@@ -22,7 +22,7 @@ SOURCES = {
     if not path.is_relative_to(PACKAGE / "ui")
 }
 #: Where the reason stands among the arguments of what carries one.
-_PLACE = {"Remark": 1, "Problem": 0, "Condition": 2, "Said": 2, "_counted": 2}
+_PLACE = {"Remark": 1, "Problem": 0, "Condition": 2, "Said": 2, "_count_finding": 2}
 _TRUTHS = {"True", "False", "Unknown"}
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.connection import Connection
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.operator.model.objects import read_inference_text, read_role_scaler, read_topology
 from covey.operator.observe import kopf_session
 from covey.operator.observe.caches import Caches

@@ -54,7 +54,7 @@ async def test_those_who_are_placed_or_gone_are_forgotten() -> None:
     made = cache(node("n1"), node("n2"), *GROUPS, pinned, *refused)
 
     class Listening(Waker):
-        def refused(self, found: core.Pod) -> None:
+        def note_refusal(self, found: core.Pod) -> None:
             super().note_refusal(found)
             if found.metadata.name == "placed":
                 put(made, pod("placed", gpus=1, node="n2"))

@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
 from covey.ui.headers import Limits, bearer_token, is_meant, is_strange

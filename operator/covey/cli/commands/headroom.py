@@ -17,8 +17,8 @@ from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rolled import Body, Found, Stored
 from covey.manifests.sources import InputError
+from covey.planning.additions import HeadroomReport, RoleReport, headroom_of
 from covey.planning.facts import Facts, read_facts
-from covey.planning.headroom import HeadroomReport, RoleReport, headroom_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import plan_all
 

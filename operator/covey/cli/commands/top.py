@@ -14,7 +14,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.planning.drawing import survey
 from covey.planning.facts import Facts, read_facts
 from covey.planning.inferences import default_topology
-from covey.watching.usage import measure
+from covey.watching.places import measure
 
 
 @click.command()

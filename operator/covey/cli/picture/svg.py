@@ -16,8 +16,7 @@ from textwrap import wrap
 from typing import Final
 
 from covey.cli.picture.tiles import GAP, Sheet, Tile, flow, hue, shade, side_by_side, stack
-from covey.picture.floor import Box, Floor, Mark, NodeBox, Run
-from covey.picture.names import short_names
+from covey.picture.floor import Box, Floor, Mark, NodeBox, Run, short_names
 
 _STYLE: Final = """
 text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Helvetica,Arial,sans-serif;

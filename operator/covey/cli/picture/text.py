@@ -15,8 +15,7 @@ from rich.text import Text
 
 from covey.cli.console import page_width
 from covey.cli.picture.tiles import bright
-from covey.picture.floor import Box, Floor, NodeBox, Run
-from covey.picture.names import short_names
+from covey.picture.floor import Box, Floor, NodeBox, Run, short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read

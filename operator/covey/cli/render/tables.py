@@ -21,9 +21,9 @@ from covey.cli.picture.tiles import bright
 from covey.cli.render import objects
 from covey.cli.render.objects import DIM
 from covey.picture.floor import device_word
-from covey.planning.headroom import HeadroomReport, RoleReport
+from covey.planning.additions import HeadroomReport, RoleReport
 from covey.planning.report import Report, WorkloadReport
-from covey.watching.usage import Usage, UsageReport
+from covey.watching.places import Usage, UsageReport
 
 _GAP: Final = 3
 #: Columns whose words may wrap, and the width that they keep for it.

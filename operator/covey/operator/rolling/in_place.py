@@ -20,7 +20,7 @@ from covey.operator.model.actions import Actions, Exchange, Note, Outcome, Relab
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.messages import by_role
 from covey.operator.replicas.scale import known_revisions
-from covey.rollout.images import differ_in_images_only, images_of
+from covey.rollout.step import differ_in_images_only, images_of
 
 
 @dataclass(frozen=True)

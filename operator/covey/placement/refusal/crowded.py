@@ -93,4 +93,4 @@ def refuse_crowded(
     return Refusal(Verdict.INFEASIBLE, (reason,))
 
 
-__all__ = ["asked_for", "refuse_crowded", "overdrawn"]
+__all__ = ["asked_for", "overdrawn", "refuse_crowded"]

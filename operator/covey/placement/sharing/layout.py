@@ -23,10 +23,9 @@ from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path
-from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
 from covey.placement.sharing.mixture import Mixture
-from covey.placement.sharing.prices import Place, Price, Prices
+from covey.placement.sharing.prices import Chain, Place, Price, Prices
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096

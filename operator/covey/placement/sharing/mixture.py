@@ -15,8 +15,8 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.hull import Hull, Mix
 from covey.placement.capacity.tables import Array, Budget, SearchLimit, Table, Vector
-from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Child, Share
+from covey.placement.sharing.prices import Chain
 
 #: Children that share the rest exactly, if that is cheap; and the work that it may be.
 _LAST: Final = (16, 8, 4, 2, 1)
