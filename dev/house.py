@@ -162,7 +162,7 @@ def counts(found: list[Module]) -> list[Count]:
 
 
 #: The most of each that there may be.
-BOUNDS: Final = {"questions": 0, "participles": 0, "arguments": 16, "long": 2, "files": 356, "lines": 59_700}
+BOUNDS: Final = {"questions": 0, "participles": 0, "arguments": 16, "long": 2, "files": 358, "lines": 59_700}
 
 
 def main() -> None:

@@ -47,8 +47,8 @@ from covey.placement.model import (
 class Surroundings:
     """The input of a gang from outside its own groups and pods.
 
-    ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be
-    planned.
+    ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must
+    not be planned.
     """
 
     priority: int = 0

@@ -7,8 +7,8 @@ rollout, the successor of a replica that drains or whose node is about to go.
 Would a gang that found no room fit if it did not have to stay where its members are? Pure.
 
 Bound members pin their domains, and a plan never moves them. Where the rest finds no room there, only whoever made the
-pods can help, by giving some up. What to give up is said here: nothing, if that would not help; else the roles that have
-fewer replicas than their minimum, if that is enough; else all of the unit.
+pods can help, by giving some up. What to give up is said here: nothing, if that would not help; else the roles that
+have fewer replicas than their minimum, if that is enough; else all of the unit.
 
 A unit that is asked for more replicas of a role than anybody has asked for: pure.
 """

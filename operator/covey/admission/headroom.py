@@ -57,8 +57,8 @@ class UnknownError(Exception):
 class Answer:
     """Replicas of a role that could have places, over all units; None where that is not known.
 
-    ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why it
-    is not greater where that is not for want of room.
+    ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why
+    it is not greater where that is not for want of room.
     """
 
     role: str

@@ -1,18 +1,18 @@
 """The order in which gangs are planned: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
-priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The question is asked anew before each step, and what has happened meanwhile
-is told first, so whoever ranks highest among those that may get a place now is next, also when it came a moment ago.
+priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The
+question is asked anew before each step, and what has happened meanwhile is told first, so whoever ranks highest among
+those that may get a place now is next, also when it came a moment ago.
 
 A gang's priority: pure.
 
 Pins that have outlived their reason: pure.
 
 An admitted gang must be bound ``timeoutSeconds`` after ``Admitted=True`` on its root. A pin made later (surplus, a
-replacement) has the same time from when it was seen, and one that waited for others to start from when it may; a restart
-gives it that time again. And a unit that keeps pins
-while pods of its minimum do not even exist is given up after a short while: the pods that were let go are recreated
-gated, with the rest.
+replacement) has the same time from when it was seen, and one that waited for others to start from when it may; a
+restart gives it that time again. And a unit that keeps pins while pods of its minimum do not even exist is given up
+after a short while: the pods that were let go are recreated gated, with the rest.
 
 Times are of the process's monotonic clock: when it saw what. Only a process that starts has nothing but the stamp of
 the condition, another machine's, perhaps another year's; so whatever it says, pins that are found have a while left.

@@ -1,8 +1,9 @@
 """The meaning of one pod's fields to the scheduler. Pure.
 
-Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
-``SchedulingGated`` while a bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one
-thing only, ``unschedulable``, which starts a check and is no state.
+Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``,
+``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says ``SchedulingGated`` while a
+bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one thing only, ``unschedulable``,
+which starts a check and is no state.
 
 Refusals of pods that kube-scheduler must not schedule now: the same for guard and barrier. Pure.
 

@@ -1,8 +1,8 @@
 """The units that admission knows, by what is to be done with each: pure.
 
-Open ones stand in line (``order``). Refused ones sleep until something can help them (``asks``): those that ask the same
-question sleep together, and only the first of them stands in line when room has come that may help. It is planned, and
-a refusal is the answer for all the others; if it gets its places, the next one is asked.
+Open ones stand in line (``order``). Refused ones sleep until something can help them (``wake``): those that ask the
+same question sleep together, and only the first of them stands in line when room has come that may help. It is planned,
+and a refusal is the answer for all the others; if it gets its places, the next one is asked.
 
 The state of one unit between two passes of admission, and its assessment from the unit: pure.
 

@@ -1,7 +1,7 @@
 """A round of many gangs on an inventory that nobody else changes: pure.
 
-The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum that
-does not fit blocks nobody else, except on the nodes that are kept for it because it has waited for long.
+The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum
+that does not fit blocks nobody else, except on the nodes that are kept for it because it has waited for long.
 
 A DisaggregatedInference as units, before it has groups of Covey's own, or without them: pure.
 

@@ -86,8 +86,8 @@ class Decision:
     """The last decision of admission about a unit.
 
     ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
-    the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept in
-    the root's status.
+    the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept
+    in the root's status.
     """
 
     reason: str | None = None

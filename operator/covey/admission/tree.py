@@ -2,9 +2,9 @@
 
 A root is a group without a parent. The tree below it (``nodes``) may have any shape that the API allows; admission,
 barrier and planner look at it as roles of replicas (``roles``). In the trees that the operator makes each child of the
-root is a *role*; below a composite role each PodGroup is a *replica*. A PodGroup directly under the root is a role whose
-every pod is a replica of its own, unless it asks for one domain for all its pods: then its minimum is one replica. A
-PodGroup without a parent is a unit of one role.
+root is a *role*; below a composite role each PodGroup is a *replica*. A PodGroup directly under the root is a role
+whose every pod is a replica of its own, unless it asks for one domain for all its pods: then its minimum is one
+replica. A PodGroup without a parent is a unit of one role.
 """
 
 from __future__ import annotations

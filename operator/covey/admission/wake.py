@@ -237,9 +237,9 @@ def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
 def same_question(gang: Gang, terms: Terms) -> Hashable:
     """Equal for gangs that the planner answers alike.
 
-    None for one that has members placed, that counts its siblings, or whose groups say more than roles do: levels inside
-    a replica or over several, surplus after surplus, a choice of what comes first. The gang is to be told already which
-    anti-affinity terms speak of its pods.
+    None for one that has members placed, that counts its siblings, or whose groups say more than roles do: levels
+    inside a replica or over several, surplus after surplus, a choice of what comes first. The gang is to be told
+    already which anti-affinity terms speak of its pods.
     """
     replicas = [replica for role in gang.roles for replica in role.replicas]
     if gang.spread is not None or any(pod.node for replica in replicas for pod in replica.pods):

@@ -1,7 +1,7 @@
 """Nodes that new pods of a unit avoid, as the operator tells the scheduler process in an annotation of the root group.
 
-A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the values
-of a domain and of those around it, in place of the node.
+A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the
+values of a domain and of those around it, in place of the node.
 
 Annotations as anybody may have written them.
 """

@@ -1,8 +1,8 @@
 """The question for head-room, as the operator puts it to the scheduler process in an annotation of a root group.
 
 A JSON object ``{"asked": text, "roles": {name: "sum" | "each"}}``. ``asked`` is what somebody wrote on the resource: an
-answer repeats it, so that everybody can tell which question it answers. A role's replicas are asked for as a ``sum`` over
-all units, or ``each`` unit has as many.
+answer repeats it, so that everybody can tell which question it answers. A role's replicas are asked for as a ``sum``
+over all units, or ``each`` unit has as many.
 """
 
 from __future__ import annotations

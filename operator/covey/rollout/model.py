@@ -36,10 +36,9 @@ class Stage(IntEnum):
 class Replica:
     """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
 
-    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not go
-    without one yet. ``exchangeable``: its pods
-    can be given the images of the target where they are. ``exchanging``: they were given others, and do not serve with
-    them yet.
+    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not
+    go without one yet. ``exchangeable``: its pods can be given the images of the target where they are. ``exchanging``:
+    they were given others, and do not serve with them yet.
     """
 
     revision: RoleRevision

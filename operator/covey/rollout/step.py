@@ -262,8 +262,9 @@ def _rescue(state: RoleState, kept: Collection[int], *, starved: bool) -> list[i
 def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
     """The old replicas that stay.
 
-    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles goes first, then one that has more
-    replicas, so that each keeps one as long as possible, then the newest; of one revision the highest number.
+    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles
+    goes first, then one that has more replicas, so that each keeps one as long as possible, then the newest; of one
+    revision the highest number.
     """
     left = dict(old)
     sizes = Counter(each.revision.hash for each in left.values())

@@ -23,9 +23,9 @@ never gets ready would take the place of every old replica that is lost. After t
 given it gives up as many serving replicas as wait, down to its minimum.
 
 Lower bound of waves (a wave: all that was created gets Ready): whatever the other roles do, ``w`` new replicas serving
-allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs as
-many waves as it takes ``w -> min(n, n + s - max(1, n - u - w))`` to get from 0 to ``n``, about ``n / (s + u)``, and a
-unit at least as many as its slowest role. ``tests/unit/rollout/test_waves.py`` compares.
+allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs
+as many waves as it takes ``w -> min(n, n + s - max(1, n - u - w))`` to get from 0 to ``n``, about ``n / (s + u)``, and
+a unit at least as many as its slowest role. ``tests/unit/rollout/test_waves.py`` compares.
 """
 
 from __future__ import annotations

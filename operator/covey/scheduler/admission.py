@@ -4,7 +4,7 @@ It sleeps until something happened that can help: a unit changed, a node has mor
 changed, or a deadline came. Then it goes step by step: what has happened meanwhile is taken in (units that changed are
 assessed anew, refused ones that a changed node can help are woken), and whoever ranks highest among those that may get
 a place now is planned (``order``). Every decision holds its room at once and is then carried out beside the loop
-(``commits``). There is no polling: a unit that found no room sleeps until a change can help it (``shelf``, ``asks``).
+(``commit``). There is no polling: a unit that found no room sleeps until a change can help it (``queue``, ``wake``).
 
 A plan is made in a thread on an inventory that stands still. Afterwards it is held against the present: it is dropped
 if a pod or a node has changed under it, and put aside while somebody who ranks higher wants a place.

@@ -3,10 +3,10 @@
 ``barrier`` decides which pods may go; here the callers wait, hang up, and are answered. Works on every replica without
 the lease, from a synced cache only. Nothing is lost with the process: kube-scheduler calls again.
 
-Every call and every event costs the same, however large the gang: it is counted (``progress``), and the unit is looked
-at as a whole when the counts say that something may go, and when its groups change. Then every node is checked once
-more (``checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are released, to be
-planned again. So it is where the pins do not keep a level that the gang requires.
+Every call and every event costs the same, however large the gang: it is counted (``barrier.Progress``), and the unit is
+looked at as a whole when the counts say that something may go, and when its groups change. Then every node is checked
+once more (``bindings.Checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are
+released, to be planned again. So it is where the pins do not keep a level that the gang requires.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """All that the scheduler process watches, and who is told when it changes.
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
-is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The reflectors keep the objects; ``Index`` and ``Capacity``
-keep what follows from them. Everything runs on the event loop; a listener is called after both are up to date.
+is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The
+reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
+a listener is called after both are up to date.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class Workload(core.Read, frozen=True):
 class Listener:
     """The callbacks of one subscriber.
 
-    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
-    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
+    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what
+    the groups' status says has.
+    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or
+    became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 

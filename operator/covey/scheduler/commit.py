@@ -1,7 +1,8 @@
 """A plan becomes patches: all pods of a decision, or none that can still be stopped.
 
 Room counts from the decision: every pod is assumed before the first patch is sent. When a pod turns out to be gone or
-to conflict, or its node to take it no more by the time that its turn has come, patches that were not sent are dropped and their room is given back. Pods that were let go already are
+to conflict, or its node to take it no more by the time that its turn has come, patches that were not sent are dropped
+and their room is given back. Pods that were let go already are
 facts: the rest is planned again around them (``admission``), and if that cannot be, their pins are undone
 (``releases``).
 

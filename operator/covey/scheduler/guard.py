@@ -17,12 +17,12 @@ decoded, and in a cluster of 5,000 nodes it is most of the body.
 Where may kube-scheduler evict pods for another? Pure.
 
 An existing scheduler that Covey is attached to keeps its preemption: ordinary pods evict ordinary pods as before. Only
-what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is not evicted either: one
-pod less breaks its whole gang. And nobody evicts for room that he would not get: kube-scheduler chooses victims before
-it asks the guard, so a pod that the guard refuses afterwards would go on and empty one node after another.
+what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is not evicted either:
+one pod less breaks its whole gang. And nobody evicts for room that he would not get: kube-scheduler chooses victims
+before it asks the guard, so a pod that the guard refuses afterwards would go on and empty one node after another.
 
-Pods of the system outrank that (``Capacity.outranks``), or one pod of a tenant would keep a node's own daemons away. The
-operator gives up what they leave of a gang.
+Pods of the system outrank that (``Capacity.outranks``), or one pod of a tenant would keep a node's own daemons away.
+The operator gives up what they leave of a gang.
 
 The profile that Covey prints for a scheduler of its own has preemption off and never asks.
 """
@@ -108,7 +108,8 @@ def allowed_victims(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims
     Args:
         cache: groups, pods and room as they are now.
         pod: for whom room is to be made.
-        nodes: node names and the victims on each. One without victims is left out: kube-scheduler takes it for an error.
+        nodes: node names and the victims on each. One without victims is left out: kube-scheduler takes it for an
+            error.
     """
     if podstate.claims_membership(pod):
         return {}

@@ -1,12 +1,12 @@
 """Answers the question how many replicas of each role could have places, when nobody waits for a place.
 
-The operator puts the question on a root group (``api.headroom``), the answer goes into that root's status, once for each
-question. Both are on the API server, so a process that ends in between leaves the question to the next one.
+The operator puts the question on a root group (``api.headroom``), the answer goes into that root's status, once for
+each question. Both are on the API server, so a process that ends in between leaves the question to the next one.
 
 Admission asks here for work only when no unit waits to be planned, so an answer delays nobody by more than one role of
-one resource; and after a step it rests nine times as long as the step took. Ten thousand questions take long, and nothing
-else takes longer for them. Namespaces take turns, so that one with many questions does not keep the others waiting. A
-step that somebody comes to wait for is broken off after a while and tried again later, with more patience.
+one resource; and after a step it rests nine times as long as the step took. Ten thousand questions take long, and
+nothing else takes longer for them. Namespaces take turns, so that one with many questions does not keep the others
+waiting. A step that somebody comes to wait for is broken off after a while and tried again later, with more patience.
 """
 
 from __future__ import annotations

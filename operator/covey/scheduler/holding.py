@@ -3,10 +3,11 @@
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
-nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds: one that quota or a policy denies
-needs no room. A successor that is made later says where its predecessor was, and has that room held again if it is free.
+nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds: one that quota or a
+policy denies needs no room. A successor that is made later says where its predecessor was, and has that room held again
+if it is free.
 
-Asks for refused units with bound members whether they would fit if some were given up (``admission.moving``).
+Asks for refused units with bound members whether they would fit if some were given up (``admission.growth``).
 """
 
 from __future__ import annotations

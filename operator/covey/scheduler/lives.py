@@ -7,7 +7,8 @@ the write is known to have arrived: by its answer, or because the watch shows it
 what was observed: a condition that is True, or is False since another moment than the root's creation, has been True
 before (``status`` dates a condition that was never True by the creation). So a restart observes no gang again, and a
 gang that was admitted or bound while nobody led is observed by the next leader. Losing the minimum and getting it back
-is no new life: that is counted as a replan, by whoever has written the pins. Counters die with their process, as all counters do: what was observed since the last scrape is lost.
+is no new life: that is counted as a replan, by whoever has written the pins. Counters die with their process, as all
+counters do: what was observed since the last scrape is lost.
 
 Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
 process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as

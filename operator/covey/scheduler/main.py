@@ -1,11 +1,11 @@
 """The scheduler process: starts everything, and ends it.
 
 Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
-the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds members:
-it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling update would
-end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor; the calls that
-were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut off and come back
-too.
+the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds
+members: it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling
+update would end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor;
+the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut
+off and come back too.
 """
 
 from __future__ import annotations

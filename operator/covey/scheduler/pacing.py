@@ -2,8 +2,8 @@
 
 One event can change what is said of thousands of gangs that wait. A refusal written late harms nobody, but thousands of
 writes at once do. So a status that only says why a gang still has no place waits for its turn, and so does the Event
-that goes with it: together no more than ``RATE`` a second. First come those whose verdict or reason has changed, namespaces
-taking turns, then those in which only numbers have, and these only when they have lasted.
+that goes with it: together no more than ``RATE`` a second. First come those whose verdict or reason has changed,
+namespaces taking turns, then those in which only numbers have, and these only when they have lasted.
 
 Counts of waiting gangs by reason, and since when: kept up change by change, so that nothing is counted at a scrape.
 """

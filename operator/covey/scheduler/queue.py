@@ -7,8 +7,8 @@ the next exclusion longer; a restart begins with the shortest again.
 Units whose last attempt failed for a reason that a plan cannot mend, and how long each is left alone.
 
 The planner raised an exception or met its limit, the API server denied a pin, or kube-scheduler refused the places for
-something that is not modelled: the same attempt would fail in the same way, as fast as it can be made. So such a unit is
-parked, each time twice as long. Kept in memory only: a restart begins with the shortest time again, and what people
+something that is not modelled: the same attempt would fail in the same way, as fast as it can be made. So such a unit
+is parked, each time twice as long. Kept in memory only: a restart begins with the shortest time again, and what people
 have to know is in the root's condition.
 """
 
@@ -46,7 +46,8 @@ HASTE: Final = 60.0
 class Parked:
     """The back-off of a unit: its reason, since when, and until when (seconds of the clock).
 
-    ``times``: failures in a row. ``stirred``: something about the unit, or a node that could take it, has changed since.
+    ``times``: failures in a row. ``stirred``: something about the unit, or a node that could take it, has changed
+    since.
     ``tried``: it has got its places again since kube-scheduler refused them.
     """
 

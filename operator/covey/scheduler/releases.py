@@ -11,16 +11,16 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
   it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``), again and again: a
   mark that is not renewed was left by a barrier that is gone.
-* Time is up (``overdue``), unless kube-scheduler is away (``callers``).
+* Time is up (``order``), unless kube-scheduler is away (``certificates``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
 
 Has members created again whose bindings an attached kube-scheduler would not ask for.
 
-A kube-scheduler of the user's asks for the bindings of marked pods only (``podstate.is_marked``), so that all others are
-bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be changed:
-bound one by one they would tear their gang. So they are not planned (``podstate.obstacle``), the guard refuses those
-that are pinned already, and this asks for their successors, which the operator marks.
+A kube-scheduler of the user's asks for the bindings of marked pods only (``podstate.is_marked``), so that all others
+are bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be
+changed: bound one by one they would tear their gang. So they are not planned (``podstate.obstacle``), the guard refuses
+those that are pinned already, and this asks for their successors, which the operator marks.
 
 Of pods whose controller is not Covey's operator only pins are undone: nobody would mark their successors.
 """

@@ -2,10 +2,10 @@
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
 ``reserve_after`` seconds the nodes that can serve it soonest (``soonest``) are kept for it: gangs behind it in the
-queue, and every surplus, are planned without them (``admission.reservations``), and ordinary pods that ask for the
-resource it waits for are kept off (``kept``). Few gangs have such nodes at a time, those first in the queue; one that
-has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so that a
-restart changes nothing.
+queue, and every surplus, are planned without them (``admission.reservation``), and ordinary pods that ask for the
+resource it waits for are kept off (``capacity``). Few gangs have such nodes at a time, those first in the queue; one
+that has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so
+that a restart changes nothing.
 
 Nodes that are kept for gangs which have waited too long, as the roots' status tells.
 

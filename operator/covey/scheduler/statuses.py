@@ -4,9 +4,9 @@ One worker takes a unit at a time and waits a moment after a change, so that the
 write: of the root, whose status speaks for the whole unit and is what the operator, the command line and a restarted
 scheduler process read. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
 when it lasts. A group below the root gets a status only once something of it has waited for longer than that: the
-operator reads there which replica of a rollout or an evacuation has no nodes, and people which one is stuck. It follows a
-few seconds later, a bounded number a second, and is kept true from then on. Refusals are told at a bounded pace (``pacing``). The UID goes along, so that
-a status never lands on a successor of the name.
+operator reads there which replica of a rollout or an evacuation has no nodes, and people which one is stuck. It follows
+a few seconds later, a bounded number a second, and is kept true from then on. Refusals are told at a bounded pace
+(``pacing``). The UID goes along, so that a status never lands on a successor of the name.
 """
 
 from __future__ import annotations

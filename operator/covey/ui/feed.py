@@ -37,7 +37,8 @@ class Sender:
     Args:
         request: of the page.
         response: to it, prepared.
-        patience: seconds that the page may take nothing; then the connection is cut, as it holds a place of its viewer's.
+        patience: seconds that the page may take nothing; then the connection is cut, as it holds a place of its
+            viewer's.
         compress: whether the response is gzip.
     """
 

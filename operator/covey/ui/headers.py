@@ -1,7 +1,8 @@
 """Headers of every answer, and the check for requests that are not answered at all.
 
 The page runs its own scripts alone, and talks to the server that it came from alone. No other site may have its answers
-(no CORS), send it anything (Sec-Fetch-Site, Origin), show it in a frame, or reach it by a name of its own (DNS rebinding).
+(no CORS), send it anything (Sec-Fetch-Site, Origin), show it in a frame, or reach it by a name of its own (DNS
+rebinding).
 
 Limits of a server of the UI, so that no viewer harms another, or the process.
 """
@@ -19,14 +20,16 @@ class Limits:
     """Bounds. Times are in seconds, sizes in bytes.
 
     ``feeds``: views (of one viewer with different namespaces counted apart) whose objects are kept at the same time;
-    ``views``: of one viewer. ``tenant_feeds``: of the service accounts of one namespace, and ``account_feeds`` of all service
-    accounts: whoever may make accounts has as many names as he likes. ``streams``: event streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
-    drawing never takes more than a fifth of the time. ``recheck``: between two questions whether something may still be
-    read. ``patience``: for the first answers of the API server, and for a page to take what it is sent. ``behind``: changes
-    that may wait for a slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
-    ``questions``: stories, plans and new feeds of one viewer that are under way at the same time; ``all_questions``: of all
-    viewers. ``tenant_questions`` and ``account_questions``: stories and plans of service accounts, as for views. ``namespaces``:
-    that one view looks at.
+    ``views``: of one viewer. ``tenant_feeds``: of the service accounts of one namespace, and ``account_feeds`` of all
+    service
+    accounts: whoever may make accounts has as many names as he likes. ``streams``: event streams of one feed. ``idle``:
+    how long a feed outlives its last stream. ``pace``: time between two changes at least; drawing never takes more than
+    a fifth of the time. ``recheck``: between two questions whether something may still be read. ``patience``: for the
+    first answers of the API server, and for a page to take what it is sent. ``behind``: changes that may wait for a
+    slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
+    ``questions``: stories, plans and new feeds of one viewer that are under way at the same time; ``all_questions``: of
+    all viewers. ``tenant_questions`` and ``account_questions``: stories and plans of service accounts, as for views.
+    ``namespaces``: that one view looks at.
     """
 
     feeds: int = 16

@@ -55,8 +55,8 @@ def headroom(
 ) -> None:
     """Show how many more replicas of each role would fit now, all else as it is.
 
-    Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it says
-    what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
+    Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it
+    says what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
     """
     if files:
         _refuse(name, context, kubeconfig, nodes)

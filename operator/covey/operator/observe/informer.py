@@ -3,7 +3,8 @@
 Kopf tells of every change that it hears of, but not of what it does not: an object deleted while its watch was broken
 is never mentioned again, and of a kind without objects there is no word at all. Three things make that good:
 
-- **Lists.** The session (``kopf_session``) shows each list that Kopf reads. A stored object that a complete list lacks is
+- **Lists.** The session (``kopf_session``) shows each list that Kopf reads. A stored object that a complete list lacks
+is
   gone. Nothing counts as synced before one complete list was seen and Kopf's handlers have had all of it.
 - **By name.** ``confirm`` asks for one object that somebody has reason to doubt.
 - **Audit.** Every ten minutes the metadata of all objects are listed and compared, whatever Kopf says.

@@ -2,7 +2,8 @@
 
 A successor that finds no room in the domain of its unit waits, and what runs is kept. Given up is
 
-* a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only where
+* a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only
+  where
   the unit serves nobody: some role of the gang has no Ready replica;
 * the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition, once the
   successor is refused as well: what is left of the gang would hold its room for nobody;

@@ -24,7 +24,6 @@ from covey.compile import Layout, Revision, Scale, Tree
 from covey.compile.groups import Object
 from covey.compile.layout import RoleCount, Unit
 from covey.compile.network import Network
-from covey.compile.revision import Revision
 from covey.operator.model.observed import Observed
 from covey.operator.objects.apply import identity_of
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit

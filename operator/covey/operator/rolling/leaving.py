@@ -1,6 +1,6 @@
 """Replicas that leave their nodes, and pods that are on their way out.
 
-Replicas that have to leave their nodes (``snapshot.notice`` says which nodes are to be empty).
+Replicas that have to leave their nodes (``node_drain`` says which nodes are to be empty).
 
 Pods on their way out: meanwhile the clock of a rollout stands still, since successors may wait for their room.
 """
