@@ -63,6 +63,7 @@ VERBS: Final = frozenset(
         "happen",
         "listen",
         "hasten",
+        "shorten",
     ]
 )
 
@@ -122,7 +123,7 @@ def bare(module: Module) -> Iterator[str]:
     for node in definitions(module):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(node):
             continue
-        name = node.name.strip("_")
+        name = node.name if node.name.startswith("__") else node.name.strip("_")
         participle = re.fullmatch(r"[a-z]+(ed|en)", name) and name not in VERBS
         if name in BARE or participle:
             yield f"{module.name}:{node.lineno}: {node.name}"
@@ -161,7 +162,7 @@ def counts(found: list[Module]) -> list[Count]:
 
 
 #: The most of each that there may be.
-BOUNDS: Final = {"questions": 0, "participles": 402, "arguments": 16, "long": 2, "files": 487, "lines": 60_400}
+BOUNDS: Final = {"questions": 0, "participles": 0, "arguments": 16, "long": 2, "files": 358, "lines": 59_700}
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import Rank, Turns

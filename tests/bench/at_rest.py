@@ -20,12 +20,12 @@ import msgspec
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.compile import Owner
-from covey.operator.observe.ledger import Ledger
+from covey.operator.model.observed import is_ours, place_pods
+from covey.operator.observe.expectations import Ledger
 from covey.operator.plan import plan
 from covey.operator.process.main import settle_memory
-from covey.operator.snapshot.observed import is_ours, place_pods
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

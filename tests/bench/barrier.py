@@ -15,8 +15,8 @@ import msgspec
 import uvloop
 
 from covey.scheduler.binder import Binder
+from covey.scheduler.guard import BindArgs
 from covey.scheduler.main import settle_memory
-from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import cache, group, member, node, put, role_groups
 

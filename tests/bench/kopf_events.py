@@ -22,10 +22,10 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.connection import load
 from covey.kube.reflector import Reflector
+from covey.operator.model.objects import Inference, read_inference_text, read_role_scaler, read_topology
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.informer import Informer
 from covey.operator.process.kopf_runner import KopfRunner
-from covey.operator.terms.objects import Inference, read_inference_text, read_role_scaler, read_topology
 from localcluster import Cluster
 from soak.proxy import Proxy, proxied_kubeconfig
 

@@ -17,8 +17,7 @@ from bench.settled import settle
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
 from covey.placement.planner import plan_minimum
-from covey.scheduler.guard import Guard
-from covey.scheduler.wire import FilterArgs
+from covey.scheduler.guard import FilterArgs, Guard
 from scheduler_builders import cache, node, pod
 
 #: Seconds between two calls.

@@ -17,7 +17,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui.board import Board
 
 RESOURCES: Final = 50
@@ -34,7 +34,7 @@ def main() -> None:
     board = Board()
     began = time.perf_counter()
     for thing in things:
-        board.put(thing)
+        board.update(thing)
     parts = board.parts()
     _say("drawn", began, f"{len(parts.nodes):,} nodes, {len(parts.pods):,} pods, {_megabytes() - before:.0f} MB more")
     board.change()
@@ -48,7 +48,7 @@ def main() -> None:
         began = time.perf_counter()
         for pod in pods[:count]:
             meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-            board.put(msgspec.structs.replace(pod, metadata=meta), pod)
+            board.update(msgspec.structs.replace(pod, metadata=meta), pod)
         change = msgspec.json.encode(board.change())
         _say(f"{count:,} pods changed", began, f"{len(change) / 1e6:.3f} MB")
 

@@ -13,13 +13,13 @@ from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
 from localcluster import Cluster
 from scheduler_builders import drop, put
 
-TOLD = Headroom.said("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
+TOLD = Headroom.dump_answers("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
 
 
 class Asked:

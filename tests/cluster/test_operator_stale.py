@@ -14,11 +14,11 @@ from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import PODS
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
-from covey.operator.snapshot import exchange
-from covey.operator.snapshot.exchange import Stored
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Actions, DeletePod, Exchange
-from covey.operator.terms.objects import Inference
+from covey.operator.model import exchange
+from covey.operator.model.actions import Actions, DeletePod, Exchange
+from covey.operator.model.exchange import Stored
+from covey.operator.model.objects import Inference
+from covey.operator.model.observed import Observed
 from localcluster import Cluster
 
 

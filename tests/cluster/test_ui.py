@@ -18,7 +18,7 @@ from cluster.viewers import Page, Rights, served, texts
 from covey.kube.client import Client
 from covey.kube.connection import bearer, load_server
 from covey.kube.resources import PODS
-from covey.ui.limits import Limits
+from covey.ui.headers import Limits
 from localcluster import Cluster, eventually
 from screens.serving import Served
 

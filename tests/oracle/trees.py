@@ -24,7 +24,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Path, Plan, Topology, Verdict
 from covey.placement.question.demands import minimum_demands
-from covey.placement.question.free import RULES, look, ruled
+from covey.placement.question.free import RULES, count_costly_rules, look
 from oracle import facts
 from oracle.written import GPU, node, shape
 
@@ -462,7 +462,10 @@ def judge(seed: int) -> Verdicts:
     needed = minimum_demands(gang)
     kinds = {(gang.roles[demand.role].required, look(demand.replica)) for demand in needed}
     open_ = (
-        bool(gang.guessed) or ruled(gang, needed) > RULES or len(kinds) > EXACT or any(role.free for role in gang.roles)
+        bool(gang.guessed)
+        or count_costly_rules(gang, needed) > RULES
+        or len(kinds) > EXACT
+        or any(role.free for role in gang.roles)
     )
     if admitted and possible is False:
         found.append("admitted, though the minimum fits nowhere")

@@ -3,27 +3,52 @@
 Only whole replicas are shown to the planner, and only if every pod of them may be planned; of the others the first
 missing thing is told. A pod's place is a fact when it is bound, pinned, or decided a moment ago (``assumed``: the
 patch is under way); such places are never moved.
+
+Roles and scopes of a unit as the planner's requests: pure.
+
+Only whole replicas are shown to the planner, and only if every pod of them may be planned. A replica whose groups have
+levels of their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
+in pieces, each a replica of a role of their own, which the levels of its groups hold together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from covey.admission import podstate
-from covey.admission.requests import Reader, UnplannableError, known, levels, place_of, requests
-from covey.admission.tree import Unit
+from covey.admission.roles import Member, Part, Replica, Role, Scope
+from covey.admission.tree import Node, Unit, number
 from covey.api import core
-from covey.api.constants import REASON_INVALID, REASON_UNSUPPORTED
-from covey.placement.model import Gang, Path, Proximity, Shape, Spread, Topology
+from covey.api.constants import (
+    LABEL_INDEX,
+    LABEL_TOGETHER_COUNT,
+    REASON_INVALID,
+    REASON_INVALID_TOPOLOGY,
+    REASON_UNSUPPORTED,
+)
+from covey.placement import model
+from covey.placement.model import (
+    Gang,
+    Path,
+    PodRequest,
+    Proximity,
+    ReplicaRequest,
+    RoleRequest,
+    Rule,
+    Shape,
+    Spread,
+    Topology,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The input of a gang from outside its own groups and pods.
 
-    ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be
-    planned.
+    ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must
+    not be planned.
     """
 
     priority: int = 0
@@ -56,7 +81,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         required=required,
         preferred=preferred,
         proximity=tuple(
-            Proximity(each.roles, known(each.level, topology), each.mode == "Required")
+            Proximity(each.roles, check_level(each.level, topology), each.mode == "Required")
             for each in constraints.proximity or ()
         ),
         rules=rules,
@@ -98,16 +123,273 @@ def _spread(spread: core.SpreadConstraint | None, topology: Topology, around: Su
         return None
     if spread.max_per_domain < 1:
         raise UnplannableError(REASON_INVALID, "spread.maxPerDomain must be at least 1")
-    level = known(spread.level, topology)
+    level = check_level(spread.level, topology)
     return Spread(level, spread.mode == "Required", spread.max_per_domain, dict(around.occupied))
 
 
-__all__ = [
-    "Surroundings",
-    "UnplannableError",
-    "build_gang",
-    "missing",
-    "place_of",
-    "wants_minimum",
-    "wants_surplus",
-]
+#: The required and the preferred level of a group.
+Levels = tuple[str | None, str | None]
+
+
+class UnplannableError(Exception):
+    """The unit cannot be shown to the planner. ``reason`` is a reason of ``Admitted``, the text is for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The means to read pods and groups: the topology, a pod's shape, and the places decided a moment ago."""
+
+    topology: Topology
+    shape: Callable[[core.Pod], Shape]
+    assumed: Mapping[str, str]
+    #: Why an unbound pod must not be planned.
+    obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
+    #: By kind and name of a group: the depth of the narrowest level that a group above it requires, the root aside.
+    above: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def pod(self, pod: core.Pod, position: int) -> PodRequest:
+        """A pod. ``position`` is its index where no label has one."""
+        index = number(pod.metadata.label(LABEL_INDEX), position)
+        place = place_of(pod, self.assumed)
+        return PodRequest(pod.metadata.uid, index, self.shape(pod), place, pod.metadata)
+
+    def own(self, group: core.Group) -> Levels:
+        """The levels of a group for all its pods; one that is no narrower than a group's above adds nothing to it."""
+        required, preferred = levels(group, self.topology, "Group")
+        most = self.above.get((group.kind, group.metadata.name), -1)
+        return (
+            required if self.depth(required) > most else None,
+            preferred if self.depth(preferred) > most else None,
+        )
+
+    def depth(self, level: str | None) -> int:
+        """The depth of a level; -1 for none."""
+        return -1 if level is None else self.topology.depth(level)
+
+
+def place_of(pod: core.Pod, assumed: Mapping[str, str]) -> str | None:
+    """The node that a pod is bound to, pinned to, or was decided for."""
+    return pod.spec.node_name or podstate.pinned_node(pod) or assumed.get(pod.metadata.uid)
+
+
+def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple[Rule, ...]]:
+    """The roles that the planner is asked for, and the rules over their replicas.
+
+    Raises:
+        UnplannableError: a group names a level that the topology does not have.
+    """
+    above: dict[tuple[str, str], int] = {}
+    for child in unit.tree.children:
+        above |= _depths_from_above(child, reader, -1)
+    reader = replace(reader, above=above)
+    lacking = _lacking(unit)
+    roles: list[RoleRequest] = []
+    rules: list[Rule] = []
+    stands: dict[Member, tuple[Member, ...]] = {}
+    for role in unit.roles:
+        request = _role(unit, role, reader, lacking)
+        torn = [each for each in request.replicas if _has_inner_levels(each) and _partial(each)]
+        for each in torn:
+            request, pieces, held = _split_placed(request, each)
+            roles.append(pieces)
+            rules += held
+            stands[role.name, each.replica] = tuple((pieces.name, piece.replica) for piece in pieces.replicas)
+        roles.append(request)
+        stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
+    rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
+    narrower = tuple(rule for each in rules if (rule := _narrower_rule(each, unit, roles, reader)) is not None)
+    return tuple(_after(role, stands) for role in roles), narrower
+
+
+def levels(group: core.Group, topology: Topology, *scopes: str) -> Levels:
+    """The narrowest required and the narrowest preferred level of a group; of these scopes, if any are named."""
+    constraints = group.spec.scheduling_constraints
+    found: dict[str, str] = {}
+    for each in (constraints.topology or ()) if constraints else ():
+        level = check_level(each.level, topology) if each.level else _by_key(each.key or "", topology)
+        wider = each.mode in found and topology.depth(level) <= topology.depth(found[each.mode])
+        if not wider and (not scopes or each.scope in scopes):
+            found[each.mode] = level
+    return found.get("Required"), found.get("Preferred")
+
+
+def check_level(level: str, topology: Topology) -> str:
+    """The level, which the topology has.
+
+    Raises:
+        UnplannableError: it has not.
+    """
+    try:
+        topology.depth(level)
+    except KeyError:
+        names = ", ".join(each.name for each in topology.levels)
+        raise UnplannableError(
+            REASON_INVALID_TOPOLOGY,
+            f"topology {topology.name} has no level {level} but {names}: use one of these, label the nodes for"
+            f" {level}, or name a ClusterTopology that has it in spec.topology.name",
+        ) from None
+    return level
+
+
+def _by_key(key: str, topology: Topology) -> str:
+    for level in topology.levels:
+        if key in level.keys:
+            return level.name
+    raise UnplannableError(REASON_INVALID_TOPOLOGY, f"no level of topology {topology.name} has the label key {key}")
+
+
+def _lacking(unit: Unit) -> frozenset[str]:
+    """The ``together`` marks under which fewer replicas are there than there shall be."""
+    there, stated = Counter[str](), dict[str, int]()
+    for replica in (replica for role in unit.roles for replica in role.replicas if replica.together is not None):
+        mark = replica.together or ""
+        there[mark] += replica.whole
+        metadata = [replica.group.metadata, *(pod.metadata for pod in replica.pods)]
+        stated[mark] = max(stated.get(mark, 0), *(number(each.label(LABEL_TOGETHER_COUNT)) for each in metadata))
+    return frozenset(mark for mark, count in stated.items() if there[mark] < count)
+
+
+def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
+    obstacles = {id(replica): _obstacle(replica, reader, lacking) for replica in role.replicas}
+    plannable = [replica for replica in role.replicas if obstacles[id(replica)] is None]
+    first = next((text for text in obstacles.values() if text is not None), None)
+    alike: Levels = (None, None)
+    own: dict[int, Levels] = {}
+    if role.whole:
+        own = {id(replica): reader.own(replica.group) for replica in role.replicas}
+        alike = next(iter(own.values()), alike) if len(set(own.values())) == 1 else alike
+    elif role.group is not unit.root:
+        alike = levels(role.group, reader.topology, "Pod")
+    return RoleRequest(
+        name=role.name,
+        minimum=role.minimum,
+        desired=role.desired,
+        replicas=tuple(
+            _replica(replica, reader, None if own.get(id(replica), alike) == alike else own[id(replica)][0])
+            for replica in plannable
+        ),
+        required=alike[0],
+        preferred=alike[1],
+        follow_unit=role.follows,
+        missing=first if len(plannable) < role.minimum else None,
+        free=role.free,
+    )
+
+
+def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequest:
+    """A replica; ``level`` is its own where the replicas of its role do not have the same."""
+    pods = tuple(reader.pod(pod, position) for position, pod in enumerate(replica.pods))
+    parts = tuple(part for each in replica.parts for part in _parts(each, reader))
+    if level is not None:
+        parts = (model.Part(level, tuple(pod.key for pod in pods), parts),)
+    return ReplicaRequest(replica.number, pods, replica.together, parts, (replica.after,) if replica.after else ())
+
+
+def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
+    """A part of a replica, or where it has no level what is inside it."""
+    required, _ = reader.own(part.group)
+    inside = tuple(found for each in part.parts for found in _parts(each, reader))
+    if required is None:
+        yield from inside
+    else:
+        yield model.Part(required, tuple(pod.metadata.uid for pod in part.pods), inside)
+
+
+def _obstacle(replica: Replica, reader: Reader, lacking: frozenset[str]) -> str | None:
+    assumed = reader.assumed
+    if not replica.whole:
+        return f"{len(replica.pods)} of {replica.size} pods of replica {replica.number} exist"
+    if replica.together in lacking and not any(place_of(pod, assumed) for pod in replica.pods):
+        return f"what replica {replica.number} comes together with is not there yet"
+    return next(
+        (text for pod in replica.pods if place_of(pod, assumed) is None and (text := reader.obstacle(pod)) is not None),
+        None,
+    )
+
+
+def _partial(replica: ReplicaRequest) -> bool:
+    return len({pod.node is None for pod in replica.pods}) > 1
+
+
+def _has_inner_levels(replica: ReplicaRequest) -> bool:
+    """It has levels inside that are not just its own."""
+    return any(part.parts or len(part.pods) < len(replica.pods) for part in replica.parts)
+
+
+def _after(role: RoleRequest, stands: Mapping[Member, tuple[Member, ...]]) -> RoleRequest:
+    """Replace references to replicas that were split by references to their pieces; a missing one is never placed."""
+    if not any(replica.after for replica in role.replicas):
+        return role
+    found = (replace(r, after=tuple(m for each in r.after for m in stands.get(each, (each,)))) for r in role.replicas)
+    return replace(role, replicas=tuple(found))
+
+
+def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, RoleRequest, list[Rule]]:
+    """The role without a replica that is placed in part, its pieces as a role, and the rules between them."""
+    name = f"{role.name} (replica {replica.replica})"
+    ahead = sum(each.placed or (_partial(each) and each.replica < replica.replica) for each in role.replicas)
+    needed = ahead < role.minimum
+    pods = {pod.key: pod for pod in replica.pods}
+    mark = replica.together or name
+    pieces: list[ReplicaRequest] = []
+    rules: list[Rule] = []
+
+    def cut(keys: tuple[str, ...], parts: tuple[model.Part, ...], level: str | None) -> list[Member]:
+        """Pieces of some pods: one for each that is in no part, and those of each part."""
+        inside = {key for part in parts for key in part.pods}
+        found: list[Member] = []
+        for key in keys:
+            if key not in inside:
+                found.append((name, len(pieces)))
+                pieces.append(ReplicaRequest(len(pieces), (pods[key],), mark))
+        for part in parts:
+            found += cut(part.pods, part.parts, part.required)
+        if level is not None:
+            rules.append(Rule(name, tuple(found), level))
+        return found
+
+    cut(tuple(pods), replica.parts, role.required)
+    rest = tuple(each for each in role.replicas if each is not replica)
+    left = replace(
+        role, replicas=rest, minimum=role.minimum - needed, desired=max(role.desired - 1, role.minimum - needed)
+    )
+    count = len(pieces)
+    own = RoleRequest(name, count if needed else 0, count, tuple(pieces), follow_unit=role.follow_unit)
+    return left, own, rules
+
+
+def _depths_from_above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
+    """For a node and all below: the depth of the narrowest level that holds from above; ``most`` for the node."""
+    found = {(node.group.kind, node.group.metadata.name): most}
+    inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))
+    for child in node.children:
+        found |= _depths_from_above(child, reader, inside)
+    return found
+
+
+def _narrower_rule(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
+    """The part of a rule that adds something: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
+    most = reader.depth(levels(unit.root, reader.topology)[0])
+    following = {role.name for role in roles if role.follow_unit}
+    if not all(name in following for name, _ in rule.members):
+        return rule
+    required = rule.required if reader.depth(rule.required) > most else None
+    preferred = rule.preferred if reader.depth(rule.preferred) > most else None
+    return replace(rule, required=required, preferred=preferred) if required or preferred else None
+
+
+def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Reader) -> Rule | None:
+    required, preferred = reader.own(scope.group)
+    members = tuple(found for member in scope.members for found in stands.get(member, ()))
+    if required is None and preferred is None:
+        return None
+    beside = tuple(reader.pod(pod, position) for position, pod in enumerate(scope.beside))
+    return Rule(scope.group.metadata.name, members, required, preferred, beside)
+
+
+__all__ = ["Surroundings", "UnplannableError", "build_gang", "missing", "place_of", "wants_minimum", "wants_surplus"]

@@ -3,19 +3,32 @@
 Room that is kept for a gang (``reservations``) is closed to growth alone. What a unit had when the keeping began it may
 have again; and a replica that takes the place of another one, which still runs, is no growth either: the surge of a
 rollout, the successor of a replica that drains or whose node is about to go.
+
+Would a gang that found no room fit if it did not have to stay where its members are? Pure.
+
+Bound members pin their domains, and a plan never moves them. Where the rest finds no room there, only whoever made the
+pods can help, by giving some up. What to give up is said here: nothing, if that would not help; else the roles that
+have fewer replicas than their minimum, if that is enough; else all of the unit.
+
+A unit that is asked for more replicas of a role than anybody has asked for: pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
 
 from covey.admission import losses, podstate
+from covey.admission.gangs import wants_minimum
 from covey.admission.tree import Replica, Unit, replica_met
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
-from covey.placement.model import Gang
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL_REVISION
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.planner import LIMIT, plan_minimum
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]
@@ -38,7 +51,7 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
         had: what the unit had when the keeping began.
         leaves: whether a node is about to go.
     """
-    allowed = _allowed(unit, had, leaves)
+    allowed = _allowed_replicas(unit, had, leaves)
     roles = []
     for role in gang.roles:
         room = allowed.get(role.name, 0)
@@ -49,7 +62,7 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
     return replace(gang, roles=tuple(roles))
 
 
-def _allowed(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
+def _allowed_replicas(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
     """Replicas of each role that may get places without being growth."""
     found: dict[str, int] = {}
     for role in unit.roles:
@@ -78,4 +91,179 @@ def _is_old(pod: core.Pod, revisions: set[str | None]) -> bool:
     return bool(revisions) and pod.metadata.label(LABEL_REVISION) not in revisions
 
 
-__all__ = ["Footprint", "footprint", "without_growth"]
+#: The roles that have fewer replicas than their minimum, and the whole unit: reasons of the condition ``Movable``.
+ROLE: Final = "Role"
+UNIT: Final = "Unit"
+
+
+def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT) -> str:
+    """Find what has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
+
+    Args:
+        gang: a gang whose minimum was refused.
+        inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
+        bound: keys of its pods that are bound: only they can be given up.
+        limit: see `plan_minimum`.
+    """
+    short = {role.name for role in gang.roles if sum(replica.placed for replica in role.replicas) < role.minimum}
+    some, all_of_it = (
+        _bound_pods_of(gang, bound, short),
+        _bound_pods_of(gang, bound, {role.name for role in gang.roles}),
+    )
+    for step, keys in ((ROLE, some), (UNIT, all_of_it)):
+        if not keys or (step == ROLE and keys == all_of_it):
+            continue
+        with _given_up(gang, inventory, keys) as freed:
+            if isinstance(plan_minimum(freed, inventory, limit), Plan):
+                return step
+    return ""
+
+
+def _bound_pods_of(gang: Gang, bound: Collection[str], names: Collection[str]) -> set[str]:
+    """The bound pods of some roles, by key."""
+    replicas = (replica for role in gang.roles if role.name in names for replica in role.replicas)
+    return {pod.key for replica in replicas for pod in replica.pods if pod.key in bound}
+
+
+@contextmanager
+def _given_up(gang: Gang, inventory: Inventory, keys: Collection[str]) -> Iterator[Gang]:
+    """The gang as if these pods had no nodes, and the inventory without them."""
+    pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.key in keys]
+    for pod in pods:
+        inventory.release(pod.key)
+    try:
+        yield replace(gang, roles=tuple(_without_nodes(role, keys) for role in gang.roles))
+    finally:
+        for pod in pods:
+            if pod.node is not None:
+                inventory.hold(pod.key, pod.node, pod.shape, pod.meta)
+
+
+def _without_nodes(role: RoleRequest, keys: Collection[str]) -> RoleRequest:
+    return replace(
+        role,
+        replicas=tuple(
+            replace(replica, pods=tuple(replace(pod, node=None) if pod.key in keys else pod for pod in replica.pods))
+            for replica in role.replicas
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One unit of the resource, as its surplus would be planned now.
+
+    ``lacks``: groups or pods of its minimum do not exist yet.
+    """
+
+    gang: Gang
+    lacks: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Its minimum has its places, so that more may come."""
+        return not self.lacks and not wants_minimum(self.gang)
+
+    def request(self, role: str) -> RoleRequest | None:
+        """The request of the unit for a role; None where it has none of that name."""
+        return next((each for each in self.gang.roles if each.name == role), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The role in one unit: how many of its replicas have their places, and those that wait for one by themselves."""
+
+    request: RoleRequest
+    placed: int
+    waiting: tuple[ReplicaRequest, ...]
+
+    @classmethod
+    def of(cls, request: RoleRequest) -> Own:
+        """The role as it is asked for now."""
+        staying = [each for each in request.replicas if not _is_draining(each)]
+        # What comes together with others, or after others, is not placed alone.
+        waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
+        waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
+        return cls(request, sum(each.placed for each in staying), tuple(waiting))
+
+    def candidates(self, count: int, template: ReplicaRequest) -> list[ReplicaRequest]:
+        """So many replicas that might come: those that wait, then further ones."""
+        own = list(self.waiting[:count])
+        return own + [self.clone(number, template) for number in range(count - len(own))]
+
+    def clone(self, number: int, template: ReplicaRequest) -> ReplicaRequest:
+        """A further replica; ``number`` tells it from others."""
+        last = max((each.replica for each in self.request.replicas), default=-1)
+        return _copy(template, last + 1 + number)
+
+    def asking(self, site: Site, candidates: Sequence[ReplicaRequest], *, must: bool = False) -> Gang:
+        """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
+        gang = site.gang
+        asked, known = {each.replica for each in candidates}, {each.replica for each in self.request.replicas}
+        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _placed_part(each))]
+        replicas = (*there, *candidates)
+        grown = replace(
+            self.request,
+            replicas=replicas,
+            minimum=len(replicas) if must else self.request.minimum,
+            desired=max(self.request.desired, len(replicas)),
+            missing=None,
+        )
+        roles = tuple(grown if each is self.request else _without_waiting(each) for each in gang.roles)
+        new = [(self.request.name, number) for number in sorted(asked - known)]
+        beside = {(self.request.name, number) for number in known}
+        rules = tuple(
+            replace(rule, members=(*rule.members, *new)) if beside and beside.issubset(rule.members) else rule
+            for rule in gang.rules
+        )
+        return replace(gang, roles=roles, rules=rules)
+
+
+def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest | None:
+    """The model of a further replica that is asked for alone: the one that was made last. None without any.
+
+    Args:
+        requests: the role in each unit.
+        shape: of the pod of a further replica, from that of one that exists.
+    """
+    known = [each for request in requests for each in request.replicas if each.pods]
+    if not known:
+        return None
+    youngest = max(known, key=lambda each: (_creation_time(each), -each.replica))
+    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in youngest.pods)
+    return replace(youngest, pods=pods, together=None, after=())
+
+
+def _creation_time(replica: ReplicaRequest) -> str:
+    return max(pod.meta.creation_timestamp if pod.meta is not None else "" for pod in replica.pods)
+
+
+def _copy(template: ReplicaRequest, number: int) -> ReplicaRequest:
+    keys = {pod.key: f"more/{number}/{place}" for place, pod in enumerate(template.pods)}
+
+    def rename_part(part: Part) -> Part:
+        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(rename_part, part.parts)))
+
+    pods = tuple(replace(pod, key=keys[pod.key]) for pod in template.pods)
+    return replace(template, replica=number, pods=pods, parts=tuple(map(rename_part, template.parts)))
+
+
+def _is_draining(replica: ReplicaRequest) -> bool:
+    """The replica is about to be taken away."""
+    return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in replica.pods)
+
+
+def _placed_part(replica: ReplicaRequest) -> ReplicaRequest | None:
+    """The part of a replica that has its places; None for nothing."""
+    if replica.placed:
+        return replica
+    pods = tuple(pod for pod in replica.pods if pod.node is not None)
+    return replace(replica, pods=pods, together=None, parts=(), after=()) if pods else None
+
+
+def _without_waiting(role: RoleRequest) -> RoleRequest:
+    """A role of which nothing is to be placed."""
+    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _placed_part(each))))
+
+
+__all__ = ["ROLE", "UNIT", "Footprint", "Own", "Site", "footprint", "smallest_move", "template", "without_growth"]

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from covey.admission.further import Own, Site, template
-from covey.admission.slots import room_for
+from covey.admission.growth import Own, Site, template
+from covey.admission.wake import room_for
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -57,8 +57,8 @@ class UnknownError(Exception):
 class Answer:
     """Replicas of a role that could have places, over all units; None where that is not known.
 
-    ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why it
-    is not greater where that is not for want of room.
+    ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why
+    it is not greater where that is not for want of room.
     """
 
     role: str
@@ -133,7 +133,7 @@ class _Search:
         self._is_shared = is_shared
         self._pause = pause
         self._plans = 0
-        self._shapes = self._told()
+        self._shapes = self._shapes_of_further()
 
     def answer(self) -> Answer:
         there = sum(each.own.placed for each in self._units)
@@ -160,7 +160,7 @@ class _Search:
         many = len(unit.own.waiting) + most
         if not many:
             return
-        found = self._planned(unit, unit.own.candidates(many, self._template))
+        found = self._plan_candidates(unit, unit.own.candidates(many, self._template))
         unit.room = len(found)
         if len(found) < many:
             unit.refused = [*found, unit.own.clone(many, self._template)]
@@ -224,18 +224,18 @@ class _Search:
         With ``prove`` it makes sure of a no.
         """
         asked = zip(self._units, self._needs(number), strict=True)
-        with _held(self._inventory) as hold:
+        with _hold_places(self._inventory) as hold:
             for unit, need in sorted(asked, key=lambda each: each[0].site.gang.order):
                 if need <= 0:
                     continue
                 candidates = unit.own.candidates(need, self._template)
-                if len(self._planned(unit, candidates, hold)) < need:
+                if len(self._plan_candidates(unit, candidates, hold)) < need:
                     if prove:
                         self._prove(unit, candidates)
                     return False
         return True
 
-    def _planned(
+    def _plan_candidates(
         self, unit: _Unit, candidates: Sequence[ReplicaRequest], hold: _Hold = lambda _pod, _node: None
     ) -> list[ReplicaRequest]:
         """Those of some candidates that get their places."""
@@ -263,7 +263,7 @@ class _Search:
         nodes = {state.name: state for unit in units for state in self._nodes(unit)}.values()
         return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in self._shapes.items())
 
-    def _told(self) -> Counter[Shape]:
+    def _shapes_of_further(self) -> Counter[Shape]:
         """The shapes of a further replica's pods, told which anti-affinity terms speak of them."""
         first = self._units[0]
         further = first.own.clone(0, self._template)
@@ -297,7 +297,7 @@ def _why(stuck: Iterable[_Unit]) -> str:
 
 
 @contextmanager
-def _held(inventory: Inventory) -> Iterator[_Hold]:
+def _hold_places(inventory: Inventory) -> Iterator[_Hold]:
     """Places count as taken meanwhile."""
     keys: list[str] = []
 

@@ -1,16 +1,38 @@
-"""Do the places of a gang still agree with the levels that it requires? Pure.
+"""Levels of a gang: those that it requires and keeps, prefers and reaches, and nodes that it keeps off. Pure.
+
+Do the places of a gang still agree with the levels that it requires? Pure.
 
 Each plan keeps them, but what is bound in the end need not be one plan: an answer that was lost, a second writer, or a
 node whose labels were changed can leave a gang pinned across two racks that requires one. The barrier asks here before
 it releases. Judged is what the planner was asked for (``gangs``), so that the two never disagree for ever.
+
+Where the units of one resource lie, so that they are spread: pure.
+
+Nodes that new pods of a unit keep off because the operator says so on its root: pure.
+
+The scheduler process finds out by itself which nodes fail before a pod is bound (``excludedNodes`` in the status); what
+happens to pods afterwards only the operator knows.
+
+Preferred levels that the minimum of a unit has reached: pure.
+
+Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is never
+held back by a preference, so it does not spoil one either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
 
-from covey.admission.tree import Unit
+from covey.admission import gangs, podstate
+from covey.admission.tree import Replica, Unit, minimum_replicas
+from covey.api import core
+from covey.api.annotations import Avoided, read
+from covey.api.constants import ANNOTATION_AVOID
+from covey.placement.cluster.devices import CLUSTER
+from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Gang, Part, Path, PodRequest, Topology
 
 NodePath = Callable[[str], Path]
@@ -94,3 +116,170 @@ def _inside(name: str, parts: Iterable[Part], pods: Mapping[str, PodRequest]) ->
     for part in parts:
         yield _Scope(f"a group of {name}", part.required, tuple(pods[key] for key in part.pods))
         yield from _inside(name, part.parts, pods)
+
+
+def with_occupied_domains(
+    gang: Gang, topology: Topology, siblings: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path]
+) -> Gang:
+    """A gang that is spread, told in which domains its siblings lie by now; any other as it is.
+
+    Args:
+        gang: the gang.
+        topology: the one that it is planned in.
+        siblings: the other units of its resource.
+        assumed: UID → node, of pods whose place was decided and is on no object yet.
+        path_of: a node's domain path.
+    """
+    if gang.spread is None:
+        return gang
+    depth = topology.depth(gang.spread.level) + 1
+    return replace(gang, spread=replace(gang.spread, occupied=count_units_by_domain(siblings, assumed, path_of, depth)))
+
+
+def count_units_by_domain(
+    units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
+) -> Mapping[Path, int]:
+    """Count the units in each domain of a level, by the places of their pods, decided ones too.
+
+    A unit is spread, so it lies where the roles lie that follow it.
+    """
+    count: dict[Path, int] = {}
+    for unit in units:
+        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
+        for path in {path_of(node)[:depth] for node in nodes if node}:
+            if path:
+                count[path] = count.get(path, 0) + 1
+    return count
+
+
+#: Seconds for which anything is ever avoided: what would last longer was written by another clock.
+_LONGEST: Final = 86400.0
+
+
+def avoided_now(root: core.Group, now: float) -> tuple[Avoided, ...]:
+    """The nodes to avoid that a root names, as far as their time has not run out; ``now`` in seconds since the epoch."""
+    return tuple(
+        each for each in read(root.metadata.annotation(ANNOTATION_AVOID)) if 0.0 < each.until - now <= _LONGEST
+    )
+
+
+def avoided_nodes(avoided: Iterable[Avoided], topology: Topology, nodes: Iterable[core.Node]) -> dict[str, str]:
+    """The nodes that are meant, with the reason.
+
+    Args:
+        avoided: nodes and domains.
+        topology: whose levels the domains are of; one that it does not have is no domain.
+        nodes: of the cluster; looked through only where domains are avoided.
+    """
+    told = tuple(avoided)
+    found = {each.node: each.reason for each in told if each.node}
+    domains = [each for each in told if not each.node]
+    levels = {level.name for level in topology.levels}
+    known = [each for each in domains if each.domain.keys() <= levels]
+    return {**(dict(_within(known, topology, nodes)) if known else {}), **found}
+
+
+def _within(domains: Iterable[Avoided], topology: Topology, nodes: Iterable[core.Node]) -> Iterator[tuple[str, str]]:
+    wanted = tuple(domains)
+    for node in nodes:
+        labels: Mapping[str, str] = node.metadata.labels or {}
+        path = dict(zip((level.name for level in topology.levels), path_of(topology, labels), strict=True))
+        for each in wanted:
+            if each.domain.items() <= path.items():
+                yield node.metadata.name, f"{each} is avoided: {each.reason}"
+
+
+class Scope(StrEnum):
+    """The scope for which a level is preferred."""
+
+    UNIT = "unit"
+    ROLE = "role"
+    GROUP = "group"
+    PROXIMITY = "proximity"
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A level that is preferred, and the domain paths of those pods that are to share one domain of it, set by set.
+
+    ``name`` is of the role, the group, or the roles of a proximity; empty for the unit.
+    """
+
+    scope: Scope
+    name: str
+    level: str
+    sets: Sequence[Sequence[Path]]
+
+    def __str__(self) -> str:
+        """The scope that prefers it, for people."""
+        return f"{self.scope} of {self.name}" if self.scope is Scope.PROXIMITY else f"{self.scope} {self.name}".rstrip()
+
+    def reached_level(self, topology: Topology) -> str:
+        """The narrowest level, at most as narrow as the preferred one, of which every set shares a domain.
+
+        ``cluster`` where there is none. A level that the topology does not have is never reached.
+        """
+        names = [level.name for level in topology.levels]
+        depth = names.index(self.level) if self.level in names else len(names) - 1
+        shared = (at for at in range(depth, -1, -1) if all(_shares(paths, at) for paths in self.sets))
+        return next((names[at] for at in shared), CLUSTER)
+
+    def is_met(self, topology: Topology) -> bool:
+        """The preferred level is reached."""
+        return self.reached_level(topology) == self.level
+
+
+def preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> list[Preference]:
+    """The preferences of a unit; none while none of its pods that are spoken of has a place.
+
+    Args:
+        unit: the unit.
+        topology: the one that it is planned in.
+        path_of: a node's domain path; empty when the node is unknown.
+    """
+    found = list(_preferences(unit, topology, path_of))
+    return found if any(paths for each in found for paths in each.sets) else []
+
+
+def _preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> Iterator[Preference]:
+    def paths(replicas: Iterable[Replica]) -> list[Path]:
+        pods = (pod for replica in replicas for pod in replica.pods)
+        return [path_of(node) for pod in pods if (node := pod.spec.node_name or podstate.pinned_node(pod)) is not None]
+
+    minimum = [(role, minimum_replicas(role, podstate.is_placed)) for role in unit.roles]
+    if level := _preferred_level(topology, unit.root):
+        following = [replica for role, replicas in minimum if role.follows for replica in replicas]
+        yield Preference(Scope.UNIT, "", level, [paths(following)])
+    for role, replicas in minimum:
+        groups = [replica.group for replica in role.replicas] if role.whole else [role.group]
+        preferred = next((level for group in groups if (level := _preferred_level(topology, group))), None)
+        if preferred and role.group is not unit.root:
+            yield Preference(Scope.ROLE, role.name, preferred, [paths([replica]) for replica in replicas])
+    least = {(role.name, replica.number): replica for role, replicas in minimum for replica in replicas}
+    for scope in unit.scopes:
+        if level := _preferred_level(topology, scope.group):
+            near = [least[member] for member in scope.members if member in least]
+            yield Preference(Scope.GROUP, scope.group.metadata.name, level, [paths(near)])
+    constraints = unit.root.spec.scheduling_constraints
+    for rule in (constraints.proximity or ()) if constraints else ():
+        if rule.mode == "Preferred":
+            near = [replica for role, replicas in minimum if role.name in rule.roles for replica in replicas]
+            yield Preference(Scope.PROXIMITY, " and ".join(rule.roles), rule.level, [paths(near)])
+
+
+def _preferred_level(topology: Topology, group: core.Group) -> str | None:
+    """The narrowest preferred level of a group; a level that the topology does not have is never reached."""
+    constraints = group.spec.scheduling_constraints
+    levels = [
+        each.level or next((level.name for level in topology.levels if each.key in level.keys), each.key or "")
+        for each in (constraints.topology or () if constraints else ())
+        if each.mode == "Preferred"
+    ]
+    order = [level.name for level in topology.levels]
+    return max(levels, key=lambda name: order.index(name) if name in order else len(order), default=None)
+
+
+def _shares(paths: Sequence[Path], depth: int) -> bool:
+    """All lie in one domain of a level; a node without the level lies in none."""
+    heads = {path[: depth + 1] for path in paths}
+    return len(heads) <= 1 and all(head[depth : depth + 1] != (None,) for head in heads)

@@ -1,24 +1,48 @@
 """Room of pods that were lost, which is held for their successors: pure.
 
 A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
-counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all replicas
-that are wanted, when nobody makes a successor, or when its time (``holdSeconds`` on the root, capped) is over.
+counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all
+replicas that are wanted, when nobody makes a successor, or when its time (``holdSeconds`` on the root, capped) is over.
 
 A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
 predecessor was (``ANNOTATION_ROOM``).
+
+The capacity that pods take of nodes, as the planner counts it: pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from covey.admission import podstate
+from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Role, Unit, replica_met
+from covey.admission.volumes import Volumes
 from covey.api import core, times
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
+
+
+def counted_shape(pod: core.Pod, volumes: Volumes | None = None) -> Shape:
+    """A pod's shape with all that counts: resizes under way, and where its volumes are, as far as they are known."""
+    spec = counted_spec(pod)
+    if volumes is not None:
+        spec = volumes.confine_to_volumes(pod, spec)
+    return shape_of(pod if spec is pod.spec else replace(pod, spec=spec))
+
+
+def hold_all(inventory: Inventory, pods: Iterable[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
+    """Count what bound and pinned pods hold; a pod that comes twice holds once."""
+    for pod in pods:
+        node = podstate.holding(pod)
+        if node is not None:
+            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
 class Place(NamedTuple):
@@ -75,7 +99,7 @@ def hold_for(
 def room_said(pod: core.Pod) -> str | None:
     """The node where a waiting successor says its predecessor was."""
     said = pod.metadata.annotation(ANNOTATION_ROOM)
-    return said if said and podstate.counts(pod) and podstate.gated(pod) else None
+    return said if said and podstate.counts(pod) and podstate.is_gated(pod) else None
 
 
 def age_of(pod: core.Pod, wall: float) -> float:
@@ -93,7 +117,7 @@ def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool
     """
     if unit is None or unit.root.metadata.deletion_timestamp is not None:
         return False
-    placed = _placed(assumed)
+    placed = _make_placed_check(assumed)
     role = next((role for role in unit.roles if _has(role, hold.place.leaf)), None)
     if role is None or sum(replica_met(replica, placed) for replica in role.replicas) >= role.desired:
         return False
@@ -107,7 +131,7 @@ def has_successor(hold: Hold, unit: Unit) -> bool:
     return any(place_of(pod) == hold.place and podstate.counts(pod) and not podstate.bound(pod) for pod in pods)
 
 
-def beside(hold: Hold, pod: core.Pod) -> bool:
+def is_of_same_replica(hold: Hold, pod: core.Pod) -> bool:
     """A pod is of the replica that the lost one was of."""
     place = place_of(pod)
     return (place.leaf, place.replica) == (hold.place.leaf, hold.place.replica)
@@ -118,11 +142,21 @@ def _has(role: Role, leaf: str) -> bool:
     return any(group.kind == "PodGroup" and group.metadata.name == leaf for group in groups)
 
 
-def _placed(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
-    def placed(pod: core.Pod) -> bool:
-        return podstate.bound(pod) or podstate.pinned(pod) is not None or pod.metadata.uid in assumed
+def _make_placed_check(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
+    def is_placed(pod: core.Pod) -> bool:
+        return podstate.bound(pod) or podstate.pinned_node(pod) is not None or pod.metadata.uid in assumed
 
-    return placed
+    return is_placed
 
 
-__all__ = ["Hold", "Place", "age_of", "beside", "has_successor", "hold_for", "is_wanted", "place_of", "room_said"]
+__all__ = [
+    "Hold",
+    "Place",
+    "age_of",
+    "has_successor",
+    "hold_for",
+    "is_of_same_replica",
+    "is_wanted",
+    "place_of",
+    "room_said",
+]

@@ -6,6 +6,13 @@ groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``
 
 Only pods that can stand for their place are in the tree: members by label, namespace and controlling owner, not
 ended, not being deleted, not released; one for each place, and a bound one before any other.
+
+The capacity that a pod takes while it is resized in place: pure.
+
+kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
+the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with
+``UseStatusResources``). Before 1.37 it did so container by container, now it compares the sums; Covey does the former,
+which is never less.
 """
 
 from __future__ import annotations
@@ -15,9 +22,46 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE
+from covey.placement.cluster.resources import Quantity, amount
+
+
+def counted_spec(pod: core.Pod) -> core.PodSpec:
+    """The pod's spec with the requests that count; the spec itself unless a resize is under way."""
+    spec = pod.spec
+    if pod.status.container_statuses is None and pod.status.init_container_statuses is None:
+        return spec
+    pending = core.condition(pod.status.conditions, "PodResizePending")
+    infeasible = pending is not None and pending.reason == "Infeasible"
+
+    def counted_container(container: core.Container) -> core.Container:
+        status = core.container_status(pod, container.name)
+        if status is None:
+            return container
+        resources = container.resources or core.Resources()
+        running = status.resources.requests if status.resources else None
+        held = [each for each in (running, status.allocated_resources) if each is not None]
+        if not held:
+            return container
+        asked = [] if infeasible else [resources.requests or {}]
+        return replace(container, resources=replace(resources, requests=_largest([*asked, *held])))
+
+    starting = None if spec.init_containers is None else tuple(map(counted_container, spec.init_containers))
+    return replace(spec, containers=tuple(map(counted_container, spec.containers)), init_containers=starting)
+
+
+def _largest(lists: list[Mapping[str, Quantity]]) -> dict[str, Quantity]:
+    found: dict[str, Quantity] = {}
+    for each in lists:
+        for name, quantity in each.items():
+            if name not in found or amount(name, quantity) > amount(name, found[name]):
+                found[name] = quantity
+    return found
+
 
 #: Groups from a root down to a leaf, both counted (upstream's limit, and ours).
 MAX_DEPTH: Final = 4
@@ -73,15 +117,15 @@ class Node:
         for child in self.children:
             yield from child.walk()
 
-    def satisfied(self, accepted: Accepted) -> bool:
+    def is_satisfied(self, accepted: Accepted) -> bool:
         """Its minimum holds when only the pods that are accepted are counted; never for ``basic``."""
-        return 0 < self.count <= self.met(accepted)
+        return 0 < self.count <= self.count_met(accepted)
 
-    def met(self, accepted: Accepted) -> int:
+    def count_met(self, accepted: Accepted) -> int:
         """Count its accepted pods, or its satisfied children."""
         if self.leaf:
             return sum(map(accepted, self.pods))
-        return sum(child.satisfied(accepted) for child in self.children)
+        return sum(child.is_satisfied(accepted) for child in self.children)
 
 
 def grow(
@@ -153,7 +197,7 @@ def gang_of(node: Node) -> tuple[list[core.Pod], list[core.Pod]]:
     return [pod for place, pod in found if place in chosen], [pod for place, pod in found if place not in chosen]
 
 
-def chosen(node: Node) -> tuple[list[Node], list[Node]]:
+def split_by_minimum(node: Node) -> tuple[list[Node], list[Node]]:
     """The children of a composite gang that count as its minimum, and the others.
 
     First those that exist whole; of them those with all places they need, then those with some, then by their order.
@@ -224,18 +268,18 @@ def _order(group: core.Group, declared: Mapping[str, int]) -> tuple[int, tuple[t
 
 
 def _state(pod: core.Pod) -> int:
-    return 0 if podstate.bound(pod) else 1 if podstate.pinned(pod) else 2 if podstate.gated(pod) else 3
+    return 0 if podstate.bound(pod) else 1 if podstate.pinned_node(pod) else 2 if podstate.is_gated(pod) else 3
 
 
 def _progress(node: Node) -> tuple[bool, int]:
     """A sort key, the distance of a child from what it needs: all exists or not; all bound, all with their places, some, none."""
-    absent = not node.satisfied(lambda _pod: True)
-    if node.satisfied(podstate.bound):
+    absent = not node.is_satisfied(lambda _pod: True)
+    if node.is_satisfied(podstate.bound):
         return absent, 0
-    if node.satisfied(_placed):
+    if node.is_satisfied(_is_placed):
         return absent, 1
-    return absent, 2 if any(_placed(pod) for each in node.walk() for pod in each.pods) else 3
+    return absent, 2 if any(_is_placed(pod) for each in node.walk() for pod in each.pods) else 3
 
 
-def _placed(pod: core.Pod) -> bool:
-    return podstate.bound(pod) or podstate.pinned(pod) is not None
+def _is_placed(pod: core.Pod) -> bool:
+    return podstate.bound(pod) or podstate.pinned_node(pod) is not None

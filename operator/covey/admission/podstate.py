@@ -1,8 +1,15 @@
 """The meaning of one pod's fields to the scheduler. Pure.
 
-Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
-``SchedulingGated`` while a bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one
-thing only, ``unschedulable``, which starts a check and is no state.
+Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``,
+``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says ``SchedulingGated`` while a
+bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one thing only, ``unschedulable``,
+which starts a check and is no state.
+
+Refusals of pods that kube-scheduler must not schedule now: the same for guard and barrier. Pure.
+
+kube-scheduler retries a failed pod for ever, so a pod whose pin was undone, or that is being deleted, is refused until
+it is gone. A pod that only claims to be a member (the label, but another owner) is nobody's member and is told so; a
+member that pins itself, and so skips the queue, is told too.
 """
 
 from __future__ import annotations
@@ -32,10 +39,10 @@ def holding(pod: core.Pod) -> str | None:
     """
     if core.is_terminal(pod):
         return None
-    return pod.spec.node_name or pinned(pod)
+    return pod.spec.node_name or pinned_node(pod)
 
 
-def nominated(pod: core.Pod) -> str | None:
+def nominated_node(pod: core.Pod) -> str | None:
     """The node where kube-scheduler has made room, or is about to, for a pod of nobody's gang that is not bound.
 
     It evicts first and binds seconds later. A gang that took that room in between would let it evict for the same pod
@@ -56,22 +63,22 @@ def dying(pod: core.Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
-def released(pod: core.Pod) -> bool:
+def is_released(pod: core.Pod) -> bool:
     """The pod's pin was undone: it must be deleted and created again before it can be planned."""
     return pod.metadata.annotation(ANNOTATION_RELEASE) is not None and pod.spec.node_name is None
 
 
 def counts(pod: core.Pod) -> bool:
     """The pod can stand for its place in the gang: it has not ended, is not being deleted, and keeps its pin."""
-    return not (core.is_terminal(pod) or dying(pod) or released(pod))
+    return not (core.is_terminal(pod) or dying(pod) or is_released(pod))
 
 
-def gated(pod: core.Pod) -> bool:
+def is_gated(pod: core.Pod) -> bool:
     """Our gang gate still holds the pod: nothing was decided for it yet, or the decision was not written."""
     return any(gate.name == GATE_GANG for gate in pod.spec.scheduling_gates or ())
 
 
-def pinned(pod: core.Pod) -> str | None:
+def pinned_node(pod: core.Pod) -> str | None:
     """The node that the scheduler process has pinned an unbound member to, by the pod's own word.
 
     Node affinity by ``metadata.name`` alone is no pin: a DaemonSet's pods have it, and anybody may write it. A pin
@@ -81,21 +88,21 @@ def pinned(pod: core.Pod) -> str | None:
 
     Left to the admission policy: whoever may patch pods can write the mark on a pod of theirs, and lift its gate.
     """
-    if pod.spec.node_name is not None or gated(pod) or not claims_membership(pod):
+    if pod.spec.node_name is not None or is_gated(pod) or not claims_membership(pod):
         return None
     if pod.metadata.annotation(ANNOTATION_PINNED) != pod.metadata.uid:
         return None
     return core.pinned_node(pod)
 
 
-def placed(pod: core.Pod) -> bool:
+def is_placed(pod: core.Pod) -> bool:
     """The pod has its node, written on it: bound or pinned."""
-    return bound(pod) or pinned(pod) is not None
+    return bound(pod) or pinned_node(pod) is not None
 
 
 def waits_for_start(pod: core.Pod) -> bool:
     """The pod is pinned and only our start gate keeps it from kube-scheduler: it counts as arrived."""
-    return core.gates(pod) == {GATE_START} and pinned(pod) is not None
+    return core.gates(pod) == {GATE_START} and pinned_node(pod) is not None
 
 
 def claims_membership(pod: core.Pod) -> bool:
@@ -155,7 +162,7 @@ def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = Fals
     foreign = sorted(core.gates(pod) - _OUR_GATES)
     if foreign:
         return f"pod {name} is held by the scheduling gate {foreign[0]}"
-    if not gated(pod):
+    if not is_gated(pod):
         return f"pod {name} lost its scheduling gate without a decision; delete it"
     if any(True for _ in _named_nodes(pod)):
         return f"pod {name} names a node itself in its node affinity (metadata.name)"
@@ -184,3 +191,53 @@ def _named_nodes(pod: core.Pod) -> Iterator[core.Requirement]:
         yield from (
             field for field in term.match_fields or () if field.key == "metadata.name" and field.operator == "In"
         )
+
+
+def refusal_of_stranger(pod: core.Pod, node: str, served: Collection[str]) -> str | None:
+    """The reason for which a pod of no group must not be bound through us; None when it may, or is bound there already.
+
+    Args:
+        pod: the pod as last seen.
+        node: the node it is about to be bound to.
+        served: the profiles (``spec.schedulerName``) of the kube-scheduler that calls.
+    """
+    if pod.spec.node_name is not None:
+        return None if pod.spec.node_name == node else f"it is bound to node {pod.spec.node_name}"
+    if pod.spec.scheduler_name not in served:
+        names = ", ".join(sorted(served))
+        return f"it is for scheduler {pod.spec.scheduler_name}; served are {names} (--scheduler-name names more)"
+    if dying(pod):
+        return "it is being deleted"
+    if core.is_terminal(pod):
+        return "it has ended"
+    gates = core.gates(pod)
+    return f"it is held by the scheduling gate {min(gates)}" if gates else None
+
+
+def refusal(pod: core.Pod, leaf: core.Group | None, node: str | None = None) -> str | None:
+    """The reason for which a pod with a group's label must not be scheduled now; None when it may go to its pinned node.
+
+    Args:
+        pod: the pod as last seen.
+        leaf: the PodGroup that its label names, if it exists.
+        node: the node it is about to be bound to, if that is asked.
+    """
+    name = pod.metadata.label(LABEL_POD_GROUP)
+    if leaf is None:
+        return f"its PodGroup {name} does not exist"
+    if not is_member(pod, leaf):
+        return f"it carries the label of PodGroup {name}, but is not owned by that group's owner"
+    if dying(pod):
+        return "it is being deleted"
+    if is_released(pod):
+        return "its place was given up; it waits to be replaced"
+    if core.is_terminal(pod):
+        return "it has ended"
+    pin = pinned_node(pod)
+    if pin is None and not is_gated(pod):
+        return "its gang has not been admitted, and it has no scheduling gate: delete it, to be created again gated"
+    if pin is None:
+        return "its gang has not been admitted"
+    if node is not None and node != pin:
+        return f"it was placed on node {pin}, not on {node}"
+    return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.nodes import Node, chosen, gang_of, levels_of, places, replica_number, role_name
+from covey.admission.nodes import Node, gang_of, levels_of, places, replica_number, role_name, split_by_minimum
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER
 
@@ -97,19 +97,19 @@ class Roles:
         if root.leaf:
             self._pods(root, follows=True)
         else:
-            self._below(root, follows=True)
+            self._members_below(root, follows=True)
 
     def _must(self, node: Node, *, follows: bool) -> list[Member]:
         """The replicas of a group that belongs to the unit's minimum as a whole, or is outside the gang."""
         follows = follows and node.follows
         if node.leaf and node.count and node.confined:
             return self._siblings(node, [node], 1, follows=follows, path=())
-        found = self._pods(node, follows=follows) if node.leaf else self._below(node, follows=follows)
+        found = self._pods(node, follows=follows) if node.leaf else self._members_below(node, follows=follows)
         if node.confined:
             self.scopes.append(Scope(node.group, tuple(found)))
         return found
 
-    def _below(self, node: Node, *, follows: bool) -> list[Member]:
+    def _members_below(self, node: Node, *, follows: bool) -> list[Member]:
         """The replicas of everything under a composite."""
         if not node.count:
             return self._gangs_of_their_own(node, node.children, follows=follows, path=(), after=None)
@@ -133,7 +133,7 @@ class Roles:
             Replica(place, node.group, 1, (pod,), pod.metadata.label(LABEL_TOGETHER) or together, after=after)
             for place, pod in places(node, LABEL_REPLICA)
         )
-        desired = _desired(node.group.spec.desired_count, node.count, len(replicas))
+        desired = _desired_count(node.group.spec.desired_count, node.count, len(replicas))
         return self._add(name or role_name(node.group), node, node.count, desired, replicas, follows=follows)
 
     def _siblings(
@@ -149,7 +149,7 @@ class Roles:
     ) -> list[Member]:
         """One role: the minimum of each node is a replica; then what is surplus of each."""
         follows = follows and all(node.follows for node in nodes)
-        numbered = _numbered(nodes)
+        numbered = _are_numbered(nodes)
         free = minimum < len(nodes) and not numbered and not _alike(nodes, pods=True)
         apart = free or (not minimum and not numbered and not _alike(nodes, pods=True))
         ordered = sorted(nodes, key=_place) if numbered else list(nodes)
@@ -161,12 +161,12 @@ class Roles:
             if mark is None and apart:  # each by itself: one that does not fit keeps none of the others
                 mark = f"{node.group.kind}/{node.group.metadata.name}"
             part, size = _need(node)
-            self.guessed += _guessed(node)
+            self.guessed += _guessed_composites(node)
             replicas.append(Replica(place, node.group, size, part.pods, mark, part.parts, after))
         wanted = 1 if owner.leaf else owner.group.spec.desired_group_count
         if owner is self._root and wanted is not None:
             wanted -= sum(not child.count for child in owner.children)
-        desired = _desired(wanted if not after else None, minimum, len(replicas))
+        desired = _desired_count(wanted if not after else None, minimum, len(replicas))
         found = self._add(
             name or role_name(owner.group),
             owner,
@@ -204,7 +204,7 @@ class Roles:
                 for scope in inside:
                     scope.members += found
         else:
-            least, others = chosen(node)
+            least, others = split_by_minimum(node)
             for child in least:
                 found += self._surplus(child, after, _need(child)[0].pods, follows=follows, path=inside)
             basic = [child for child in node.children if not child.count]
@@ -270,25 +270,25 @@ def _need(node: Node) -> tuple[Part, int]:
     if node.leaf:
         pods = gang_of(node)[0]
         return Part(node.group, tuple(pods)), node.count
-    least = [_need(child) for child in chosen(node)[0]]
+    least = [_need(child) for child in split_by_minimum(node)[0]]
     parts = tuple(part for part, _ in least)
     # A group that does not exist has one pod at least.
     size = sum(size for _, size in least) + node.count - len(least)
     return Part(node.group, tuple(pod for part in parts for pod in part.pods), parts), size
 
 
-def _guessed(node: Node) -> list[str]:
+def _guessed_composites(node: Node) -> list[str]:
     """The composites under a node that need only some of their children, not all alike."""
     open_ = not node.leaf and 0 < node.count < len(node.gangs)
     own = [node.group.metadata.name] if open_ and not _alike(node.gangs, pods=True) else []
-    return own + [name for child in node.gangs for name in _guessed(child)]
+    return own + [name for child in node.gangs for name in _guessed_composites(child)]
 
 
-def _desired(desired: int | None, minimum: int, existing: int) -> int:
+def _desired_count(desired: int | None, minimum: int, existing: int) -> int:
     return max(minimum, existing) if desired is None else max(minimum, desired)
 
 
-def _numbered(nodes: Iterable[Node]) -> bool:
+def _are_numbered(nodes: Iterable[Node]) -> bool:
     """Our operator has numbered them: which come first is said."""
     return all(replica_number(node) is not None for node in nodes)
 

@@ -2,19 +2,24 @@
 
 Nothing here needs a memory: after a restart the pods tell what is admitted and bound, the old status tells since
 when, and the first pass of admission tells why not. A condition's transition time changes with its status only.
+
+Groups whose bound members lie in several domains of the level that they require: told in the root's status. Pure.
+
+The planner places nothing more under such a group (``placement.question.torn``). A unit whose minimum is bound is
+admitted all the same, so it says there why its surplus and its replacements do not come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.apart import apart
-from covey.admission.preferences import preferences
+from covey.admission.gangs import UnplannableError, levels
+from covey.admission.levels import preferences
 from covey.admission.tree import Node, Replica, Role, Unit, replica_met
 from covey.api import core
 from covey.api.constants import (
@@ -31,8 +36,44 @@ from covey.api.constants import (
     SCHEDULED,
     TOPOLOGY_SATISFIED,
 )
-from covey.placement.cluster.shape import unmodelled
-from covey.placement.model import Path, Topology
+from covey.placement.cluster.shape import unmodelled_constraints
+from covey.placement.model import Path, Topology, where
+
+
+def find_split_groups(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> Iterator[str]:
+    """A sentence for each group that is apart.
+
+    Args:
+        unit: the unit.
+        topology: the one that it is planned in.
+        path_of: a node's domain path; empty when the node is unknown.
+    """
+    for node in unit.tree.walk():
+        level = _required_level(node, topology)
+        if level is None:
+            continue
+        depth = topology.depth(level) + 1
+        pods = unit.followers() if node is unit.tree else _pods_below(node)
+        bound = (pod.spec.node_name for pod in pods if podstate.bound(pod))
+        found = sorted({where(path[:depth]) for name in bound if name and (path := path_of(name))})
+        if len(found) > 1:
+            names = " and ".join(found[:5])
+            yield (
+                f"group {node.group.metadata.name} requires one {level}, but has members in {names}: nothing more is"
+                " placed under it"
+            )
+
+
+def _required_level(node: Node, topology: Topology) -> str | None:
+    try:
+        return levels(node.group, topology, "Group")[0]
+    except UnplannableError:  # its own condition says so
+        return None
+
+
+def _pods_below(node: Node) -> Iterable[core.Pod]:
+    return (pod for each in node.walk() for pod in each.pods)
+
 
 Settled = Callable[[core.Pod], bool]
 NodePath = Callable[[str], Path]
@@ -45,8 +86,8 @@ class Decision:
     """The last decision of admission about a unit.
 
     ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
-    the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept in
-    the root's status.
+    the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept
+    in the root's status.
     """
 
     reason: str | None = None
@@ -102,12 +143,12 @@ def statuses(
 
 
 def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -> Facts:
-    admitted, bound = _met(unit, podstate.placed), _met(unit, podstate.bound)
+    admitted, bound = _is_minimum_met(unit, podstate.is_placed), _is_minimum_met(unit, podstate.bound)
     said = [
         _with_warning(
             unit,
             settled,
-            Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
+            Said(ADMITTED, admitted, REASON_ADMITTED, _admission_message(unit, decision))
             if admitted
             else Said(ADMITTED, admitted, *_why_not(unit, decision)),
             decision.topology,
@@ -124,12 +165,12 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
     ]
     nodes = _places(unit.followers())
     tree = unit.tree
-    return Facts(unit.root, said, tree.met(podstate.placed), tree.met(podstate.bound), nodes, decision)
+    return Facts(unit.root, said, tree.count_met(podstate.is_placed), tree.count_met(podstate.bound), nodes, decision)
 
 
 def _group(node: Node, desired: int | None) -> Facts:
     """A group below the root: how many of its pods, or of its groups, have what they need."""
-    admitted, bound = node.met(podstate.placed), node.met(podstate.bound)
+    admitted, bound = node.count_met(podstate.is_placed), node.count_met(podstate.bound)
     need = max(node.count, 1)
     ours = node.group.metadata.label(LABEL_ROLE) is not None
     what = "replicas" if ours else "pods" if node.leaf else "groups"
@@ -139,7 +180,7 @@ def _group(node: Node, desired: int | None) -> Facts:
 
 
 def _leaf(replica: Replica) -> Facts:
-    admitted = sum(map(podstate.placed, replica.pods))
+    admitted = sum(map(podstate.is_placed, replica.pods))
     bound = sum(map(podstate.bound, replica.pods))
     said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
     return Facts(replica.group, said, admitted, bound, _places(replica.pods))
@@ -152,14 +193,14 @@ def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT00
     ]
 
 
-def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
+def _is_minimum_met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
     """The unit's minimum holds; where none is asked for, at least something of it is there."""
     return unit.minimum_met(accepted) and any(map(accepted, unit.pods()))
 
 
-def _admitted(unit: Unit, decision: Decision) -> str:
+def _admission_message(unit: Unit, decision: Decision) -> str:
     """The progress of a unit, and the obstacle to its surplus, unless that is only room."""
-    tally = _tally(unit, podstate.placed, "have their places")
+    tally = _tally(unit, podstate.is_placed, "have their places")
     stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN, REASON_UNSCHEDULABLE}
     return f"{tally}; {decision.message}" if stuck else tally
 
@@ -168,16 +209,16 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     if decision.reason is not None:
         return decision.reason, decision.message
     if any(podstate.bound(pod) for pod in unit.pods()):
-        return REASON_BELOW_MINIMUM, _tally(unit, podstate.placed, "have their places")
+        return REASON_BELOW_MINIMUM, _tally(unit, podstate.is_placed, "have their places")
     return REASON_WAITING, "waits to be planned"
 
 
 def _with_warning(unit: Unit, settled: Settled, said: Said, topology: Topology | None, path_of: NodePath) -> Said:
     """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
-    names = sorted({name for pod in unit.pods() for name in unmodelled(pod, volumes_settled=settled(pod))})
+    names = sorted({name for pod in unit.pods() for name in unmodelled_constraints(pod, volumes_settled=settled(pod))})
     if names:
         said = replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
-    torn = list(apart(unit, topology, path_of)) if topology is not None and said.true else []
+    torn = list(find_split_groups(unit, topology, path_of)) if topology is not None and said.true else []
     if torn:
         said = replace(said, message="; ".join([said.message, *torn]))
     if unit.untried:
@@ -197,7 +238,7 @@ def _whole(role: Role, accepted: Callable[[core.Pod], bool]) -> int:
 
 
 def _places(pods: Iterable[core.Pod]) -> list[str]:
-    return [node for pod in pods if (node := pod.spec.node_name or podstate.pinned(pod)) is not None]
+    return [node for pod in pods if (node := pod.spec.node_name or podstate.pinned_node(pod)) is not None]
 
 
 def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
@@ -259,7 +300,7 @@ def _condition(said: Said, old: core.Condition | None, generation: int, created:
     }
 
 
-def observed(group: core.Group) -> Mapping[str, Any]:
+def observed_status(group: core.Group) -> Mapping[str, Any]:
     """The status that a group has, in the form in which it is written."""
     status = group.status
     found: dict[str, Any] = {

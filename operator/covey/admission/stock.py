@@ -1,15 +1,17 @@
 """The free room of a cluster where another scheduler binds: pure, kept up event by event.
 
-=========  ==========================================================  ==================================================
-a pod      is                                                          and takes room
-=========  ==========================================================  ==================================================
-held       bound, pinned by Covey's scheduler, or nominated            where it is
-promised   still gated; a place was found, and its gate is lifted now  where that is, until it is let go or was not for
+=========  ==========================================================
+================================================== a pod      is
+and takes room =========  ==========================================================
+================================================== held       bound, pinned by Covey's scheduler, or nominated
+where it is promised   still gated; a place was found, and its gate is lifted now  where that is, until it is let go or
+was not for
                                                                        ``PATIENCE``
 expected   let go and not bound: kube-scheduler looks for a place      where one was found for it: when it was promised,
                                                                        else the first node that takes it
 homeless   the same, and no node takes it now                          nowhere
-=========  ==========================================================  ==================================================
+=========  ==========================================================
+==================================================
 
 Other pods that wait take nothing: nobody knows where they go. An expected pod whose node is full, or gone, is looked a
 place for again.
@@ -21,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from covey.admission import podstate
-from covey.admission.holds import counted_shape
+from covey.admission.losses import counted_shape
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.placement.cluster.inventory import Inventory
@@ -66,7 +68,7 @@ class Stock:
     def set_pod(self, pod: core.Pod) -> None:
         """Take over a pod as it is now."""
         uid = pod.metadata.uid
-        node = podstate.holding(pod) or podstate.nominated(pod)
+        node = podstate.holding(pod) or podstate.nominated_node(pod)
         if node is not None:
             self._unplace(uid)
             self._hold(pod, node)

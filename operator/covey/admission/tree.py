@@ -2,9 +2,9 @@
 
 A root is a group without a parent. The tree below it (``nodes``) may have any shape that the API allows; admission,
 barrier and planner look at it as roles of replicas (``roles``). In the trees that the operator makes each child of the
-root is a *role*; below a composite role each PodGroup is a *replica*. A PodGroup directly under the root is a role whose
-every pod is a replica of its own, unless it asks for one domain for all its pods: then its minimum is one replica. A
-PodGroup without a parent is a unit of one role.
+root is a *role*; below a composite role each PodGroup is a *replica*. A PodGroup directly under the root is a role
+whose every pod is a replica of its own, unless it asks for one domain for all its pods: then its minimum is one
+replica. A PodGroup without a parent is a unit of one role.
 """
 
 from __future__ import annotations
@@ -12,18 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from covey.admission.nodes import (
-    MAX_DEPTH,
-    Key,
-    Node,
-    grow,
-    key_of,
-    levels_of,
-    minimum_of,
-    number,
-    prefers,
-    role_name,
-)
+from covey.admission.nodes import MAX_DEPTH, Key, Node, grow, key_of, levels_of, minimum_of, number, prefers, role_name
 from covey.admission.roles import Member, Part, Replica, Role, Roles, Scope
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
@@ -170,7 +159,7 @@ def _preferring(part: Part) -> Iterator[str]:
 def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group], Sequence[core.Group]]) -> str | None:
     return (
         _too_deep(tree, children)
-        or _unnamed(tree)
+        or _find_unnamed_role(tree)
         or _same_role(roles)
         or next(filter(None, map(_same_replica, roles)), None)
     )
@@ -182,7 +171,7 @@ def _too_deep(node: Node, children: Callable[[core.Group], Sequence[core.Group]]
     return next(filter(None, (_too_deep(child, children, depth + 1) for child in node.children)), None)
 
 
-def _unnamed(tree: Node) -> str | None:
+def _find_unnamed_role(tree: Node) -> str | None:
     """Rules that name roles need all of them: of some, nobody can say which."""
     for node in tree.walk():
         if node.count < len(node.gangs) and len({child.follows for child in node.gangs}) > 1:

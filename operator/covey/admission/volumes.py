@@ -108,11 +108,11 @@ class Volumes:
             self._nodes[name] = nodes
         return {uid for claim in self._claims.get(name, ()) for uid in self._pods.get(claim, ())}
 
-    def settled(self, pod: core.Pod) -> bool:
-        """Every claim that the pod names is bound, so that `confined` says all about where its volumes are."""
+    def are_claims_bound(self, pod: core.Pod) -> bool:
+        """Every claim that the pod names is bound, so that `confine_to_volumes` says all about where its volumes are."""
         return all(claim in self._bound for claim in claims_of(pod))
 
-    def confined(self, pod: core.Pod, spec: core.PodSpec) -> core.PodSpec:
+    def confine_to_volumes(self, pod: core.Pod, spec: core.PodSpec) -> core.PodSpec:
         """A pod's spec with its volumes' nodes as required node affinity; the spec itself where there are none."""
         if not spec.volumes or not self._nodes:
             return spec

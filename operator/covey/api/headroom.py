@@ -1,8 +1,8 @@
 """The question for head-room, as the operator puts it to the scheduler process in an annotation of a root group.
 
 A JSON object ``{"asked": text, "roles": {name: "sum" | "each"}}``. ``asked`` is what somebody wrote on the resource: an
-answer repeats it, so that everybody can tell which question it answers. A role's replicas are asked for as a ``sum`` over
-all units, or ``each`` unit has as many.
+answer repeats it, so that everybody can tell which question it answers. A role's replicas are asked for as a ``sum``
+over all units, or ``each`` unit has as many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from covey.api.annotated import read_json
+from covey.api.annotations import read_json
 
 #: Longest text of a question; what is longer is cut.
 LONGEST: Final = 253
@@ -30,7 +30,7 @@ class Question:
     roles: Mapping[str, bool]
 
 
-def written(question: Question) -> str:
+def dump_question(question: Question) -> str:
     """The annotation."""
     roles = {name: _SUM if is_shared else _EACH for name, is_shared in sorted(question.roles.items())}
     return json.dumps({"asked": question.asked, "roles": roles}, separators=(",", ":"))

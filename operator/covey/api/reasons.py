@@ -1,7 +1,7 @@
 """The meaning of every reason and every condition, and what a person can do about it.
 
-One table for all who explain: ``covey explain``, ``docs/reference/status.md``, and the condition ``Stalled``, which holds where only a
-person can help. A test collects the reasons that the code can give and compares.
+One table for all who explain: ``covey explain``, ``docs/reference/status.md``, and the condition ``Stalled``, which
+holds where only a person can help. A test collects the reasons that the code can give and compares.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from covey.api import constants as names
 class Explanation:
     """A reason in words.
 
-    ``meaning`` is a sentence; so is ``remedy``, empty where there is nothing to do. ``needs_person``: nothing that Covey
-    retries or waits for helps, so that the resource is Stalled, which Flux and Helm read as Failed.
+    ``meaning`` is a sentence; so is ``remedy``, empty where there is nothing to do. ``needs_person``: nothing that
+    Covey retries or waits for helps, so that the resource is Stalled, which Flux and Helm read as Failed.
     """
 
     meaning: str

@@ -91,12 +91,12 @@ def _immutable_fields(model: type[Model], prefix: str, tests: list[str]) -> Iter
         path = f"{prefix}.{field.alias or name}"
         asked = tests if field.is_required() else [*tests, path]
         if class_of(field) is FieldClass.IMMUTABLE:
-            yield _unchanged(path, asked)
+            yield _immutable_rule(path, asked)
         elif (nested := model_of(field.annotation)) is not None:
             yield from _immutable_fields(nested, path, asked)
 
 
-def _unchanged(path: str, asked: list[str]) -> Rule:
+def _immutable_rule(path: str, asked: list[str]) -> Rule:
     message = f"{path[1:]} is immutable: delete the object and create it anew to change it"
     same = f"self{path} == oldSelf{path}"
     if not asked:
@@ -131,7 +131,7 @@ class _Converter:
     def __init__(self, definitions: dict[str, Schema], *, defaults: bool = True, marks: bool = False) -> None:
         self._definitions = definitions
         self._defaults = defaults
-        self._described = _marked if marks else _described
+        self._described = _with_marks if marks else _description_of
 
     def convert(self, source: Schema, *, nullable: bool = False) -> Schema:
         """One node and all below it. ``nullable``: null has a meaning here, as in a list's items."""
@@ -178,7 +178,7 @@ class _Converter:
             node = target | node
 
 
-def _described(node: Schema) -> Schema:
+def _description_of(node: Schema) -> Schema:
     """The description: meaning, and what a change does."""
     sentences = [node.get("description", "").replace("``", "")]
     if CLASS in node:
@@ -187,9 +187,9 @@ def _described(node: Schema) -> Schema:
     return {"description": text} if text else {}
 
 
-def _marked(node: Schema) -> Schema:
+def _with_marks(node: Schema) -> Schema:
     marks = {key: node[key] for key in (CLASS,) if key in node}
-    return _described({key: value for key, value in node.items() if key not in marks}) | marks
+    return _description_of({key: value for key, value in node.items() if key not in marks}) | marks
 
 
 def _default(node: Schema, schema: Schema) -> Schema:

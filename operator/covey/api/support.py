@@ -7,17 +7,17 @@ def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
     """Roles that depend on themselves in the end, in their order. CEL sees only those that name themselves."""
     after = {role.name: {dependency.role for dependency in role.depends_on} for role in spec.roles}
 
-    def reached(name: str) -> set[str]:
+    def reachable_from(name: str) -> set[str]:
         found, edge = set[str](), after[name]
         while edge:
             found |= edge
             edge = set().union(*(after.get(each, set()) for each in edge)) - found
         return found
 
-    return [name for name in after if name in reached(name)]
+    return [name for name in after if name in reachable_from(name)]
 
 
-def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
+def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
     """One sentence for every field set that this version does not honour; empty when there is none.
 
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.

@@ -77,19 +77,19 @@ class HyperNodes:
             each = waiting.pop()
             if each.metadata.name not in found:
                 found.add(each.metadata.name)
-                waiting += [self._by_name[name] for name in _children(each) if name in self._by_name]
+                waiting += [self._by_name[name] for name in _child_names(each) if name in self._by_name]
         return found
 
     def _twice(self) -> str | None:
-        parents = Counter(name for each in self._by_name.values() for name in _children(each))
+        parents = Counter(name for each in self._by_name.values() for name in _child_names(each))
         return next((name for name, count in parents.items() if count > 1), None)
 
 
-def inverted(levels: Levels, tiers: Mapping[str, int]) -> tuple[str, str] | None:
+def find_inverted_levels(levels: Levels, tiers: Mapping[str, int]) -> tuple[str, str] | None:
     """Return two levels, the broader first, whose tiers contradict their order, or None."""
     ordered = [level for level in levels if level in tiers]
     return next(((one, two) for one, two in pairwise(ordered) if tiers[one] <= tiers[two]), None)
 
 
-def _children(hyper_node: core.HyperNode) -> frozenset[str]:
+def _child_names(hyper_node: core.HyperNode) -> frozenset[str]:
     return frozenset(member.hyper_node for member in hyper_node.spec.members if member.hyper_node is not None)

@@ -89,7 +89,7 @@ class Room(Protocol):
         What fits counts as taken from then on.
         """
 
-    def confined(self, slot: Slot) -> Mapping[str, str]:
+    def domain_labels(self, slot: Slot) -> Mapping[str, str]:
         """Node labels of the domain that was found for a pod, where a level is required."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
-from covey.compile.starting import is_held
+from covey.compile.pods import is_held
 
 
 def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator[str]:

@@ -13,12 +13,12 @@ from covey.cli.live import connect
 from covey.kube.client import Client
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import Facts
 from covey.watching.advice import Advice, advise
 from covey.watching.branch import Branch, grow
-from covey.watching.whereabouts import whereabouts
+from covey.watching.places import whereabouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from typing import Any, Final
 import click
 
 from covey import __version__
-from covey.cli.errors import FAILED
-from covey.cli.misuse import HelpfulGroup, one_form
-from covey.cli.terminal import guarded_terminals
+from covey.cli.console import guarded_terminals
+from covey.cli.errors import FAILED, HelpfulGroup, one_form
 
 #: Command → module, the command's object in it, one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {

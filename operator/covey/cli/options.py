@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from covey.cli.paths import split
-from covey.manifests.errors import InputError
+from covey.cli.data import split
+from covey.manifests.sources import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

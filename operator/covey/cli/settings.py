@@ -20,11 +20,11 @@ from pydantic.alias_generators import to_camel
 from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
-from covey.manifests.errors import InputError, Place, Problem
+from covey.manifests.sources import InputError, Place, Problem
 from covey.observability.http import parse_address
+from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
-from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import (
     CLIENT_NAME,
     GUARDED,
@@ -73,7 +73,7 @@ def _names(value: object) -> object:
     return [part for part in value.split(",") if part] if isinstance(value, str) else value
 
 
-def _listed(value: object) -> object:
+def _split_names(value: object) -> object:
     """Names with commas, in a list or not, each of them once."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -84,12 +84,12 @@ def _listed(value: object) -> object:
 Address = Annotated[str, AfterValidator(_address)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Profiles = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+Profiles = Annotated[tuple[str, ...], BeforeValidator(_split_names), Field(min_length=1)]
 ClientNames = Profiles
 Resources = Profiles
 Backends = Annotated[
     tuple[Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO], ...],
-    BeforeValidator(_listed),
+    BeforeValidator(_split_names),
     Field(min_length=1),
 ]
 
@@ -109,7 +109,7 @@ class Common(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
-    def shared(self) -> dict[str, Any]:
+    def common_arguments(self) -> dict[str, Any]:
         """The keyword arguments that both processes' settings have."""
         return self.model_dump(include=set(Common.model_fields) - {"log_level", "log_format"})
 
@@ -129,7 +129,7 @@ class OperatorConfig(Common):
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
         return OperatorSettings(
-            **self.shared(),
+            **self.common_arguments(),
             metrics_workload_limit=self.metrics_workload_limit,
             backends=self.backends,
             autoscaler_taints=self.autoscaler_taints,
@@ -184,7 +184,7 @@ class SchedulerConfig(Common):
             raise InputError("--tls-cert-file", "TLS needs both a certificate and its key", "give both, or neither")
         tls = Tls(files[0], files[1], self.client_ca_file) if files[0] and files[1] else None
         return SchedulerSettings(
-            **self.shared(),
+            **self.common_arguments(),
             bind_address=self.bind_address,
             endpoint_mode=self.endpoint_mode,
             tls=tls,

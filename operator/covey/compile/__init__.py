@@ -5,9 +5,9 @@ container sees finds it here and nowhere else. Nothing in this package does I/O,
 number: the same resource always gives the same objects, so the command line can print what the operator will create.
 """
 
+from covey.compile.groups import Groups, Levels, Membership, type_of
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout, Scale, UnitCount
-from covey.compile.membership import Groups, Levels, Membership, type_of
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision, RoleRevision
 from covey.compile.tree import Tree, compile_inference

@@ -38,7 +38,7 @@ class Peer:
     size: int
 
 
-def shouted(name: str) -> str:
+def variable_name(name: str) -> str:
     """A role's or level's name in capitals, as part of a variable's name."""
     return "".join(character if character.isalnum() else "_" for character in name).upper()
 
@@ -68,14 +68,15 @@ def pod_environment(
         ("COVEY_LEADER_ADDRESS", leader),
     ]
     for role, peer in peers.items():
-        prefix = f"COVEY_ROLE_{shouted(role)}"
+        prefix = f"COVEY_ROLE_{variable_name(role)}"
         pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_SERVICE", peer.service)]
         pairs.append((f"{prefix}_SIZE", peer.size))
     variables: list[Variable] = [{"name": name, "value": str(value)} for name, value in pairs]
     # Written later: the revision with an update in place, the domains with the pin.
     variables.append(_field("COVEY_REVISION", f"labels['{names.LABEL_REVISION}']"))
     return variables + [
-        _field(f"COVEY_DOMAIN_{shouted(each)}", f"annotations['{names.TOPOLOGY_PREFIX}{each}']") for each in levels
+        _field(f"COVEY_DOMAIN_{variable_name(each)}", f"annotations['{names.TOPOLOGY_PREFIX}{each}']")
+        for each in levels
     ]
 
 

@@ -71,7 +71,7 @@ def short_hash(text: str, length: int = _HASH_LENGTH) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def fitted(head: str, *tail: object) -> str:
+def fit_label(head: str, *tail: object) -> str:
     """``head-tail…``, cut within ``head`` and marked with a hash where it exceeds 63 characters."""
     name = "-".join((head, *map(str, tail)))
     if len(name) <= LABEL_LENGTH:
@@ -89,7 +89,7 @@ def group_name(inference: str, unit: int, role: str | None = None, replica: int 
     """
     if role is not None and replica is None and _ENDS_IN_NUMBER.search(role):
         role = f"{role}.role"
-    return fitted(inference, *(part for part in (unit, role, replica) if part is not None))
+    return fit_label(inference, *(part for part in (unit, role, replica) if part is not None))
 
 
 def hostname(slot: Slot) -> str:
@@ -126,7 +126,7 @@ def service_name(inference: str, *parts: object, marked: bool = False) -> str:
     plain = inference.replace(".", "-")
     head = plain if plain == inference else f"{plain}-{short_hash(inference, 4)}"
     mark = (short_hash("-".join(map(str, parts)), 4),) if marked else ()
-    return fitted(head if head[0].isalpha() else f"s-{head}", *parts, *mark)
+    return fit_label(head if head[0].isalpha() else f"s-{head}", *parts, *mark)
 
 
 def scaler_name(inference: str, role: str) -> str:

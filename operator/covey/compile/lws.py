@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 
 from covey.api import constants as names
-from covey.compile.identity import Owner, Slot, fitted
+from covey.compile.identity import Owner, Slot, fit_label
 from covey.compile.revision import RoleRevision
 
 
@@ -28,6 +28,6 @@ def labels(owner: Owner, slot: Slot, revision: RoleRevision, *, alone: bool) -> 
     """
     group = f"{owner.namespace}/{owner.name}-{slot.unit}-{slot.role}-{slot.replica}"
     key = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()
-    name = owner.name if alone else fitted(owner.name, slot.role)
+    name = owner.name if alone else fit_label(owner.name, slot.role)
     values = (name, slot.replica, slot.index, key, revision.hash)
     return {name: str(value) for name, value in zip(names.LWS_LABELS, values, strict=True)}

@@ -50,7 +50,7 @@ class Network:
     def subdomain(self, slot: Slot, revision: RoleRevision) -> str:
         """The headless Service that gives a pod its address; ``revision`` is that of its replica."""
         if revision.has_own_subdomain:
-            return self._named(slot.unit, slot.role, slot.replica)
+            return self._service_name(slot.unit, slot.role, slot.replica)
         return self._gathering if revision.gathered else identity.service_name(self._owner.name, slot.role)
 
     def address(self, slot: Slot, revision: RoleRevision) -> str:
@@ -59,7 +59,7 @@ class Network:
 
     def service_address(self, role: str) -> str:
         """The address of a role's Service with a cluster IP, whether it is asked for or not."""
-        return f"{self._named(role, 'svc')}.{self._owner.namespace}"
+        return f"{self._service_name(role, 'svc')}.{self._owner.namespace}"
 
     def services(self, layout: Layout) -> Iterator[Service]:
         """The headless Services, by which pods have their addresses."""
@@ -74,13 +74,13 @@ class Network:
         for unit, role_name, number, revision in replicas:
             if revision.has_own_subdomain:
                 place = {names.LABEL_UNIT: str(unit), names.LABEL_REPLICA: str(number)}
-                yield self._headless(roles[role_name], self._named(unit, role_name, number), place)
+                yield self._headless(roles[role_name], self._service_name(unit, role_name, number), place)
 
-    def published(self) -> Iterator[Service]:
+    def cluster_ip_services(self) -> Iterator[Service]:
         """The Services with a cluster IP."""
         for role in self._spec.roles:
             if role.network and role.network.service:
-                yield self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
+                yield self._service(role, self._service_name(role.name, "svc"), {}, _serving(role), type="ClusterIP")
 
     def of_revision(self, role: str, revision: str, whole: str) -> Service:
         """The Ready pods of one revision of a role, without a cluster IP: a router chooses among them itself.
@@ -92,7 +92,7 @@ class Network:
         """
         found = next(each for each in self._spec.roles if each.name == role)
         selected = {names.LABEL_REVISION: revision}
-        name = self._named(role, whole)
+        name = self._service_name(role, whole)
         body = self._service(found, name, selected, {**selected, **_serving(found)}, clusterIP="None")
         body["metadata"]["labels"][names.LABEL_WHOLE_REVISION] = whole
         return body
@@ -116,9 +116,9 @@ class Network:
 
     @cached_property
     def _gathering(self) -> str:
-        return self._named("pods")
+        return self._service_name("pods")
 
-    def _named(self, *parts: object) -> str:
+    def _service_name(self, *parts: object) -> str:
         """A name that is no role's own: a role may be called ``prefill-svc``."""
         name = identity.service_name(self._owner.name, *parts)
         return name if name not in self._taken else identity.service_name(self._owner.name, *parts, marked=True)

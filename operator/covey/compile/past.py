@@ -58,7 +58,7 @@ class Past:
         found = {key: str(count) for key, count in counts.items() if count}
         return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
 
-    def joined(self, other: Past | None) -> Past:
+    def merge(self, other: Past | None) -> Past:
         """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
         if other is None or other == NO_PAST:
             return self

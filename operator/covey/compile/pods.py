@@ -1,6 +1,10 @@
-"""Pods: the body of each of them.
+"""Pods: the body of each of them, and the gate that holds those whose turn to start comes later.
+
+Pods: the body of each of them.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
+
+The start gate: pods that are placed with their gang, and started when it is their turn.
 """
 
 from __future__ import annotations
@@ -12,14 +16,19 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
+from covey.api.roles import Role, Startup
 from covey.compile import disruption, environment, identity, lws
+from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
-from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.network import ADDRESSED, Network
 from covey.compile.past import NO_PAST, Past
 from covey.compile.revision import Revision, RoleRevision, Template
-from covey.compile.starting import is_held
+
+
+def is_held(role: Role, index: int) -> bool:
+    """Tell whether a pod waits for others: any of a role with dependencies, or a worker that waits for its leader."""
+    return bool(role.depends_on) or (role.startup is Startup.LEADER_READY and index > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +96,7 @@ class PodFactory:
         self._network = Network(owner, spec)
         self._protected = disruption.gang_roles(spec)
 
-    def unprotected(self) -> PodFactory:
+    def without_protection(self) -> PodFactory:
         """A copy of the factory, for pods that the budget of their namespace does not select yet."""
         found = copy.copy(self)
         found._protected = frozenset()  # noqa: SLF001 - its own copy
@@ -135,9 +144,9 @@ class PodFactory:
             predecessor: UID of the pod that it succeeds; of its group, when it is the first.
             told: contents that only this incarnation has.
         """
-        return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
+        return self.build_named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
 
-    def named(self, slot: Slot, name: str, told: Told = UNTOLD) -> dict[str, Any]:
+    def build_named(self, slot: Slot, name: str, told: Told = UNTOLD) -> dict[str, Any]:
         """The pod of a slot under a given name (the command line has no UIDs to hash)."""
         revision = self.revision_of(slot)
         prepared = self._prepare(slot.role, revision, leader=slot.index == 0)

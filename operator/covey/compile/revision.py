@@ -99,7 +99,8 @@ class Revision:
         """The same content under the hashes that pods carry.
 
         Args:
-            earlier: stored revisions, the newest first; the first one that has a role's content gives the role its hash.
+            earlier: stored revisions, the newest first; the first one that has a role's content gives the role its
+                hash.
             stays: roles whose pods may become ones of this revision, and keep the addresses of those before them.
         """
         given = tuple(earlier)
@@ -115,7 +116,7 @@ class Revision:
         }
         return _of(roles)
 
-    def named(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
+    def with_hashes(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
         """The same revision under recorded hashes, with the addresses that were recorded.
 
         Raises:

@@ -9,10 +9,9 @@ from functools import cached_property
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile import disruption
 from covey.compile.environment import STANDARD_LEVELS
-from covey.compile.groups import GroupCompiler, levels_named
+from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
 from covey.compile.identity import Owner, Slot, hostname
 from covey.compile.layout import Layout, Scale
-from covey.compile.membership import Groups, Level, Levels, Object
 from covey.compile.network import Network
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
@@ -51,7 +50,7 @@ class Tree:
             yield from level.objects
         yield from self.published
         for slot in self.slots:
-            yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
+            yield self.pods.build_named(slot, f"{self.owner.name}-{hostname(slot)}")
 
 
 def compile_inference(
@@ -82,7 +81,7 @@ def compile_inference(
     # Without units it keeps both.
     network = Network(owner, spec)
     services = () if spec.suspend else tuple(network.services(layout))
-    published = () if spec.suspend else tuple(network.published())
+    published = () if spec.suspend else tuple(network.cluster_ip_services())
     budgets = (disruption.namespace_budget(owner.namespace),) if disruption.needs_budget(spec) else ()
     return Tree(
         owner,

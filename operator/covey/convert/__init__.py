@@ -4,8 +4,8 @@ Pure: a document goes in, a DisaggregatedInference and remarks come out. One mod
 fields it understands; whatever is left over is remarked on by its path, so that nothing is dropped in silence.
 """
 
+from covey.convert.fields import Levels
 from covey.convert.kinds import KINDS, Converted, convert
-from covey.convert.levels import Levels
 from covey.convert.remarks import ConversionError, Remark
 
 __all__ = ["KINDS", "ConversionError", "Converted", "Levels", "Remark", "convert"]

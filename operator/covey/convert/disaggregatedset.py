@@ -21,9 +21,9 @@ NO_GANG: Final = (
 def convert(document: Fields, draft: Draft) -> None:
     """Convert a DisaggregatedSet."""
     draft.take_metadata(document)
-    spec = document.below("spec")
+    spec = document.child("spec")
     draft.spec["replicas"] = spec.number("slices", 1)
-    _place(spec.below("placementPolicy"), draft)
+    _place(spec.child("placementPolicy"), draft)
     for source in spec.each("roles"):
         _role(source, draft)
     draft.remark("spec.roles", *NO_GANG)
@@ -37,14 +37,14 @@ def _place(source: Fields, draft: Draft) -> None:
     level = draft.level_of(source.at("topology"), key) if key else None
     if level:
         draft.constrain(draft.spec, level, None)
-        draft.spec["spread"] = lws.apart(level)
+        draft.spec["spread"] = lws.spread_units(level)
         if kind == "all":
             draft.remark(source.at("type"), *lws.ONLY_OWN)
 
 
 def _role(source: Fields, draft: Draft) -> None:
-    spec = source.below("spec")
-    annotations = source.below("metadata").below("annotations")
+    spec = source.child("spec")
+    annotations = source.child("metadata").child("annotations")
     level = lws.exclusive_level(annotations, draft)
     role = draft.add_role(
         source.at("name"),
@@ -58,5 +58,5 @@ def _role(source: Fields, draft: Draft) -> None:
         draft.remark(annotations.at(lws.EXCLUSIVE), what)
     lws.behaviour(spec, role, draft)
     lws.rollout(spec, role, draft)
-    if mode := source.below("scaling").meaning("mode", _SCALING):
-        draft.wish(source.below("scaling").at("mode"), role, "scaling.mode", mode)
+    if mode := source.child("scaling").meaning("mode", _SCALING):
+        draft.wish(source.child("scaling").at("mode"), role, "scaling.mode", mode)

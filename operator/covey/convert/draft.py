@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import DNS_LABEL
-from covey.api.support import unsupported
-from covey.convert.fields import Fields
-from covey.convert.levels import Levels
+from covey.api.support import unsupported_fields
+from covey.convert.fields import Fields, Levels
 from covey.convert.remarks import ConversionError, Remark
 
 Object = dict[str, Any]
@@ -93,7 +92,7 @@ class Draft:
         Raises:
             ConversionError: it has no name.
         """
-        source = document.below("metadata")
+        source = document.child("metadata")
         for key in _KEPT_BY_SERVER:
             source.take(key)
         name = source.text("name")
@@ -102,12 +101,12 @@ class Draft:
         self.metadata["name"] = name
         if namespace := source.text("namespace"):
             self.metadata["namespace"] = namespace
-        if labels := self._carried(source.at("labels"), source.strings("labels")):
+        if labels := self._carry(source.at("labels"), source.strings("labels")):
             self.metadata["labels"] = labels
-        source.below("annotations").take(_LAST_APPLIED)
-        return source.below("annotations")
+        source.child("annotations").take(_LAST_APPLIED)
+        return source.child("annotations")
 
-    def _carried(self, path: str, given: Mapping[str, str]) -> dict[str, str]:
+    def _carry(self, path: str, given: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in given.items() if not self._foreign(f"{path}[{key}]", key)}
 
     def _foreign(self, path: str, key: str) -> bool:
@@ -195,7 +194,7 @@ class Draft:
         document.take("apiVersion")
         document.take("kind")
         document.take("status")
-        self._annotations(document.below("metadata").below("annotations"))
+        self._annotations(document.child("metadata").child("annotations"))
         if not any(role["minReplicas"] for role in self.roles):
             what = "every role has 0 replicas, so nothing would make up the gang"
             raise ConversionError("spec", what, "set the replicas that it runs with, and spec.suspend afterwards")
@@ -215,7 +214,7 @@ class Draft:
         }
 
     def _annotations(self, source: Fields) -> None:
-        if carried := self._carried(source.path, {key: source.text(key) for key in source.rest()}):
+        if carried := self._carry(source.path, {key: source.text(key) for key in source.rest()}):
             self.metadata["annotations"] = carried
 
     def _priority(self) -> None:
@@ -235,13 +234,13 @@ class Draft:
         role = None if wish.role is None else {"name": wish.role["name"], "size": wish.role.get("size", 1)}
         probe: Object = {"template": {}, **(role or {"name": "any"})}
         spec: Object = {"roles": [probe]}
-        _set(spec if role is None else probe, wish.keys, wish.value)
+        _set_path(spec if role is None else probe, wish.keys, wish.value)
         where = ".".join(wish.keys)
         where = f"spec.{where}" if role is None else f"{where} of role {role['name']}"
         said = f"it would be {str(wish.value).lower() if wish.value is True else wish.value}"
         said = said if isinstance(wish.value, (str, int)) else ""
         try:
-            refused = unsupported(DisaggregatedInferenceSpec.model_validate_json(json.dumps(spec), strict=True))
+            refused = unsupported_fields(DisaggregatedInferenceSpec.model_validate_json(json.dumps(spec), strict=True))
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             self.remark(wish.source, f"stands for {where}, which it cannot be ({problem}); left out")
@@ -249,10 +248,10 @@ class Draft:
         if refused:
             self.remark(wish.source, f"stands for {where}, which this release does not support yet; left out", said)
         else:
-            _set(self.spec if wish.role is None else wish.role, wish.keys, wish.value)
+            _set_path(self.spec if wish.role is None else wish.role, wish.keys, wish.value)
 
 
-def _set(target: Object, keys: tuple[str, ...], value: Any) -> None:
+def _set_path(target: Object, keys: tuple[str, ...], value: Any) -> None:
     for key in keys[:-1]:
         target = target.setdefault(key, {})
     target[keys[-1]] = value
@@ -266,10 +265,10 @@ def _role_name(name: str, taken: set[str]) -> str:
     """A name that a role may have: ``VllmDecodeWorker`` → ``vllm-decode-worker``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
     plain = re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "role"
-    return next(each for each in _shortened(plain) if each not in taken)
+    return next(each for each in _shorten(plain) if each not in taken)
 
 
-def _shortened(plain: str) -> Iterator[str]:
+def _shorten(plain: str) -> Iterator[str]:
     yield plain[:_LONGEST_ROLE].strip("-")
     number = 2
     while True:

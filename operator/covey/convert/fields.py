@@ -1,16 +1,129 @@
-"""Reading a document so that nothing of it can be forgotten.
+"""Fields of foreign documents: read so that nothing is forgotten, with durations, levels and merges.
+
+Reading a document so that nothing of it can be forgotten.
 
 Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
 whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no
 counterpart.
+
+Go's durations, as Kubernetes writes them: ``4h``, ``15m``, ``1h30m``.
+
+From the names that others have for parts of a cluster to the levels of a ClusterTopology.
+
+Strategic merge patches of pod templates (``kubectl explain``'s ``patchStrategy`` and ``patchMergeKey``).
+
+Only what a patch in a manifest uses: maps and keyed lists are merged, other lists are replaced, null removes, and
+``$patch: delete`` and ``$patch: replace`` do as they say. The directives that kubectl writes by itself are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from covey.convert.remarks import ConversionError
+
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_TERM: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
+
+
+def seconds(text: str) -> int | None:
+    """Whole seconds, rounded up; None for a text that is no duration."""
+    terms = _TERM.findall(text)
+    if not terms or "".join(number + unit for number, unit in terms) != text:
+        return None
+    exact = sum(float(number) * _SECONDS[unit] for number, unit in terms)
+    return int(-(-exact // 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Levels and topologies of the cluster, as far as they are known when a document is converted.
+
+    ``by_key``: the key of a node label → the level that has it. ``topologies``: names of the ClusterTopologies there
+    are.
+    """
+
+    by_key: Mapping[str, str] = field(default_factory=dict)
+    topologies: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The levels there are."""
+        return frozenset(self.by_key.values())
+
+
+#: Lists of core/v1 that are merged item by item, and what tells items apart; every other list is replaced.
+_KEYS: Final[dict[str, str]] = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "env": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+    "resourceClaims": "name",
+    "topologySpreadConstraints": "topologyKey",
+}
+_PATCH: Final = "$patch"
+
+
+def apply_merge(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any]:
+    """A template with a patch applied.
+
+    Args:
+        base: the template.
+        patch: what changes.
+        path: where the patch stands, for what is wrong with it.
+
+    Raises:
+        ConversionError: the patch is none.
+    """
+    if not isinstance(patch, Mapping):
+        raise ConversionError(path, "is not an object", "write it as a part of a pod template")
+    directive = patch.get(_PATCH)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _PATCH}
+    found = dict(base)
+    for key, value in patch.items():
+        below = f"{path}.{key}"
+        if str(key).startswith("$"):
+            raise ConversionError(below, "is a directive that is not known", "write the merged template instead")
+        if value is None:
+            found.pop(key, None)
+        elif isinstance(value, Mapping):
+            old = found.get(key)
+            found[key] = apply_merge(old if isinstance(old, Mapping) else {}, value, below)
+        elif isinstance(value, list) and key in _KEYS:
+            old = found.get(key)
+            found[key] = _list(old if isinstance(old, list) else [], value, _KEYS[key], below)
+        else:
+            found[key] = value
+    return found
+
+
+def _list(base: Sequence[Any], patch: Sequence[Any], name: str, path: str) -> list[Any]:
+    found: dict[Any, Any] = {_item_name(item, name, path): item for item in base}
+    for number, item in enumerate(patch):
+        below = f"{path}[{number}]"
+        which = _item_name(item, name, below)
+        if item.get(_PATCH) == "delete":
+            found.pop(which, None)
+        else:
+            found[which] = apply_merge(found.get(which, {}), item, below)
+    return list(found.values())
+
+
+def _item_name(item: Any, name: str, path: str) -> Any:
+    if not isinstance(item, Mapping) or not isinstance(item.get(name), (str, int)):
+        raise ConversionError(path, f"has no {name}, by which items are merged", f"give it one, or write {name} there")
+    return item[name]
+
 
 T = TypeVar("T")
 
@@ -52,11 +165,11 @@ class Fields:
         Raises:
             ConversionError: it is something else. The same holds for the other types below.
         """
-        return self._typed(key, str, "a string", "")
+        return self._read_typed(key, str, "a string", "")
 
     def number(self, key: str, default: int) -> int:
         """Take an integer of at least 0."""
-        found = self._typed(key, int, "a number", default)
+        found = self._read_typed(key, int, "a number", default)
         if isinstance(found, bool):
             raise ConversionError(self.at(key), "is not a number", _WRITE)
         if found < 0:
@@ -65,28 +178,28 @@ class Fields:
 
     def flag(self, key: str) -> bool:
         """Take a boolean, false where it is absent."""
-        return self._typed(key, bool, "true or false", default=False)
+        return self._read_typed(key, bool, "true or false", default=False)
 
     def mapping(self, key: str) -> dict[str, Any]:
         """Take an object as it is, empty where it is absent."""
-        return self._typed(key, dict, "an object", {})
+        return self._read_typed(key, dict, "an object", {})
 
     def texts(self, key: str) -> list[str]:
         """Take a list of strings."""
-        found = self._typed(key, list, "a list", [])
+        found = self._read_typed(key, list, "a list", [])
         if not all(isinstance(each, str) for each in found):
             raise ConversionError(self.at(key), "is not a list of strings", _WRITE)
         return list(found)
 
     def strings(self, key: str) -> dict[str, str]:
         """Take a mapping of strings, as labels are."""
-        found = self._typed(key, dict, "an object", {})
+        found = self._read_typed(key, dict, "an object", {})
         for name, value in found.items():
             if not isinstance(value, str):
                 raise ConversionError(f"{self.at(key)}[{name}]", "is not a string", "put it in quotes")
         return dict(found)
 
-    def below(self, key: str) -> Fields:
+    def child(self, key: str) -> Fields:
         """An object below this one, empty where it is absent."""
         if key not in self._below:
             self._below[key] = [Fields(self._content.get(key, {}), self.at(key))]
@@ -101,10 +214,10 @@ class Fields:
             self._below[key] = [Fields(item, f"{self.at(key)}[{index}]") for index, item in enumerate(found)]
         return self._below[key]
 
-    def named(self, key: str) -> dict[str, Fields]:
+    def children_by_name(self, key: str) -> dict[str, Fields]:
         """The objects of a mapping, by name."""
-        inner = self.below(key)
-        return {name: inner.below(name) for name in inner.rest()}
+        inner = self.child(key)
+        return {name: inner.child(name) for name in inner.rest()}
 
     def settle(self, key: str, *same: Any) -> None:
         """Take a field whose value says what happens anyway; leave it for the remarks otherwise."""
@@ -129,7 +242,7 @@ class Fields:
                 yield from each.left()
         yield from map(self.at, self.rest())
 
-    def _typed(self, key: str, kind: type[T], what: str, default: T) -> T:
+    def _read_typed(self, key: str, kind: type[T], what: str, default: T) -> T:
         found = self.take(key)
         if found is None:
             return default

@@ -6,17 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from covey.convert import (
-    disaggregatedset,
-    dynamo,
-    leaderworkerset,
-    modelserving,
-    podcliqueset,
-    rolebasedgroup,
-)
+from covey.convert import disaggregatedset, dynamo, leaderworkerset, modelserving, podcliqueset, rolebasedgroup
 from covey.convert.draft import Draft
-from covey.convert.fields import Fields
-from covey.convert.levels import Levels
+from covey.convert.fields import Fields, Levels
 from covey.convert.remarks import ConversionError, Remark
 
 

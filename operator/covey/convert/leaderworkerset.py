@@ -11,9 +11,8 @@ from typing import Final
 from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
-from covey.convert.parts import Replica, led
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, items, name_of, remark_on, template_of
+from covey.convert.templates import Replica, Template, items, leader_and_workers, name_of, remark_on, template_of
 
 GROUP: Final = "leaderworkerset.x-k8s.io"
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
@@ -39,19 +38,19 @@ _ASK: Final = (
 def convert(document: Fields, draft: Draft) -> None:
     """Convert a LeaderWorkerSet."""
     annotations = draft.take_metadata(document)
-    spec = document.below("spec")
+    spec = document.child("spec")
     replicas = spec.number("replicas", 1)
     if queue := annotations.text(_QUEUE):
         draft.wish(annotations.at(_QUEUE), None, "queue", queue)
     level = exclusive_level(annotations, draft)
     if level:
-        draft.spec.update(replicas=replicas, topology={"required": level}, spread=apart(level))
+        draft.spec.update(replicas=replicas, topology={"required": level}, spread=spread_units(level))
         replicas = 1
         draft.remark(annotations.at(EXCLUSIVE), *ONLY_OWN)
     role = draft.add_role("spec", _ROLE, **counts(replicas), **replica(spec, draft).fields())
     behaviour(spec, role, draft)
     if level:  # what an update may take of a role's replicas says nothing of units
-        spec.below("rolloutStrategy").settle("type", "RollingUpdate")
+        spec.child("rolloutStrategy").settle("type", "RollingUpdate")
     else:
         rollout(spec, role, draft)
 
@@ -63,7 +62,7 @@ ONLY_OWN: Final = (
 )
 
 
-def apart(level: str) -> Object:
+def spread_units(level: str) -> Object:
     """One unit for each domain of a level."""
     return {"level": level, "mode": "Required", "maxPerDomain": 1}
 
@@ -81,10 +80,10 @@ def exclusive_level(annotations: Fields, draft: Draft) -> str | None:
 
 def replica(spec: Fields, draft: Draft) -> Replica:
     """Convert one group to a replica."""
-    source = spec.below("leaderWorkerTemplate")
+    source = spec.child("leaderWorkerTemplate")
     claims = source.each("volumeClaimTemplates")
-    leader = template_of(source.below("leaderTemplate"), draft) if "leaderTemplate" in source else None
-    worker = template_of(source.below("workerTemplate"), draft)
+    leader = template_of(source.child("leaderTemplate"), draft) if "leaderTemplate" in source else None
+    worker = template_of(source.child("workerTemplate"), draft)
     for path, template in ((source.at("leaderTemplate"), leader), (source.at("workerTemplate"), worker)):
         if template:
             instead = "COVEY_* variables and covey.dev labels say the same"
@@ -93,7 +92,7 @@ def replica(spec: Fields, draft: Draft) -> Replica:
             remark_on(draft, template, path, r"\bTPU_[A-Z_]+\b", "is not set by Covey", "set it in the template")
     volumes = [_volume(claim, draft) for claim in claims]
     leader = _with_volumes(leader, volumes) if leader else None
-    return led(source.number("size", 1), leader, _with_volumes(worker, volumes))
+    return leader_and_workers(source.number("size", 1), leader, _with_volumes(worker, volumes))
 
 
 def _volume(claim: Fields, draft: Draft) -> Object:
@@ -101,7 +100,7 @@ def _volume(claim: Fields, draft: Draft) -> Object:
     claim.take("apiVersion")
     claim.take("kind")
     claim.take("status")
-    metadata = claim.below("metadata")
+    metadata = claim.child("metadata")
     metadata.take("creationTimestamp")
     name = metadata.text("name")
     if not name:
@@ -124,11 +123,11 @@ def _with_volumes(template: Template, volumes: list[Object]) -> Template:
 
 def behaviour(spec: Fields, role: Object, draft: Draft) -> None:
     """Convert the fields for a group's start, its restart and the names of its pods."""
-    template = spec.below("leaderWorkerTemplate")
+    template = spec.child("leaderWorkerTemplate")
     for source, key, meanings, keys in (
         (template, "restartPolicy", _RESTARTS, "restart.policy"),
         (spec, "startupPolicy", _STARTUPS, "startup"),
-        (spec.below("networkConfig"), "subdomainPolicy", _SUBDOMAINS, "network.subdomain"),
+        (spec.child("networkConfig"), "subdomainPolicy", _SUBDOMAINS, "network.subdomain"),
     ):
         if meaning := source.meaning(key, meanings):
             draft.wish(source.at(key), role, keys, meaning)
@@ -136,9 +135,9 @@ def behaviour(spec: Fields, role: Object, draft: Draft) -> None:
 
 def rollout(spec: Fields, role: Object, draft: Draft) -> None:
     """Convert the fields for the update of a role's replicas."""
-    source = spec.below("rolloutStrategy")
+    source = spec.child("rolloutStrategy")
     source.settle("type", "RollingUpdate")
-    budgets(source.below("rollingUpdateConfiguration"), role, draft)
+    budgets(source.child("rollingUpdateConfiguration"), role, draft)
 
 
 def budgets(source: Fields, role: Object, draft: Draft) -> None:

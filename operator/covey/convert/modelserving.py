@@ -11,8 +11,7 @@ from typing import Final
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.leaderworkerset import budgets
-from covey.convert.parts import Replica, led
-from covey.convert.templates import remark_on, template_of, with_variables
+from covey.convert.templates import Replica, leader_and_workers, remark_on, template_of, with_variables
 
 GROUP: Final = "workload.serving.volcano.sh"
 _RECOVERIES: Final = {"RoleRecreate": "RecreateReplica", "ServingGroupRecreate": "RecreateUnit", "None": "None"}
@@ -26,18 +25,18 @@ _VARIABLES: Final = {
 def convert(document: Fields, draft: Draft) -> None:
     """Convert a ModelServing."""
     draft.take_metadata(document)
-    spec = document.below("spec")
+    spec = document.child("spec")
     if scheduler := spec.text("schedulerName"):
         draft.remark(spec.at("schedulerName"), f"{scheduler} does not place these pods any more: Covey does")
     draft.spec["replicas"] = spec.number("replicas", 1)
-    group = spec.below("template")
+    group = spec.child("template")
     group.settle("restartGracePeriodSeconds", 0)
-    topology = group.below("networkTopology")
-    if whole := _tier(topology.below("groupPolicy"), draft):
+    topology = group.child("networkTopology")
+    if whole := _tier(topology.child("groupPolicy"), draft):
         draft.spec["topology"] = whole
-    each_role = _tier(topology.below("rolePolicy"), draft)
-    minimums = group.below("gangPolicy").below("minRoleReplicas")
-    rollout = spec.below("rolloutStrategy")
+    each_role = _tier(topology.child("rolePolicy"), draft)
+    minimums = group.child("gangPolicy").child("minRoleReplicas")
+    rollout = spec.child("rolloutStrategy")
     by_role = rollout.meaning("type", {"RoleRollingUpdate": "role"})
     rollout.settle("type", "ServingGroupRollingUpdate")
     recovery = spec.meaning("recoveryPolicy", _RECOVERIES)
@@ -65,16 +64,16 @@ def _role(source: Fields, minimums: Fields, topology: Object, draft: Draft) -> O
 
 def _replica(source: Fields, draft: Draft) -> Replica:
     workers = source.number("workerReplicas", 0)
-    entry = with_variables(template_of(source.below("entryTemplate"), draft), _VARIABLES)
+    entry = with_variables(template_of(source.child("entryTemplate"), draft), _VARIABLES)
     if not workers:
         if source.take("workerTemplate") is not None:
             draft.remark(source.at("workerTemplate"), "is not used, as workerReplicas is 0; left out")
         return Replica(1, entry)
-    worker = with_variables(template_of(source.below("workerTemplate"), draft), _VARIABLES)
+    worker = with_variables(template_of(source.child("workerTemplate"), draft), _VARIABLES)
     for key, template in (("entryTemplate", entry), ("workerTemplate", worker)):
         labels = r"modelserving\.volcano\.sh/[a-z-]+"
         remark_on(draft, template, source.at(key), labels, "is not set by Covey", "covey.dev labels say the same")
-    return led(1 + workers, entry, worker)
+    return leader_and_workers(1 + workers, entry, worker)
 
 
 def _tier(source: Fields, draft: Draft) -> dict[str, str]:

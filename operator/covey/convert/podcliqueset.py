@@ -12,11 +12,18 @@ from itertools import pairwise
 from typing import Final
 
 from covey.convert.draft import Draft, Object
-from covey.convert.durations import seconds
-from covey.convert.fields import Fields
-from covey.convert.parts import Part, Replica, replica_of
+from covey.convert.fields import Fields, seconds
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, labelled, remark_on, template_of, with_variables
+from covey.convert.templates import (
+    Part,
+    Replica,
+    Template,
+    add_labels,
+    remark_on,
+    replica_of,
+    template_of,
+    with_variables,
+)
 
 GROUP: Final = "grove.io"
 _STARTUPS: Final = {f"CliqueStartupType{each}": each for each in ("AnyOrder", "InOrder", "Explicit")}
@@ -46,12 +53,12 @@ class _Roles:
 def convert(document: Fields, draft: Draft) -> None:
     """Convert a PodCliqueSet."""
     draft.take_metadata(document)
-    spec = document.below("spec")
+    spec = document.child("spec")
     draft.spec["replicas"] = spec.number("replicas", 0)  # the CRD's default
-    spec.below("updateStrategy").settle("type", "RollingRecreate", "Coherent")
-    template = spec.below("template")
+    spec.child("updateStrategy").settle("type", "RollingRecreate", "Coherent")
+    template = spec.child("template")
     _gang(template, draft)
-    required, preferred = _domains(template.below("topologyConstraint"), draft)
+    required, preferred = _domains(template.child("topologyConstraint"), draft)
     draft.constrain(draft.spec, required, preferred)
     groups = template.each("podCliqueScalingGroups")
     members = {name for group in groups for name in group.texts("cliqueNames")}
@@ -69,7 +76,7 @@ def convert(document: Fields, draft: Draft) -> None:
 def _gang(template: Fields, draft: Draft) -> None:
     if name := template.text("priorityClassName"):
         draft.spec["priorityClassName"] = name
-    template.below("headlessServiceConfig").settle("publishNotReadyAddresses", True)  # noqa: FBT003 - a value of the field
+    template.child("headlessServiceConfig").settle("publishNotReadyAddresses", True)  # noqa: FBT003 - a value of the field
     if delay := template.text("terminationDelay"):
         after = seconds(delay)
         if after is None:
@@ -80,18 +87,18 @@ def _gang(template: Fields, draft: Draft) -> None:
 def _domains(source: Fields, draft: Draft) -> tuple[str | None, str | None]:
     """The levels that a constraint requires and prefers."""
     draft.topology_name(source.at("topologyName"), source.text("topologyName"))
-    pack = source.below("pack")
+    pack = source.child("pack")
     required = draft.domain(pack.at("required"), pack.text("required"))
     legacy = draft.domain(source.at("packDomain"), source.text("packDomain"))
     return required or legacy, draft.domain(pack.at("preferred"), pack.text("preferred"))
 
 
 def _clique(source: Fields, draft: Draft) -> _Clique:
-    name, spec = source.text("name"), source.below("spec")
+    name, spec = source.text("name"), source.child("spec")
     spec.settle("roleName", name)
     template = template_of(spec, draft, spec="podSpec")
     for key in ("labels", "annotations"):
-        template = labelled(template, key, source.strings(key))
+        template = add_labels(template, key, source.strings(key))
     return _Clique(source, spec, name, spec.number("replicas", 1) or 1, template)
 
 
@@ -113,9 +120,9 @@ def _standalone(clique: _Clique, draft: Draft) -> Object:
         minReplicas=min(minimum, clique.replicas),
         **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
     )
-    _together(clique.source.below("topologyConstraint"), [role], draft)
-    _scaling(clique.spec.below("autoScalingConfig"), role, draft)
-    _rolling(clique.source.below("rollingUpdate"), role, draft)
+    _together(clique.source.child("topologyConstraint"), [role], draft)
+    _scaling(clique.spec.child("autoScalingConfig"), role, draft)
+    _rolling(clique.source.child("rollingUpdate"), role, draft)
     return role
 
 
@@ -134,7 +141,7 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
     except ConversionError:
         if minimum < replicas or (replicas > 1 and "topologyConstraint" in source):
             raise
-        roles.of.update(_apart(source, inner, replicas, draft))
+        roles.of.update(_roles_of_cliques(source, inner, replicas, draft))
         return
     roles.leaders.add(found.leader)
     if found.leader and found.leader != names[0]:
@@ -142,7 +149,7 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
     role = draft.add_role(
         source.at("name"), source.text("name"), replicas=replicas, minReplicas=minimum, **found.fields()
     )
-    required, preferred = _domains(source.below("topologyConstraint"), draft)
+    required, preferred = _domains(source.child("topologyConstraint"), draft)
     draft.constrain(role, required, preferred)
     for clique in inner:
         roles.of[clique.name] = role
@@ -150,11 +157,11 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
         if minimum < clique.replicas:
             what = f"is {minimum} of {clique.replicas} pods, but a replica of Covey is always whole"
             draft.remark(clique.spec.at("minAvailable"), what)
-    _scaling(source.below("scaleConfig"), role, draft)
-    _rolling(source.below("rollingUpdate"), role, draft)
+    _scaling(source.child("scaleConfig"), role, draft)
+    _rolling(source.child("rollingUpdate"), role, draft)
 
 
-def _apart(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Draft) -> dict[str, Object]:
+def _roles_of_cliques(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Draft) -> dict[str, Object]:
     """Convert the cliques of a group to roles of their own; the minimum is the same, as all replicas are needed."""
     source.take("name")
     names = ", ".join(clique.name for clique in cliques)
@@ -169,7 +176,7 @@ def _apart(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Dra
             minReplicas=replicas * min(clique.spec.number("minAvailable", clique.replicas), clique.replicas),
             **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
         )
-    _together(source.below("topologyConstraint"), list(roles.values()), draft)
+    _together(source.child("topologyConstraint"), list(roles.values()), draft)
     return roles
 
 

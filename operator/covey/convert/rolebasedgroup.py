@@ -7,12 +7,20 @@ from typing import Any, Final
 
 from covey.convert.disaggregatedset import NO_GANG
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import Fields
+from covey.convert.fields import Fields, apply_merge
 from covey.convert.leaderworkerset import ONLY_OWN, budgets
-from covey.convert.merge import merged
-from covey.convert.parts import Part, Replica, led, replica_of
 from covey.convert.remarks import ConversionError
-from covey.convert.templates import Template, labelled, remark_on, template_of, with_variables
+from covey.convert.templates import (
+    Part,
+    Replica,
+    Template,
+    add_labels,
+    leader_and_workers,
+    remark_on,
+    replica_of,
+    template_of,
+    with_variables,
+)
 
 GROUP: Final = "workloads.x-k8s.io"
 _PREFIX: Final = "rbg.workloads.x-k8s.io/"
@@ -32,7 +40,7 @@ _WITH_LEADER: Final = {
 def convert(document: Fields, draft: Draft) -> None:
     """Convert a RoleBasedGroup."""
     annotations = draft.take_metadata(document)
-    spec = document.below("spec")
+    spec = document.child("spec")
     draft.spec["replicas"] = 1
     whole = _gang(annotations, draft)
     _exclusive(annotations, draft)
@@ -77,7 +85,7 @@ def _shared_templates(spec: Fields) -> dict[str, Fields]:
 
 def _role(source: Fields, shared: Mapping[str, Fields], draft: Draft, *, whole: bool) -> Object:
     replicas = source.number("replicas", 1)
-    annotations = source.below("annotations")
+    annotations = source.child("annotations")
     alone = annotations.text(f"{_PREFIX}role-disable-exclusive") == "true"
     annotations.settle(f"{_PREFIX}role-instance-gang-scheduling", "true")  # a replica is always whole
     role = draft.add_role(
@@ -88,15 +96,15 @@ def _role(source: Fields, shared: Mapping[str, Fields], draft: Draft, *, whole: 
         topology={"followUnit": False} if alone else None,
         **_replica(source, shared, draft).fields(),
     )
-    _update(source.below("rolloutStrategy"), role, draft)
+    _update(source.child("rolloutStrategy"), role, draft)
     _ports(source, role, draft)
-    if source.below("scalingAdapter").flag("enable"):
+    if source.child("scalingAdapter").flag("enable"):
         draft.wish(source.at("scalingAdapter"), role, "scaling.mode", "External")
     source.settle("minReadySeconds", 0)
     source.settle("podManagementPolicy", "Parallel")
-    for pattern in map(source.below, _PATTERNS):
+    for pattern in map(source.child, _PATTERNS):
         for key in ("restartPolicyConfig", "restartPolicy"):  # the examples' name, and the Go type's
-            _restart(pattern.below(key), role, draft)
+            _restart(pattern.child(key), role, draft)
     return role
 
 
@@ -118,7 +126,7 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
     if len(given) != 1:
         what = f"has {' and '.join(given) if given else 'no pattern'}"
         raise ConversionError(source.path, what, f"give it one of {', '.join(_PATTERNS)}")
-    pattern = source.below(given[0])
+    pattern = source.child(given[0])
     if given[0] == "customComponentsPattern":
         components = pattern.each("components")
         parts = [_component(each, draft) for each in components]
@@ -131,33 +139,37 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
     template = _template(pattern, shared, _WITH_LEADER, draft)
     pattern.settle("sharedServiceSelection", "All")
     leader, worker = (
-        merged(template, pattern.take(key), pattern.at(key)) if key in pattern else template
+        apply_merge(template, pattern.take(key), pattern.at(key)) if key in pattern else template
         for key in ("leaderTemplatePatch", "workerTemplatePatch")
     )
-    return led(pattern.number("size", 1), leader, worker)
+    return leader_and_workers(pattern.number("size", 1), leader, worker)
 
 
 def _component(source: Fields, draft: Draft) -> Part:
-    template = _known(template_of(source.below("template"), draft), source.at("template"), _VARIABLES, draft)
+    template = _with_known_variables(
+        template_of(source.child("template"), draft), source.at("template"), _VARIABLES, draft
+    )
     for key in ("labels", "annotations"):
-        template = labelled(template, key, source.strings(key))
+        template = add_labels(template, key, source.strings(key))
     return Part(source.text("name"), source.number("size", 1), template)
 
 
 def _template(pattern: Fields, shared: Mapping[str, Fields], variables: Mapping[str, str], draft: Draft) -> Template:
     if "templateRef" not in pattern:
-        return _known(template_of(pattern.below("template"), draft), pattern.at("template"), variables, draft)
-    reference = pattern.below("templateRef")
+        return _with_known_variables(
+            template_of(pattern.child("template"), draft), pattern.at("template"), variables, draft
+        )
+    reference = pattern.child("templateRef")
     name = reference.text("name")
     if name not in shared:
         what = f"names {name!r}, which is not in spec.roleTemplates"
         raise ConversionError(reference.at("name"), what, "add the template, or correct the name")
-    base = template_of(shared[name].below("template"), draft)
-    patched = merged(base, reference.take("patch") or {}, reference.at("patch"))
-    return _known(patched, reference.path, variables, draft)
+    base = template_of(shared[name].child("template"), draft)
+    patched = apply_merge(base, reference.take("patch") or {}, reference.at("patch"))
+    return _with_known_variables(patched, reference.path, variables, draft)
 
 
-def _known(template: Template, path: str, variables: Mapping[str, str], draft: Draft) -> Template:
+def _with_known_variables(template: Template, path: str, variables: Mapping[str, str], draft: Draft) -> Template:
     """Return a template with the variables that Covey can tell, and remark on those that it cannot."""
     template = with_variables(template, variables)
     instead = "COVEY_* variables and covey.dev labels say what Covey knows"
@@ -168,7 +180,7 @@ def _known(template: Template, path: str, variables: Mapping[str, str], draft: D
 
 def _update(source: Fields, role: Object, draft: Draft) -> None:
     source.settle("type", "RollingUpdate")
-    rolling = source.below("rollingUpdate")
+    rolling = source.child("rollingUpdate")
     budgets(rolling, role, draft)
     if in_place := rolling.meaning("type", _IN_PLACE):
         draft.wish(rolling.at("type"), role, "update.inPlace", in_place)

@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from covey.kube import kubeconfig_guards as guards
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig_guards import Entry, Merger
-from covey.kube.official import (
+from covey.kube.kubeconfig_guards import (
     ConfigException,
     Configuration,
+    Entry,
     InClusterConfigLoader,
     KubeConfigLoader,
+    Merger,
     RESTClientObject,
 )
 from covey.kube.renewal import Plugin, Renewal, id_token, token_file

@@ -1,4 +1,9 @@
-"""Guards of the official client: one for each case in which it takes a kubeconfig otherwise than kubectl does.
+"""The official client, as far as Covey uses it: its configuration, and nothing of its half a million lines of models.
+
+Its module of kubeconfigs asks for the user's home when it is imported, and the import fails for a user who has none, as
+in a container: https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L38
+
+Guards of the official client: one for each case in which it takes a kubeconfig otherwise than kubectl does.
 
 Each says what kubectl does, and links the line of the client (release 37.0.2) that does something else. They work on
 the entries of a kubeconfig before the client reads them; when credentials are renewed is in ``renewal``.
@@ -20,7 +25,32 @@ from urllib.request import getproxies_environment
 from yarl import URL
 
 from covey.kube.errors import ConfigurationError
-from covey.kube.official import KubeConfigMerger
+
+
+@contextmanager
+def _with_a_home() -> Iterator[None]:
+    """Set the home directory to ``/``, as container runtimes do, where none is set; afterwards it is unset again."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
+
+
+with _with_a_home():
+    from kubernetes.aio.client.configuration import Configuration
+    from kubernetes.aio.client.rest import RESTClientObject
+    from kubernetes.aio.config.config_exception import ConfigException
+    from kubernetes.aio.config.dateutil import parse_rfc3339
+    from kubernetes.aio.config.exec_provider import ExecProvider
+    from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+    from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+
 
 #: A cluster, a user or a context of a kubeconfig.
 Entry = dict[str, Any]
@@ -224,3 +254,16 @@ def private_files(contents: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
             path.touch(mode=0o600)
             path.write_bytes(contents[name])
         yield {name: str(path) for name, path in paths.items()}
+
+
+__all__ = [
+    "ConfigException",
+    "ConfigNode",
+    "Configuration",
+    "ExecProvider",
+    "InClusterConfigLoader",
+    "KubeConfigLoader",
+    "KubeConfigMerger",
+    "RESTClientObject",
+    "parse_rfc3339",
+]

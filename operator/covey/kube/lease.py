@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
+from covey.kube.events import micro_time
 from covey.kube.resources import LEASES
-from covey.kube.series import micro_time
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 
@@ -45,15 +45,15 @@ class Observation:
         """Identity of the holder; empty when it was released."""
         return str(self._spec.get("holderIdentity") or "")
 
-    def seen(self, lease: dict[str, Any], now: float) -> Observation:
+    def observe(self, lease: dict[str, Any], now: float) -> Observation:
         """Return the next observation: time starts again only when the record has changed."""
         return Observation(lease, self.since if lease.get("spec") == self._spec else now)
 
-    def expired(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Tell whether the holder has been silent for the duration that it promised itself."""
         return now >= self.since + float(self._spec.get("leaseDurationSeconds") or 0)
 
-    def claimed(self, identity: str, duration: int, stamp: str) -> dict[str, Any]:
+    def claim(self, identity: str, duration: int, stamp: str) -> dict[str, Any]:
         """The Lease that makes, or keeps, ``identity`` its holder."""
         spec = {**self._spec, "holderIdentity": identity, "leaseDurationSeconds": duration, "renewTime": stamp}
         if self.holder != identity:
@@ -61,7 +61,7 @@ class Observation:
             spec["leaseTransitions"] = self.transitions + 1
         return {**self.lease, "spec": spec}
 
-    def released(self, stamp: str) -> dict[str, Any]:
+    def release(self, stamp: str) -> dict[str, Any]:
         """The Lease that nobody holds; a second is the shortest duration the API takes."""
         spec = {**self._spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": stamp}
         return {**self.lease, "spec": spec}
@@ -181,7 +181,7 @@ class LeaseElector:
             if self._observed is None or self._observed.holder != self._identity:
                 return
             try:
-                await self._client.replace(LEASES, self._observed.released(self._stamp()))
+                await self._client.replace(LEASES, self._observed.release(self._stamp()))
             except Conflict:
                 # A renewal that was cancelled on its way has arrived after all.
                 self._doubtful = True
@@ -227,7 +227,7 @@ class LeaseElector:
             self._observed = None
         else:
             now = self._clock()
-            self._observed = self._observed.seen(lease, now) if self._observed else Observation(lease, now)
+            self._observed = self._observed.observe(lease, now) if self._observed else Observation(lease, now)
             LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._doubtful = False
 
@@ -238,24 +238,24 @@ class LeaseElector:
         if observed is None:
             blank = Observation({"metadata": {"name": self._name, "namespace": self._namespace}}, sent)
             self._doubtful = True
-            lease = await self._client.create(LEASES, self._claimed(blank), self._namespace)
-        elif self._taken(observed, sent):
+            lease = await self._client.create(LEASES, self._claim_of(blank), self._namespace)
+        elif self._is_held_by_other(observed, sent):
             return False
         else:
             self._doubtful = True
-            lease = await self._client.replace(LEASES, self._claimed(observed))
+            lease = await self._client.replace(LEASES, self._claim_of(observed))
         self._observed = Observation(lease, sent)
         LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._renewed = sent
         self._doubtful = False
         return True
 
-    def _taken(self, observed: Observation, now: float) -> bool:
+    def _is_held_by_other(self, observed: Observation, now: float) -> bool:
         """Tell whether somebody else holds the lease."""
-        return observed.holder not in {"", self._identity} and not observed.expired(now)
+        return observed.holder not in {"", self._identity} and not observed.is_expired(now)
 
-    def _claimed(self, observed: Observation) -> dict[str, Any]:
-        return observed.claimed(self._identity, math.ceil(self._duration), self._stamp())
+    def _claim_of(self, observed: Observation) -> dict[str, Any]:
+        return observed.claim(self._identity, math.ceil(self._duration), self._stamp())
 
     def _stamp(self) -> str:
         return micro_time(self._wall())

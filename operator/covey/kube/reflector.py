@@ -220,7 +220,7 @@ class Reflector(Generic[T]):
         elif kind == BOOKMARK:
             changes = iter(())
         else:
-            changes = self._objects.put(item)
+            changes = self._objects.update(item)
         for change in changes:
             self._announce(change)
         # Last: after a failure on the way this event is asked for again.

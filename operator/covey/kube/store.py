@@ -44,7 +44,7 @@ class Index(Generic[T]):
         bucket = self._buckets.get(key)
         return tuple(bucket.values()) if bucket else ()
 
-    def put(self, key: Key, item: T) -> None:
+    def add(self, key: Key, item: T) -> None:
         """File an object, or its new version."""
         keys = self._keys(item)
         filed = self._filed.get(key, ())
@@ -87,13 +87,13 @@ class Store(Generic[T]):
             raise ValueError(f"there is an index {name!r} already")
         index = self._indexes[name] = Index(name, keys_of)
         for key, item in self.items.items():
-            index.put(key, item)
+            index.add(key, item)
 
     def by_index(self, name: str, key: Hashable) -> tuple[T, ...]:
         """The objects under a key of an index; empty when there are none."""
         return self._indexes[name].get(key)
 
-    def put(self, item: T) -> Iterator[Change[T]]:
+    def update(self, item: T) -> Iterator[Change[T]]:
         """Store an object; the change is made before it is yielded.
 
         An object of the same name but another uid is a deletion and an addition: its watch event was missed.
@@ -105,7 +105,7 @@ class Store(Generic[T]):
             previous = None
         self.items[key] = item
         for index in self._indexes.values():
-            index.put(key, item)
+            index.add(key, item)
         yield (ADDED if previous is None else MODIFIED), item, previous
 
     def drop(self, item: T) -> Iterator[Change[T]]:
@@ -131,4 +131,4 @@ class Store(Generic[T]):
         for key, item in listed.items():
             stored = self.items.get(key)
             if stored is None or stored.metadata.resource_version != item.metadata.resource_version:
-                yield from self.put(item)
+                yield from self.update(item)

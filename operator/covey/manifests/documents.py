@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from covey.manifests.errors import InputError, Place
-from covey.manifests.sources import STDIN, files_of
+from covey.manifests.sources import STDIN, InputError, Place, files_of
 
 T = TypeVar("T")
 
@@ -139,8 +138,8 @@ def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursiv
 def read_pasted(text: str, name: str) -> list[Document]:
     """All objects of a text that comes from nobody knows whom.
 
-    Unlike a file of the person at the terminal it may not refer to itself, which can make little text very large, and may
-    not be nested without bound, which PyYAML's C parser does not survive.
+    Unlike a file of the person at the terminal it may not refer to itself, which can make little text very large, and
+    may not be nested without bound, which PyYAML's C parser does not survive.
 
     Args:
         text: YAML or JSON.

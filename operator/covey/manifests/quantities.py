@@ -34,16 +34,18 @@ def bad_amounts(path: str, quantities: Mapping[str, Quantity] | None) -> Iterato
 def _of_resources(path: str, resources: Mapping[str, Any] | None) -> Iterator[Found]:
     limits, requests = ((resources or {}).get(name) or {} for name in ("limits", "requests"))
     bad = [*bad_amounts(f"{path}.limits", limits), *bad_amounts(f"{path}.requests", requests)]
-    yield from bad or _above(path, requests, limits)
+    yield from bad or _requests_above_limits(path, requests, limits)
 
 
-def _above(path: str, requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> Iterator[Found]:
+def _requests_above_limits(
+    path: str, requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]
+) -> Iterator[Found]:
     for resource in requests.keys() & limits.keys():
         most, asked = parse_quantity(limits[resource]), parse_quantity(requests[resource])
         field = f"{path}.requests[{resource}]"
         if asked > most:
             yield field, f"{requests[resource]} is above the limit {limits[resource]}", "ask for no more than the limit"
-        elif asked < most and _extended(resource):
+        elif asked < most and _is_extended(resource):
             yield (
                 field,
                 f"{requests[resource]} is not the limit {limits[resource]}",
@@ -61,7 +63,7 @@ def _wrong(resource: str, quantity: Quantity) -> tuple[str, str] | None:
         return f"{quantity} is negative", "write 0 or more"
     if value > LARGEST:
         return f"{quantity} is more than {LARGEST}, the largest that the API takes", _WRITE
-    if not _whole(value) and (_extended(resource) or resource == PODS):
+    if not _whole(value) and (_is_extended(resource) or resource == PODS):
         return f"{quantity} is not a whole number", "devices are counted: write a whole number"
     return None
 
@@ -70,6 +72,6 @@ def _whole(value: Fraction) -> bool:
     return value.denominator == 1
 
 
-def _extended(resource: str) -> bool:
+def _is_extended(resource: str) -> bool:
     """A resource that a vendor named (``IsExtendedResourceName``): counted in whole devices, never over-committed."""
     return "/" in resource and "kubernetes.io/" not in resource

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from covey.api.model import Model
 from covey.manifests.documents import Document
-from covey.manifests.errors import InputError, Place, Problem
+from covey.manifests.sources import InputError, Place, Problem
 
 M = TypeVar("M", bound=Model)
 

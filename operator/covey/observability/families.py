@@ -5,7 +5,7 @@ Prometheus practices; where controller-runtime has a metric of the same meaning,
 know them.
 
 Labels take few values by construction: verbs, results, reasons, resources, levels; never the name of an object. What
-names an object, or what somebody else writes on a node, is bounded where it is made (``operator/tell/gauges.py``,
+names an object, or what somebody else writes on a node, is bounded where it is made (``operator/status/metrics.py``,
 ``scheduler/devices.py``).
 """
 
@@ -81,7 +81,7 @@ class Families:
         family = self._describe(name, "histogram", meaning, labels)
         return Histogram(name, family.help, labels, registry=REGISTRY, buckets=buckets)
 
-    def collected(self, name: str, meaning: str, *labels: str) -> Family:
+    def collected_gauge(self, name: str, meaning: str, *labels: str) -> Family:
         """A gauge whose series a collector makes at each scrape."""
         return self._describe(name, "gauge", meaning, labels)
 

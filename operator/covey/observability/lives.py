@@ -3,7 +3,7 @@
 A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
 observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
 back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives``
-and ``covey.operator.tell.lives``.
+and ``covey.operator.status.lives``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def since_true(pod: core.Pod, kind: str) -> float | None:
     return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
-def reached(roles: Iterable[Role]) -> float | None:
+def minimum_reached_at(roles: Iterable[Role]) -> float | None:
     """Return when all roles had as many complete replicas as their minimums; None while one has fewer.
 
     Roles without a minimum do not count; None where no role has one.

@@ -56,7 +56,7 @@ REPLICA_FAILURES: Final = FAMILIES.counter(
     "reason",
     values=("PodFailed", "PodRefused", "ContainerRestarted", "StartDeadlineExceeded"),
 )
-NODES_AVOIDED: Final = FAMILIES.collected(
+NODES_AVOIDED: Final = FAMILIES.collected_gauge(
     "covey_nodes_avoided",
     "Nodes that new pods of some resource keep off, because replicas have failed there again and again, or because an"
     " autoscaler may delete them.",
@@ -87,11 +87,11 @@ ROLLOUT_HOLDS: Final = FAMILIES.counter(
     "gate",
     values=("Failed", "Paused", "Unsupported", "Room", "Readiness", "Partition", "Budget"),
 )
-ROLLOUTS: Final = FAMILIES.collected(
+ROLLOUTS: Final = FAMILIES.collected_gauge(
     "covey_rollouts_in_progress",
     "Rollouts that are on their way, held or not; one that a partition keeps from its end stays among them.",
 )
-ROLLOUTS_HELD: Final = FAMILIES.collected(
+ROLLOUTS_HELD: Final = FAMILIES.collected_gauge(
     "covey_rollouts_held", "Those of them that wait, by what they wait for (as `covey_rollout_holds_total`).", "gate"
 )
 
@@ -118,32 +118,32 @@ REPLICAS_EVACUATED: Final = FAMILIES.counter(
 )
 
 # Resources
-WORKLOADS: Final = FAMILIES.collected(
+WORKLOADS: Final = FAMILIES.collected_gauge(
     "covey_workloads",
     "DisaggregatedInferences whose condition is True, those beyond the limit included.",
     "condition",
 )
-WORKLOADS_UNREADY: Final = FAMILIES.collected(
+WORKLOADS_UNREADY: Final = FAMILIES.collected_gauge(
     "covey_workloads_unready",
     "DisaggregatedInferences that are not Ready, by the reason of their condition Ready, those beyond the limit included;"
     " `Other` is a word of the backend's own scheduler.",
     "reason",
 )
-WORKLOAD_SERIES_DROPPED: Final = FAMILIES.collected(
+WORKLOAD_SERIES_DROPPED: Final = FAMILIES.collected_gauge(
     "covey_workload_series_dropped",
     "Resources without gauges of their own, because there are more than --metrics-workload-limit.",
 )
-WORKLOAD_CONDITION: Final = FAMILIES.collected(
+WORKLOAD_CONDITION: Final = FAMILIES.collected_gauge(
     "covey_workload_condition", "1 for True, 0 for False, -1 for Unknown.", "namespace", "name", "condition"
 )
 
 
 def _of_units(state: str, meaning: str) -> Family:
-    return FAMILIES.collected(f"covey_workload_units_{state}", meaning, "namespace", "name")
+    return FAMILIES.collected_gauge(f"covey_workload_units_{state}", meaning, "namespace", "name")
 
 
 def _of_roles(what: str, meaning: str) -> Family:
-    return FAMILIES.collected(f"covey_workload_{what}", meaning, "namespace", "name", "role")
+    return FAMILIES.collected_gauge(f"covey_workload_{what}", meaning, "namespace", "name", "role")
 
 
 #: In the order of the values that the operator keeps of each resource.

@@ -105,7 +105,7 @@ PREFERRED_LEVELS: Final = FAMILIES.counter(
     "reached",
     "satisfied",
 )
-DEVICES: Final = FAMILIES.collected(
+DEVICES: Final = FAMILIES.collected_gauge(
     "covey_devices",
     "Devices (GPUs and the like) by what they are (the resource, and the product where nodes carry a label of it) and"
     " state: `used`; free on nodes that gangs may use and none of whose devices of the kind is used (`whole`); free on"
@@ -115,7 +115,7 @@ DEVICES: Final = FAMILIES.collected(
     "product",
     "state",
 )
-DEVICES_STRANDED: Final = FAMILIES.collected(
+DEVICES_STRANDED: Final = FAMILIES.collected_gauge(
     "covey_devices_stranded",
     "Free devices that a pod, or a gang, which wants a whole domain of the level cannot have: those in domains with a used"
     " device of the kind or a closed node, and those on nodes without the level.",
@@ -123,7 +123,7 @@ DEVICES_STRANDED: Final = FAMILIES.collected(
     "product",
     "level",
 )
-DEVICES_LARGEST_GANG: Final = FAMILIES.collected(
+DEVICES_LARGEST_GANG: Final = FAMILIES.collected_gauge(
     "covey_devices_largest_gang",
     "The largest gang that would still fit, in devices: the most that are `whole` in one domain of the level; `cluster` is"
     " everything. CPU, memory, taints and selectors of a gang are not looked at.",
@@ -131,7 +131,7 @@ DEVICES_LARGEST_GANG: Final = FAMILIES.collected(
     "product",
     "level",
 )
-DEVICES_FRAGMENTATION: Final = FAMILIES.collected(
+DEVICES_FRAGMENTATION: Final = FAMILIES.collected_gauge(
     "covey_devices_fragmentation_ratio",
     "How much smaller the largest gang is than it could be: 1 - largest gang / the smaller one of all devices free on nodes"
     " that are not closed, and of what the largest domain of the level has on such nodes. 0 when nothing is free. For the"
@@ -140,11 +140,11 @@ DEVICES_FRAGMENTATION: Final = FAMILIES.collected(
     "product",
     "level",
 )
-DEVICE_KINDS_DROPPED: Final = FAMILIES.collected(
+DEVICE_KINDS_DROPPED: Final = FAMILIES.collected_gauge(
     "covey_device_kinds_dropped",
     "Kinds of devices that are not shown, because there are more than 16; those of which there are most are shown.",
 )
-DEVICES_UNGUARDED: Final = FAMILIES.collected(
+DEVICES_UNGUARDED: Final = FAMILIES.collected_gauge(
     "covey_devices_unguarded",
     "1 for a resource of nodes for whose pods an attached kube-scheduler does not ask Covey: they may take reserved room, and"
     " preempt members. Add it to `scheduler.extender.guardedResources`.",

@@ -10,19 +10,18 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend
 from covey.compile import Layout, Scale, Tree
-from covey.compile.membership import Levels
+from covey.compile.groups import Levels
 from covey.compile.revision import Revision
+from covey.operator.model.observed import Observed
+from covey.operator.objects.apply import Deviation, find_deviations
+from covey.operator.objects.budgets import with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
-from covey.operator.rolling.idle import Idle, find_idle
-from covey.operator.rolling.layout import Rolling, roll
+from covey.operator.rolling.evacuate import Idle, find_idle
+from covey.operator.rolling.layout import Rolling, roll, with_pairs
 from covey.operator.rolling.leaving import Leaving, find_leaving
-from covey.operator.rolling.pairing import with_pairs
-from covey.operator.rolling.refusals import refused
+from covey.operator.rolling.observe import make_refusal_check
 from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.scaler import Scalers, find_scalers
-from covey.operator.snapshot.observed import Observed
-from covey.operator.upkeep.applying import Deviation, find_deviations
-from covey.operator.upkeep.protecting import with_former_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def desire(
     """
     spec, scale = inference.spec, Scale.of(inference.spec)
 
-    def compiled(layout: Layout) -> Tree:
+    def compile_layout(layout: Layout) -> Tree:
         tree = backend.compile(inference, layout=layout, revision=in_force, levels=levels)
         return with_former_budget(tree, spec, observed)
 
@@ -83,9 +82,9 @@ def desire(
     idle = find_idle(spec, leaving, states, observed)
     scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
-    lacking = refused(compiled, observed)
+    lacking = make_refusal_check(compile_layout, observed)
     rolling = roll(spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving)
-    tree = compiled(rolling.layout)
+    tree = compile_layout(rolling.layout)
     deviations = _deviations(tree, observed)
     # 3. What the API server would not change is made again, one unit at a time: next to it if it serves.
     remake = find_remake(backend, rolling.layout, deviations, scale, states, confirmed=_is_confirmed(inference))
@@ -93,11 +92,11 @@ def desire(
         rolling = roll(
             spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving, remake.beside
         )
-        tree = compiled(rolling.layout)
+        tree = compile_layout(rolling.layout)
         deviations = _deviations(tree, observed)
         remake = remake.with_move(backend, deviations, rolling.move)
     if remake.unit is not None:
-        tree = compiled(remake.rest(rolling.layout))
+        tree = compile_layout(remake.rest(rolling.layout))
         deviations = _deviations(tree, observed)
     # 4. Revisions that run side by side have Services of their own.
     tree = with_pairs(tree, spec, in_force, observed, states)

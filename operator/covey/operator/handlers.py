@@ -3,11 +3,12 @@
 =========  =============================================================================================================
 startup    settings: what Kopf must not do (write, scan, end the process), and how often it tries
 login      Kopf gets a session of Covey's own connection, with the same credentials and their renewal
-event      a DisaggregatedInference, RoleScaler or ClusterTopology was listed, written or deleted: the informer of its kind
+event      a DisaggregatedInference, RoleScaler or ClusterTopology was listed, written or deleted: the informer of its
+kind
            takes it, and its subscriber (``observe.caches``) adds the resources it concerns to the work queue
-cleanup    the watches have ended: the log says so, and ``process.kopf_runner`` starts them again unless the process ends
-probe      none: ``/healthz`` and ``/readyz`` of the process (``process.main``) say when a watch is deaf
-=========  =============================================================================================================
+cleanup    the watches have ended: the log says so, and ``process.kopf_runner`` starts them again unless the process
+ends probe      none: ``/healthz`` and ``/readyz`` of the process (``process.main``) say when a watch is deaf =========
+=============================================================================================================
 
 From the queue on it is one pass over one resource: ``reconcile``. Kopf runs in every replica and keeps the stores full;
 the replica that holds the lease works the queue. Handlers decide nothing from an event: passes are level-triggered and
@@ -32,8 +33,7 @@ from covey.api import constants as names
 from covey.kube.connection import Connection
 from covey.observability.logging import get_logger
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.kopf_session import open_session
-from covey.operator.observe.kopf_storage import NoDiffBase, NoProgress
+from covey.operator.observe.kopf_session import NoDiffBase, NoProgress, open_session
 
 _log = get_logger(__name__)
 

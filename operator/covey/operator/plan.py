@@ -17,42 +17,43 @@ from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
 from covey.compile import Layout, Slot, Tree
+from covey.operator.accept.verdict import Verdict, revision_before
 from covey.operator.desired import Desired, desire
-from covey.operator.failures.failing import find_failing
-from covey.operator.failures.logbook import Failure
-from covey.operator.judge.verdict import Verdict, revision_before
-from covey.operator.loss.giving_up import GivenUp
-from covey.operator.loss.stranded import find_stranded
-from covey.operator.loss.units import find_loss
+from covey.operator.model import podstate
+from covey.operator.model.accepted import Accepted
+from covey.operator.model.actions import (
+    Actions,
+    CreatePod,
+    DeletePod,
+    Note,
+    Outcome,
+    Relabel,
+    Remark,
+    soonest,
+    sum_outcomes,
+)
+from covey.operator.model.observed import Observed, number
+from covey.operator.objects.apply import find_objects, find_relabelled
+from covey.operator.objects.budgets import find_unprotected
+from covey.operator.objects.revisions import HISTORY, find_ending, find_expired, to_mark, to_store
 from covey.operator.quota.fit import Fitting, charging, find_fitting
-from covey.operator.replicas.news import created, removed, replaced
-from covey.operator.replicas.precedence import order_creations
+from covey.operator.release import Starting, find_released, find_starting, progress_of
+from covey.operator.repair.give_up import GivenUp, find_loss
+from covey.operator.repair.history import Failure
+from covey.operator.repair.judge import find_failing
+from covey.operator.repair.minimum import find_stranded
+from covey.operator.replicas.messages import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
+from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
-from covey.operator.rolling.complete import is_complete
-from covey.operator.rolling.evacuating import find_evacuation
-from covey.operator.rolling.inplace import find_exchanges
-from covey.operator.rolling.layout import Rolling, revision_left, roll
-from covey.operator.rolling.memory import read_complete
-from covey.operator.rolling.sets import find_unmarked
-from covey.operator.rolling.unexplained import describe_unexplained, find_unexplained
+from covey.operator.rolling.evacuate import find_evacuation
+from covey.operator.rolling.in_place import find_exchanges
+from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
+from covey.operator.rolling.observe import find_unmarked, read_complete
+from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
-from covey.operator.scaling.leading import labels_at_birth, unit_leaders
-from covey.operator.scaling.scaler import find_scalers, put_scalers
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.accepted import Accepted
-from covey.operator.snapshot.observed import Observed, number
-from covey.operator.starting.order import Starting, find_starting
-from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note, Relabel
-from covey.operator.terms.outcome import Outcome, soonest, summed
-from covey.operator.terms.remark import Remark
-from covey.operator.upkeep.applying import find_objects
-from covey.operator.upkeep.ending import find_ending
-from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
-from covey.operator.upkeep.labels import find_relabelled
-from covey.operator.upkeep.protecting import find_unprotected
+from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.
@@ -127,7 +128,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
-    replicas, late = failing.applied(plans, inference, observed)
+    replicas, late = failing.apply_to(plans, inference, observed)
     loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
@@ -143,10 +144,10 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
-    total = summed(
+    total = sum_outcomes(
         (
             surplus,
-            _completed(replicas, not_yet, fitting.create, tree),
+            _join_replica_plans(replicas, not_yet, fitting.create, tree),
             fitting.outcome,
             loss.outcome,
             stranded,
@@ -163,7 +164,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
             _history(verdict, accepted, want, observed, read_complete(before)),
-            _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
+            _scale_events(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
@@ -260,7 +261,7 @@ def _missing(
     return order_creations(tuple(born), want.tree, want.scale, observed)
 
 
-def _completed(
+def _join_replica_plans(
     replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
     """Join the plans of single replicas; ``create`` are the pods of them that are created now."""
@@ -270,7 +271,7 @@ def _completed(
             delete_pods=_deletions(replicas).actions.delete_pods,
             create=create,
             factory=tree.pods,
-            notes=tuple(replaced(replicas, not_yet)),
+            notes=tuple(replacement_notes(replicas, not_yet)),
         )
     )
 
@@ -297,7 +298,7 @@ def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Obse
             store=None if suspended else to_store(want.tree.owner, accepted, observed),
             # What has failed says a spec that is in order, and nobody while another is kept up.
             mark=tuple(marks) if verdict.problem is None else (),
-            delete_objects=tuple(expired(observed, limit)),
+            delete_objects=tuple(find_expired(observed, limit)),
         )
     )
 
@@ -311,7 +312,7 @@ def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
     return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
-def _told(
+def _scale_events(
     want: Desired,
     observed: Observed,
     surplus: tuple[DeletePod, ...],
@@ -322,8 +323,8 @@ def _told(
     notes: list[Note] = []
     for why in dict.fromkeys(each.why for each in surplus):
         gone = [each for each in surplus if each.why == why]
-        notes += removed(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
-    growth = created(replicas, not_yet)
+        notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
+    growth = describe_growth(replicas, not_yet)
     if growth:
         notes.append(_grown(growth, want, observed))
     return Outcome(Actions(notes=tuple(notes)))

@@ -20,32 +20,28 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooM
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
-from covey.operator.execute.allowance import Allowance
+from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
-from covey.operator.failures.avoiding import nodes_told
-from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.model.actions import DEFAULT, Actions, Limits, Note, Precedence
+from covey.operator.model.objects import Inference
+from covey.operator.model.observed import Observed
+from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+from covey.operator.model.stored_status import differ, find_served
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.expectations import find_remaining, missing_pods
 from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
-from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.fit import Fitting
-from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.recorded import differ, find_served
-from covey.operator.tell import status
-from covey.operator.tell.departures import Departures
-from covey.operator.tell.gauges import WorkloadGauges
-from covey.operator.tell.lives import Lives
-from covey.operator.tell.milestones import Milestones
-from covey.operator.tell.pace import Pace, is_news, is_passing
-from covey.operator.tell.transitions import find_transitions
-from covey.operator.tell.units import Unit, describe_units
-from covey.operator.terms.actions import Actions, Note, Precedence
-from covey.operator.terms.limits import DEFAULT, Limits
-from covey.operator.terms.objects import Inference
-from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+from covey.operator.repair.avoid import nodes_told
+from covey.operator.status import status
+from covey.operator.status.lives import Lives, Milestones
+from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
+from covey.operator.status.status import Pace, is_news, is_passing
+from covey.operator.status.units import Unit, describe_units
 
 Result = TypeVar("Result")
 
@@ -151,7 +147,7 @@ class Reconciler:
         wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
-                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
+                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved_demand(key))
                 planned = self._without_room(key, await _aside(observed, partial(plan, verdict, observed, before)))
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
@@ -160,15 +156,15 @@ class Reconciler:
         # 5. Tell.
         now = rfc3339(self._clock())
         units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))
-        self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
+        self._gauges.update(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
         self._tell(stored, () if failure else planned.actions.notes)
         for each in planned.failures:
             REPLICA_FAILURES.labels(each.why).inc()
         problem = failure or verdict.problem
         served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
-            self._lives.written(owner.uid, verdict.inference, observed, units, before)
-            self._milestones.written(owner.uid, verdict, before, after)
+            self._lives.observe_status(owner.uid, verdict.inference, observed, units, before)
+            self._milestones.count_status(owner.uid, verdict, before, after)
         # 6. Come back where time alone can help.
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
@@ -219,12 +215,12 @@ class Reconciler:
         needs_budget = disruption.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
-        failure = await self._execute(owner, observed, self._allowed(key, planned.actions), departures)
+        failure = await self._execute(owner, observed, self._limit_protections(key, planned.actions), departures)
         if not needs_budget and not planned.actions.protect:
             self._caches.budgets.note(key, needed=False)
         return failure
 
-    def _allowed(self, key: Key, actions: Actions) -> Actions:
+    def _limit_protections(self, key: Key, actions: Actions) -> Actions:
         """Limit the actions to those allowed now: the pods of a large cluster do not get another budget all at once."""
         allowed = self._protections.take(len(actions.protect))
         if allowed < len(actions.protect):
@@ -249,12 +245,12 @@ class Reconciler:
             self._client,
             owner,
             observed,
-            partial(self._caches.ledger.created, key),
+            partial(self._caches.ledger.note_creation, key),
             partial(self._caches.welcome_object, key),
             condemned=partial(self._caches.ledger.condemn, key),
             spared=partial(self._caches.ledger.spare, key),
-            deleted=departures.deleted,
-            changed=partial(self._caches.ledger.changed, key),
+            deleted=departures.count_deletion,
+            changed=partial(self._caches.ledger.note_change, key),
             width=self._width,
         )
         try:
@@ -280,7 +276,7 @@ class Reconciler:
         """Bring the stored status up to date; False when that has to wait a little."""
         metadata = stored.metadata
         if not differ(before, after):
-            self._pace.settled(metadata.uid)
+            self._pace.note_current(metadata.uid)
             return True
         delay = self._pace.delay(metadata.uid, passing=passing, news=is_news(before, after))
         if delay > 0:
@@ -291,14 +287,14 @@ class Reconciler:
             self._caches.look_again(metadata.key, _AGAIN)
             return False
         self._tell(stored, find_transitions(before, after))
-        self._pace.written(metadata.uid)
+        self._pace.note_write(metadata.uid)
         return True
 
     async def _report_invalid(self, stored: Inference, problem: Problem | None) -> None:
         assert problem is not None
         before = self._statuses.current(stored)
         after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock()))
-        self._gauges.put(stored.metadata.key, after, (), 0)
+        self._gauges.update(stored.metadata.key, after, (), 0)
         await self._report(stored, before, after)
 
     def _come_back(self, uid: str, problem: Problem | None) -> None:

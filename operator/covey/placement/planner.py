@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from covey.placement.capacity.tables import Budget, SearchLimit
 from covey.placement.choice.candidates import Solution
-from covey.placement.choice.outcome import finished
+from covey.placement.choice.outcome import make_plan
 from covey.placement.choice.sets import choose_sets
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
@@ -33,10 +33,10 @@ from covey.placement.question.demands import (
     surplus_demands,
     together,
 )
-from covey.placement.question.free import decided, too_many, unruled
+from covey.placement.question.free import choose_plan, too_many, without_rules
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
-from covey.placement.question.torn import allowed, refusal_of, torn
+from covey.placement.question.torn import allowed_demands, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
@@ -65,13 +65,13 @@ def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan |
     if refusal is not None:
         return refusal
     full = with_terms(gang, inventory.terms)
-    return decided(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told))
+    return choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told))
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
     """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
     if unready(gang, inventory) is not None:
-        return finished(gang, inventory, {})
+        return make_plan(gang, inventory, {})
     return _Planner(with_terms(gang, inventory.terms), inventory, limit).surplus()
 
 
@@ -108,14 +108,14 @@ class _Planner:
         gang = self._gang
         needed = minimum_demands(gang)
         if not needed:
-            return finished(gang, self._inventory, {})
+            return make_plan(gang, self._inventory, {})
         refusal = refusal_of(gang, self._torn, needed)
         if refusal is not None:
             return refusal
-        view = allowed(self._torn, in_view(gang))
+        view = allowed_demands(self._torn, in_view(gang))
         everything = [*needed, *view]
         if too_many(gang, everything):
-            everything = [*needed, *unruled(gang, view)]
+            everything = [*needed, *without_rules(gang, view)]
         nodes = self._looked_for(needed, everything)
         if isinstance(nodes, Solution):
             if not told:
@@ -127,13 +127,13 @@ class _Planner:
         placed = {pod: node for pod, node in nodes.items() if pod in missing and node in self._inventory.nodes}
         if len(placed) < len(missing):  # never an admission that lacks anything
             return incomplete_refusal(len(missing) - len(placed))
-        return finished(gang, self._inventory, placed)
+        return make_plan(gang, self._inventory, placed)
 
     def surplus(self) -> Plan:
         gang = self._gang
-        demands = allowed(self._torn, surplus_demands(gang))
+        demands = allowed_demands(self._torn, surplus_demands(gang))
         if not demands:
-            return finished(gang, self._inventory, {})
+            return make_plan(gang, self._inventory, {})
         half = sum(demand.partial for demand in demands)
         nodes: Mapping[str, str] | None = None
         if half <= HALF and not too_many(gang, demands):  # each has a domain of its own: choices double with each
@@ -143,7 +143,7 @@ class _Planner:
         if nodes is None or (half and len(nodes) < sum(len(demand.missing) for demand in demands)):
             # The exact choice takes replicas in their order; one that is stuck must hold up none behind it.
             nodes = max((nodes or {}, self._search().surplus(demands)), key=self._fill)
-        return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
+        return make_plan(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
 
     def _fill(self, nodes: Mapping[str, str]) -> list[Fraction]:
         """Compute how full the roles are with these nodes, the emptiest first."""
@@ -180,21 +180,23 @@ class _Planner:
         Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
         """
         with suppress(SearchLimit):
-            return self._wished(needed, everything) or self._with_torn() or self._at_once(everything)
+            return self._place_with_preferences(needed, everything) or self._with_torn() or self._at_once(everything)
         search = self._search()
-        nodes = search.placed(everything)
+        nodes = search.find_places(everything)
         if nodes is not None:
             return nodes
         with suppress(SearchLimit):
             return self._at_least(needed, everything, self._limit)
-        found = search.refusal() or search.placed(needed)
+        found = search.refusal() or search.find_places(needed)
         if found is not None:
             return found
         with suppress(SearchLimit):
             return self._at_least(needed, everything, LAST * self._limit)
         return unknown_refusal(self._gang, self._inventory)
 
-    def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+    def _place_with_preferences(
+        self, needed: Sequence[Demand], everything: Sequence[Demand]
+    ) -> dict[str, str] | Solution | None:
         """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.
 
         None when there is no wish, or when this look does not settle it: what follows asks for no wish, and so has all
@@ -215,7 +217,7 @@ class _Planner:
             SearchLimit: neither was found.
         """
         least = self._solution(needed, self._required, self._required, Budget(limit))
-        return self._placed(needed, everything, self._preferred(needed), limit) if least.feasible() else least
+        return self._place(needed, everything, self._reachable_aims(needed), limit) if least.feasible() else least
 
     def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution:
         """Return the nodes of minimum and surplus in one search, whatever is preferred.
@@ -241,7 +243,7 @@ class _Planner:
         best = self._fullest_of(everything, self._required, self._required, budget)
         return self._nodes(best) if best.scopes else best.solution
 
-    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims, limit: int) -> dict[str, str]:
+    def _place(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims, limit: int) -> dict[str, str]:
         """Return the minimum's nodes, laid out together with as much surplus as fits."""
         try:
             best = self._fullest(everything, aims)
@@ -272,7 +274,7 @@ class _Planner:
         choices = solution.choices
         if not choices:
             return _Best(solution, [], [], ())
-        chosen = solution.chosen(choices[0].counts, demands)
+        chosen = solution.choose(choices[0].counts, demands)
         return _Best(solution, chosen, [choice.scope for choice in choices], choices[0].fill)
 
     def _nodes(self, best: _Best) -> dict[str, str]:
@@ -291,19 +293,19 @@ class _Planner:
         problem = build(self._gang, self._inventory, demands, aims, loose)
         return Solution(self._gang, self._inventory, problem, demands, budget)
 
-    def _preferred(self, needed: Sequence[Demand]) -> Aims:
+    def _reachable_aims(self, needed: Sequence[Demand]) -> Aims:
         """Return the finest levels that the minimum can reach, one wish after another, each on top of those granted."""
         aims = self._required
         for depth in range(len(self._topology.levels) - 1, -1, -1):
             for scope in range(-1, len(self._gang.roles) + len(self._gang.rules)):  # -1 is the unit
                 wish = self._wish(aims, scope, depth)
-                if wish is not None and self._granted(needed, wish):
+                if wish is not None and self._is_feasible_wish(needed, wish):
                     aims = wish
         spread = self._gang.spread
         wish = replace(aims, spread=True)
-        return wish if spread is not None and not spread.required and self._granted(needed, wish) else aims
+        return wish if spread is not None and not spread.required and self._is_feasible_wish(needed, wish) else aims
 
-    def _granted(self, needed: Sequence[Demand], wish: Aims) -> bool:
+    def _is_feasible_wish(self, needed: Sequence[Demand], wish: Aims) -> bool:
         """Tell whether a preference can be met; one that cannot be decided within its own budget counts as not met."""
         try:
             return self._solution(needed, wish, wish, Budget(self._limit)).feasible()

@@ -16,14 +16,14 @@ from itertools import combinations
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import filled, nearest
+from covey.placement.choice.surplus import fill_singles, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
 from covey.placement.question.demands import Demand, minimum_demands
 from covey.placement.question.problem import Aims, build
-from covey.placement.refusal.crowded import asked_for, crowded, overdrawn
+from covey.placement.refusal.crowded import asked_for, overdrawn, refuse_crowded
 from covey.placement.refusal.reasons import explain
 from covey.placement.sharing.layout import Layout, natural
 from covey.placement.sharing.mixture import Mixture
@@ -67,12 +67,12 @@ class Search:
         needed = minimum_demands(self._gang)
         roles = sorted({demand.role for demand in needed})
         return (
-            self._apart(needed, combinations(roles, 1))
-            or self._crowded(needed)
-            or self._apart(needed, combinations(roles, 2))
+            self._refuse_single_roles(needed, combinations(roles, 1))
+            or self._refuse_crowded(needed)
+            or self._refuse_single_roles(needed, combinations(roles, 2))
         )
 
-    def placed(self, demands: Sequence[Demand]) -> dict[str, str] | None:
+    def find_places(self, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Return nodes for all demands, if such are found."""
         solution = self._solution(self._gang, demands, None)
         confined = solution.problem.structure.scope == self._aims.unit
@@ -80,7 +80,7 @@ class Search:
         for found in self._open(solution, demands)[:_CANDIDATES]:
             ways: list[Callable[[], dict[str, str] | None]] = [
                 partial(self._within, found.scope.path if confined else None, demands),
-                partial(self._mixed, solution, found, demands),
+                partial(self._place_mixture, solution, found, demands),
             ]
             for way in reversed(ways) if many or found.reach < _TIGHT else ways:
                 nodes = way()
@@ -88,7 +88,7 @@ class Search:
                     return nodes
         return None
 
-    def _apart(self, needed: Sequence[Demand], parts: Iterator[tuple[int, ...]]) -> Refusal | None:
+    def _refuse_single_roles(self, needed: Sequence[Demand], parts: Iterator[tuple[int, ...]]) -> Refusal | None:
         """The refusal of roles that fit nowhere even without the others."""
         for roles in parts:
             part = [demand for demand in needed if demand.role in roles]
@@ -100,17 +100,17 @@ class Search:
                 continue
         return None
 
-    def _crowded(self, needed: Sequence[Demand]) -> Refusal | None:
+    def _refuse_crowded(self, needed: Sequence[Demand]) -> Refusal | None:
         """The refusal of demands that are more than any candidate has, in sum or under some weights."""
         solution = self._solution(self._gang, needed, None)
         if self._open(solution, needed):
             return None
-        candidates = _ranked(scope for scope in solution.candidates() if solution.problem.admits(scope))
+        candidates = _rank_scopes(scope for scope in solution.candidates() if solution.problem.admits(scope))
         if not candidates:
             return None
         scope = candidates[0]
         room = partial(self._room, scope, needed)
-        return crowded(self._gang, self._inventory, scope, needed, room)
+        return refuse_crowded(self._gang, self._inventory, scope, needed, room)
 
     def _room(self, scope: DomainNode, needed: Sequence[Demand], role: int) -> int:
         """Compute an upper bound on the replicas of a role that fit into a candidate next to all others, by sums."""
@@ -128,25 +128,25 @@ class Search:
         found = []
         budget = Budget(self._limit)
         relaxed: Solution | None = None
-        for scope in _ranked(scope for scope in solution.candidates() if solution.problem.admits(scope)):
+        for scope in _rank_scopes(scope for scope in solution.candidates() if solution.problem.admits(scope)):
             if overdrawn(scope, asked) is not None:
                 continue
             layout = solution.layout(())
             mixture: Mixture[Place] | None = None
             reach: float | None = 0.0
-            need = layout.below(scope, solution.target(demands))
+            need = layout.vector_below(scope, solution.target(demands))
             try:
                 mixture = layout.mixture(scope, budget)
                 reach = mixture.reach(need)
             except SearchLimit:
                 mixture = None
-                relaxed = relaxed or self._relaxed(demands)
+                relaxed = relaxed or self._relax_levels(demands)
                 reach = self._reach(relaxed, scope, demands)
             if reach is not None:
                 found.append(_Open(scope, layout, mixture, need, reach))
         return found
 
-    def _relaxed(self, demands: Sequence[Demand]) -> Solution:
+    def _relax_levels(self, demands: Sequence[Demand]) -> Solution:
         """The question without the levels inside a candidate: pods alone, wherever they lie."""
         loose = Aims(
             self._aims.unit,
@@ -162,12 +162,12 @@ class Search:
     def _reach(self, solution: Solution, scope: DomainNode, demands: Sequence[Demand]) -> float | None:
         layout = solution.layout(())
         try:
-            need = layout.below(scope, solution.target(demands))
+            need = layout.vector_below(scope, solution.target(demands))
             return None if layout.mixture(scope, Budget(self._limit)).reach(need) is None else 0.0
         except SearchLimit:
             return 0.0
 
-    def _mixed(self, solution: Solution, found: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
+    def _place_mixture(self, solution: Solution, found: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Nodes by a mixture in one candidate."""
         with suppress(SearchLimit):
             if found.mixture is not None and found.mixture.find(found.need):
@@ -179,36 +179,36 @@ class Search:
         """Return nodes for surplus: the fullest that is found, in large steps."""
         if not any(demand.partial or demand.replica.together is not None for demand in demands):
             try:
-                found = self._filled(demands)
+                found = self._fill(demands)
             except SearchLimit:
                 found = None
             if found is not None:
                 return found
         return self._step_by_step(demands)
 
-    def _filled(self, demands: Sequence[Demand]) -> dict[str, str] | None:
+    def _fill(self, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Return surplus of whole replicas by mixtures: what sums allow, else what is found; None without a way."""
         problem = build(self._gang, self._inventory, demands, self._aims, self._aims)
         solution = Solution(self._gang, self._inventory, problem, demands, Budget(self._limit))
-        scope = next(iter(_ranked(scope for scope in solution.candidates() if problem.admits(scope))), None)
+        scope = next(iter(_rank_scopes(scope for scope in solution.candidates() if problem.admits(scope))), None)
         if scope is None:
             return {}
         layout = solution.layout(())
         mixture = layout.mixture(scope, Budget(self._limit))
 
         def need(counts: Vector) -> Vector:
-            return layout.below(scope, solution.target(solution.chosen(counts, demands)))
+            return layout.vector_below(scope, solution.target(solution.choose(counts, demands)))
 
         def find(counts: Vector) -> bool:
             with suppress(SearchLimit):
                 return mixture.find(need(counts), Budget(self._limit))
             return False
 
-        most = nearest(filled(solution.roles, lambda counts: mixture.reach(need(counts)) is not None), find)
+        most = nearest(fill_singles(solution.roles, lambda counts: mixture.reach(need(counts)) is not None), find)
         if most is None or not find(most):
             return None
         layout.follow(scope, mixture)
-        return solution.place(scope, layout, solution.chosen(most, demands))
+        return solution.place(scope, layout, solution.choose(most, demands))
 
     def _step_by_step(self, demands: Sequence[Demand]) -> dict[str, str]:
         """Surplus in the order in which roles are emptiest: as many steps at once as fit, and halved where they do not.
@@ -239,7 +239,7 @@ class Search:
 
     def _try(self, gang: Gang, part: Sequence[Demand]) -> dict[str, str] | None:
         try:
-            return self._placed(gang, part, None)
+            return self._place_part(gang, part, None)
         except SearchLimit:
             return None
 
@@ -265,7 +265,7 @@ class Search:
                 part = [demand for demand in needed if demand.role == role]
                 follows = gang.roles[role].follow_unit
                 try:
-                    found = self._placed(gang, part, scope if follows or not scope else None)
+                    found = self._place_part(gang, part, scope if follows or not scope else None)
                 except SearchLimit:
                     found = None
                 if found is None:
@@ -274,7 +274,7 @@ class Search:
                 nodes |= found
         return nodes, None
 
-    def _placed(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:
+    def _place_part(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:
         solution = self._solution(gang, part, within)
         layout = solution.layout(())
         for scope in sorted(solution.candidates(), key=lambda d: (layout.prices.free(d), [natural(v) for v in d.path])):
@@ -294,7 +294,7 @@ class Search:
         return sum(_first(pod.shape) for pod in replica.pods)
 
 
-def _ranked(scopes: Iterator[DomainNode]) -> list[DomainNode]:
+def _rank_scopes(scopes: Iterator[DomainNode]) -> list[DomainNode]:
     return sorted(scopes, key=lambda scope: (-len(scope.nodes), [natural(value) for value in scope.path]))
 
 

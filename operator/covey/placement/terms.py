@@ -149,11 +149,11 @@ def _pairs(keys: Collection[str] | None, labels: Mapping[str, str], operator: st
 def _expressions(selector: core.LabelSelector, more: Iterable[core.Requirement] = ()) -> tuple[core.Requirement, ...]:
     """A selector's requirements, in one order."""
     pairs = (core.Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items())
-    found = {_sorted(each) for each in (*pairs, *(selector.match_expressions or ()), *more)}
+    found = {_sort_values(each) for each in (*pairs, *(selector.match_expressions or ()), *more)}
     return tuple(sorted(found, key=repr))
 
 
-def _sorted(requirement: core.Requirement) -> core.Requirement:
+def _sort_values(requirement: core.Requirement) -> core.Requirement:
     values = tuple(sorted(set(requirement.values or ()))) or None
     return core.Requirement(requirement.key, requirement.operator, values)
 

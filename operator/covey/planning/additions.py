@@ -1,4 +1,6 @@
-"""Nodes added for a what-if: copies of a node join the facts before anything is planned.
+"""Head-room of each role, from files: replicas that could have places once all that is planned has its own.
+
+Nodes added for a what-if: copies of a node join the facts before anything is planned.
 
 A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its
 own, which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack;
@@ -18,17 +20,82 @@ from typing import Final
 
 import msgspec
 
-from covey.admission.compiled import stand_in
+from covey.admission.headroom import Answer, Site, most_feasible
+from covey.admission.reservation import Reservations, confine
+from covey.admission.round import stand_in
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
-from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import InputError, Place
 from covey.placement.cluster.admits import state_cause
-from covey.placement.model import Level, Topology
+from covey.placement.model import Gang, Level, Topology
 from covey.planning.facts import Facts, read_node
-from covey.planning.report import AddedReport, Report
-from covey.planning.topologies import choose_topologies, default_topology
-from covey.planning.workload import Workload
+from covey.planning.inferences import choose_topologies, default_topology
+from covey.planning.report import AddedReport, Report, Shape
+from covey.planning.run import Planned
+from covey.planning.trees import Workload
+
+
+class RoleReport(Shape, frozen=True):
+    """One role: replicas that are wanted, that have places, and that could have some (None where nobody knows)."""
+
+    name: str
+    replicas: int
+    admitted: int
+    max_feasible: int | None
+
+
+class HeadroomReport(Shape, frozen=True):
+    """One resource. ``observed_at`` and ``asked`` are empty where no cluster was asked."""
+
+    namespace: str
+    name: str
+    roles: tuple[RoleReport, ...]
+    message: str = ""
+    observed_at: str = ""
+    asked: str = ""
+
+
+def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
+    """The head-room of each workload.
+
+    Args:
+        planned: what was planned; its inventory is as it was afterwards.
+    """
+    reserved: Reservations[str] = Reservations()
+    for number, each in enumerate(planned.kept):
+        reserved.keep(str(number), each)
+    for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
+        sites = [
+            Site(confine(gang, reserved, surplus=True)[0], lacks=bool(unit.absent))
+            for unit, gang in zip(workload.units, gangs, strict=True)
+        ]
+        yield _report(workload, gangs, [_ask(name, workload, sites, planned) for name in _roles(gangs)])
+
+
+def _ask(role: str, workload: Workload, sites: Sequence[Site], planned: Planned) -> Answer:
+    return most_feasible(role, sites, planned.inventory, is_shared=role in workload.summed)
+
+
+def _roles(gangs: Sequence[Gang]) -> list[str]:
+    return list(dict.fromkeys(role.name for gang in gangs for role in gang.roles))
+
+
+def _report(workload: Workload, gangs: Sequence[Gang], answers: Sequence[Answer]) -> HeadroomReport:
+    rows = []
+    for answer in answers:
+        found = [role for gang in gangs for role in gang.roles if role.name == answer.role]
+        admitted = sum(replica.placed for role in found for replica in role.replicas)
+        rows.append(RoleReport(answer.role, sum(role.desired for role in found), admitted, answer.replicas))
+    return HeadroomReport(workload.namespace, workload.name, tuple(rows), describe_remarks(answers))
+
+
+def describe_remarks(answers: Sequence[Answer]) -> str:
+    """Describe what there is to say in addition to the numbers."""
+    texts = [f"{each.role}: {each.message}" for each in answers if each.message]
+    texts += [f"{each.role}: there may be room for more" for each in answers if each.is_floor]
+    return "; ".join(texts)
+
 
 OPTION: Final = "--add-nodes"
 #: A slip of the keyboard should not take all memory.
@@ -87,7 +154,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
     return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
 
 
-def told(report: Report, additions: Sequence[Addition]) -> Report:
+def with_additions(report: Report, additions: Sequence[Addition]) -> Report:
     """Add to the report what became of the added nodes."""
     placed = {
         pod.node
@@ -141,7 +208,7 @@ def _labels(wish: _Wish, topology: Topology, nodes: Sequence[core.Node]) -> tupl
     for level in topology.levels[depth:]:
         for key in (key for key in level.keys if labels.get(key)):
             taken = {(node.metadata.labels or {}).get(key) for node in nodes}
-            labels[key] = next(name for name in _numbered(labels[key], 1) if name not in taken)
+            labels[key] = next(name for name in _added_names(labels[key], 1) if name not in taken)
     return labels, _value(topology.levels[depth], labels)
 
 
@@ -168,7 +235,7 @@ def _value(level: Level, labels: Mapping[str, str]) -> str | None:
 def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken: set[str]) -> Iterator[core.Node]:
     """Copies without end, each with a name that nobody has; names of one option have the same length, so they sort."""
     meta = wish.template.metadata
-    for name in _numbered(meta.name, len(str(wish.many))):
+    for name in _added_names(meta.name, len(str(wish.many))):
         if name not in taken:
             taken.add(name)
             marked = {**labels, **dict.fromkeys(own, name)}
@@ -176,5 +243,5 @@ def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken
             yield msgspec.structs.replace(wish.template, metadata=renamed)
 
 
-def _numbered(name: str, digits: int) -> Iterator[str]:
+def _added_names(name: str, digits: int) -> Iterator[str]:
     return (f"{name}-added-{number:0{digits}d}" for number in count(1))

@@ -56,9 +56,9 @@ class Teller:
         preferred = tuple(
             PreferenceReport(each.scope, each.level, each.achieved, each.reached) for each in decision.preferred
         )
-        return UnitReport(gang.unit, admitted, self.shared(nodes), roles, preferred if admitted else ())
+        return UnitReport(gang.unit, admitted, self.shared_domains(nodes), roles, preferred if admitted else ())
 
-    def shared(self, nodes: Iterable[str]) -> tuple[DomainReport, ...]:
+    def shared_domains(self, nodes: Iterable[str]) -> tuple[DomainReport, ...]:
         """At each level the domain that holds all these nodes; levels without one are left out."""
         paths = [self.path_of(node) for node in dict.fromkeys(nodes)]
         if not paths:
@@ -74,14 +74,14 @@ class Teller:
     def _role(self, role: RoleRequest, decision: Decision, *, admitted: bool) -> RoleReport:
         instances = []
         for replica in role.replicas if admitted else ():
-            placed = self._placed(replica)
+            placed = self._placed_pods(replica)
             if placed is not None:
                 minimum = (role.name, replica.replica) in decision.minimum
-                where = self.shared(pod.node for pod in placed)
+                where = self.shared_domains(pod.node for pod in placed)
                 instances.append(InstanceReport(replica.replica, minimum, where, placed))
         return RoleReport(role.name, role.desired, role.minimum, len(instances), tuple(instances))
 
-    def _placed(self, replica: ReplicaRequest) -> tuple[PodReport, ...] | None:
+    def _placed_pods(self, replica: ReplicaRequest) -> tuple[PodReport, ...] | None:
         """The pods of a replica, if all of them have a place."""
         placed = []
         for pod in replica.pods:

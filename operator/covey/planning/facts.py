@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission.compiled import stand_in
+from covey.admission.round import stand_in
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.errors import InputError, Place
 from covey.manifests.quantities import bad_amounts, bad_quantities
+from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology

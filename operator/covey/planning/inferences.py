@@ -1,4 +1,10 @@
-"""A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots."""
+"""A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots.
+
+Topology and levels of each workload, as the scheduler chooses them; unknown levels are bad input here.
+
+Upstream groups name label keys, not levels. A key that is in no level becomes a level of its own, put as deep as its
+values nest inside the broader levels, so that a domain of it is exactly the nodes with one value.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,119 @@ from typing import Any
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.compiled import compiled_units, stand_in
+from covey.admission.round import compiled_units, stand_in
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.manifests.documents import Document, convert
-from covey.planning.workload import Mention, Workload, age
+from covey.manifests.sources import InputError, Problem
+from covey.placement.cluster.inventory import path_of
+from covey.placement.cluster.presets import choose
+from covey.placement.model import Level, Path, Topology
+from covey.planning.facts import Facts
+from covey.planning.trees import Mention, Workload, age
+
+
+def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topology]:
+    """A topology for each workload, in their order.
+
+    Raises:
+        InputError: the choice is not clear, or a workload names a level that its topology lacks.
+    """
+    return [_extend_topology(workload, _choose_topology(workload, facts), facts.nodes) for workload in workloads]
+
+
+def default_topology(facts: Facts) -> Topology:
+    """Return the topology of workloads that name none.
+
+    Raises:
+        InputError: several, and none is marked default.
+    """
+    try:
+        return choose(None, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+    except LookupError as error:
+        raise InputError("--topology", _text(error), "mark one as default") from None
+
+
+def topology_of(root: core.Group, facts: Facts) -> Topology:
+    """The topology of a root of the cluster.
+
+    Raises:
+        LookupError: the choice is not clear.
+    """
+    constraints = root.spec.scheduling_constraints
+    name = constraints.topology_name if constraints else None
+    return choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+
+
+def _choose_topology(workload: Workload, facts: Facts) -> Topology:
+    try:
+        found = choose(workload.topology_name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+    except LookupError as error:
+        what = _text(error)
+        raise InputError(workload.place, what, "give the ClusterTopology with --topology, or name one") from None
+    known = {level.name for level in found.levels}
+    problems = [
+        Problem(mention.place, f"topology {found.name} has no level {mention.level}", f"use one of {_names(found)}")
+        for mention in workload.mentions
+        if mention.level and mention.level not in known
+    ]
+    problems += [
+        Problem(
+            mention.place, f"{mention.level} is coarser than {mention.within}, which is required", "prefer a finer one"
+        )
+        for mention in workload.mentions
+        if {mention.level, mention.within} <= known and _coarser(found, mention)
+    ]
+    if problems:
+        raise InputError.of(problems)
+    return found
+
+
+def _coarser(topology: Topology, mention: Mention) -> bool:
+    return mention.within is not None and topology.depth(mention.level) < topology.depth(mention.within)
+
+
+def _extend_topology(workload: Workload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:
+    """The topology with a level for each label key that the workload names and no level has."""
+    for key in dict.fromkeys(mention.key for mention in workload.mentions if mention.key):
+        if any(key in level.keys for level in topology.levels):
+            continue
+        depth = _depth(key, topology, nodes)
+        levels = (*topology.levels[:depth], Level(key, (key,)), *topology.levels[depth:])
+        topology = Topology(f"{topology.name}+{key}", levels)
+    return topology
+
+
+def _depth(key: str, topology: Topology, nodes: Iterable[core.Node]) -> int:
+    """Compute how many levels may stand above a key without splitting the nodes of one of its values."""
+    seen: dict[str, Path] = {}
+    depth = len(topology.levels)
+    for node in nodes:
+        labels = node.metadata.labels or {}
+        value = labels.get(key)
+        if value is not None:
+            path = path_of(topology, labels)
+            first = seen.setdefault(value, path)
+            depth = min(depth, _common(first, path))
+    hosts = [number for number, level in enumerate(topology.levels) if level.name == "host"]
+    return min([depth, *hosts])
+
+
+def _common(one: Path, other: Path) -> int:
+    return next((index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), len(one))
+
+
+def _names(topology: Topology) -> str:
+    return ", ".join(level.name for level in topology.levels)
+
+
+def _text(error: LookupError) -> str:
+    return str(error.args[0]) if error.args else "the topology is not clear"
+
 
 Existing = Mapping[Slot, core.Pod]
 
@@ -38,7 +148,9 @@ def inference_workload(
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     tree = compile_inference(inference, layout=_layout(inference, existing))
-    pods_of = {slot: existing.get(slot) or _planned(convert(_named(tree, slot), core.Pod)) for slot in tree.slots}
+    pods_of = {
+        slot: existing.get(slot) or _with_planned_uid(convert(_named_pod(tree, slot), core.Pod)) for slot in tree.slots
+    }
     roles = [role.name for role in inference.spec.roles]
     units, members = compiled_units(tree, pods_of, roles, age(metadata.creation_timestamp, number))
     return Workload(
@@ -116,11 +228,11 @@ def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
 
 
-def _named(tree: Tree, slot: Slot) -> dict[str, Any]:
-    return tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
+def _named_pod(tree: Tree, slot: Slot) -> dict[str, Any]:
+    return tree.pods.build_named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
 
 
-def _planned(pod: core.Pod) -> core.Pod:
+def _with_planned_uid(pod: core.Pod) -> core.Pod:
     uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
 
@@ -141,7 +253,7 @@ def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator
 
 
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
-    yield from unsupported(inference.spec)
+    yield from unsupported_fields(inference.spec)
     if inference.spec.suspend:
         yield "spec.suspend is true: there is nothing to place"
     elif not inference.spec.replicas:

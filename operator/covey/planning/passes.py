@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from covey.admission import gangs
-from covey.admission.reservations import Kept
+from covey.admission.levels import with_occupied_domains
+from covey.admission.reservation import Kept
 from covey.admission.round import plan_round
-from covey.admission.spread import beside
 from covey.admission.tree import Unit
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Reason, Refusal, Verdict
@@ -50,9 +50,13 @@ class Pass:
 
         def look(number: int, placed: Sequence[Gang]) -> Gang | Refusal:
             unit = contenders[number].unit
-            return _absent(unit, placed[number]) if unit.absent else self._beside(contenders, placed, number)
+            return (
+                _absent(unit, placed[number])
+                if unit.absent
+                else self._with_neighbour_domains(contenders, placed, number)
+            )
 
-        def timed(number: int, ask: Callable[[], Plan | Refusal]) -> Plan | Refusal:
+        def plan_timed(number: int, ask: Callable[[], Plan | Refusal]) -> Plan | Refusal:
             started = self._clock()
             answer = ask()
             workload = contenders[number].workload
@@ -60,17 +64,17 @@ class Pass:
             return answer
 
         gangs = [contender.gang for contender in contenders]
-        outcomes = plan_round(gangs, self._inventory, reserved=self._reserved, look=look, around=timed)
+        outcomes = plan_round(gangs, self._inventory, reserved=self._reserved, look=look, around=plan_timed)
         return [_decision(outcome.gang, outcome.plan) for outcome in sorted(outcomes, key=lambda each: each.number)]
 
-    def _beside(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
+    def _with_neighbour_domains(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
         """Return the gang with the domains in which the other units of its workload lie by now."""
         mine, gang = contenders[place], placed[place]
         others = [
             number for number, each in enumerate(contenders) if each.workload == mine.workload and number != place
         ]
         pods = (pod for n in others for role in placed[n].roles for replica in role.replicas for pod in replica.pods)
-        return beside(
+        return with_occupied_domains(
             gang,
             self._inventory.topologies[gang.topology],
             (contenders[number].unit for number in others),

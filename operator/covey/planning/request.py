@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
-from covey.manifests.conversion import SOURCES, converted, known_levels
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.errors import InputError, Place
-from covey.manifests.inference import read_inference
+from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
+from covey.manifests.sources import InputError, Place
 from covey.planning.facts import Facts, read_topology
 from covey.planning.inferences import inference_workload
-from covey.planning.trees import UPSTREAM_GROUP, Parts, tree_workloads
-from covey.planning.workload import Workload
+from covey.planning.trees import UPSTREAM_GROUP, Parts, Workload, tree_workloads
 
 _TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
 _TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})
@@ -83,7 +81,7 @@ def sort_manifests(
     found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
     levels = known_levels([*topologies, *found.topologies])
     for number, given in enumerate(documents):
-        document, remarks = converted(given, levels)
+        document, remarks = convert_document(given, levels)
         found.warnings += remarks
         kind = _kind(document)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):

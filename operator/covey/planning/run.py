@@ -8,23 +8,23 @@ from functools import partial
 
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.holds import counted_shape, hold_all
-from covey.admission.priority import priority_of
-from covey.admission.reservations import Kept
+from covey.admission.losses import counted_shape, hold_all
+from covey.admission.order import priority_of
+from covey.admission.reservation import Kept
 from covey.admission.tree import Unit, key_of
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import unmodelled
+from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Path, Shape, Topology, Verdict
 from covey.planning.answer import Decision, Teller, reason_reports, topology_report
 from covey.planning.facts import Facts
+from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.passes import Contender, Pass
 from covey.planning.report import Report, WorkloadReport
-from covey.planning.topologies import choose_topologies, default_topology
-from covey.planning.workload import Workload
+from covey.planning.trees import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
-    reserved = tuple(_reserved(facts, classes, contenders))
+    reserved = tuple(_reserved_nodes(facts, classes, contenders))
     every = [*topologies, shown]
     inventory = Inventory({topology.name: topology for topology in every}.values())
     for node in facts.nodes:
@@ -93,9 +93,9 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         placed.append(tuple(each.gang for each in mine))
-        reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
+        reports.append(_report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
+    said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved)
 
@@ -131,23 +131,25 @@ def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.P
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
-def _unmodelled(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
+def _unmodelled_remarks(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
     for workload in workloads:
         names = {
-            name for pod in workload.pods.values() for name in unmodelled(pod, volumes_settled=volumes.settled(pod))
+            name
+            for pod in workload.pods.values()
+            for name in unmodelled_constraints(pod, volumes_settled=volumes.are_claims_bound(pod))
         }
         if names:
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 
 
-def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
+def _untried_remarks(workloads: Sequence[Workload]) -> Iterator[str]:
     for workload in workloads:
         for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
             what = "is part of what comes whole: the level that it prefers is not tried"
             yield f"{workload.title}: group {name} {what}; prefer it on the group above"
 
 
-def _reserved(
+def _reserved_nodes(
     facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
 ) -> Iterator[Kept]:
     """Nodes that are kept for waiting gangs of the cluster; none when no cluster was read.
@@ -166,7 +168,9 @@ def _reserved(
         yield Kept(planned.get(key_of(group), owner), frozenset(claim.nodes), claim.resource)
 
 
-def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float) -> WorkloadReport:
+def _report_workload(
+    workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float
+) -> WorkloadReport:
     verdicts = {decision.verdict for decision in decisions}
     verdict = next(
         (each for each in (Verdict.INFEASIBLE, Verdict.UNKNOWN) if each in verdicts),

@@ -1,8 +1,12 @@
-"""Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
+"""Ready trees of groups and pods as workloads: of Covey's kinds or of Kubernetes' own.
+
+Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
 
 Both families have the same fields, so both become the scheduler's read projections. What differs is mended on the
 way: upstream pods name their group in ``spec.schedulingGroup`` and carry no gate of ours; a constraint there is a
 bare label key.
+
+One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups.
 """
 
 from __future__ import annotations
@@ -14,16 +18,66 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.compiled import build_units, stand_in
+from covey.admission.round import build_units, stand_in
 from covey.admission.tree import Template, Unit, positions
 from covey.api import core
-from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
+from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.manifests.documents import Document
-from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.planning.facts import read_pod
-from covey.planning.workload import Mention, Workload, age
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A level (or raw label key) that a workload names, and where; a preferred one must lie ``within`` a required."""
+
+    place: Place
+    level: str = ""
+    key: str = ""
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Units that are planned and reported together.
+
+    ``created`` orders workloads of one priority: a creation time, else a stand-in that follows all times, in document
+    order. ``pods`` are all pods of the units by UID, placed or not.
+    """
+
+    place: Place
+    namespace: str
+    name: str
+    created: str
+    units: tuple[Unit, ...]
+    pods: Mapping[str, core.Pod]
+    topology_name: str | None
+    mentions: tuple[Mention, ...]
+    priority_class: str | None = None
+    priority: int | None = None
+    warnings: tuple[str, ...] = ()
+    #: What the API server knows it as: API version and kind.
+    resource: tuple[str, str] = (INFERENCE_API, "DisaggregatedInference")
+    #: Roles whose number of replicas is a sum over all units, as an autoscaler sets it.
+    summed: frozenset[str] = frozenset()
+    #: The Workload that the root of a ready tree refers to.
+    made_for: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def age(timestamp: str, number: int) -> str:
+    """Return a key that sorts by age.
+
+    ``~`` comes after every digit, so workloads that do not exist yet follow those that do.
+    """
+    return timestamp or f"~{number:06d}"
+
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
 #: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).
@@ -173,7 +227,7 @@ def _workload(
     warnings: list[str],
 ) -> Workload:
     document, root, number = parts.groups[identity]
-    owned = [_owned(group) for group in groups]
+    owned = [_without_owners(group) for group in groups]
     pods: dict[str, core.Pod] = {}
     leaf_of: dict[str, str] = {}
     for group in groups:
@@ -183,7 +237,7 @@ def _workload(
             leaf_of[member.metadata.uid] = leaf.metadata.name
     reference = root.spec.workload_ref
     above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
-    declared = _declared(above)
+    declared = _declared_order(above)
     (unit,) = build_units(owned, pods.values(), leaf_of, declared)
     if unit.problem:
         raise InputError(document.place.at("spec"), unit.problem, "correct the tree")
@@ -206,7 +260,7 @@ def _workload(
     )
 
 
-def _owned(group: core.Group) -> core.Group:
+def _without_owners(group: core.Group) -> core.Group:
     """Return the group without owners.
 
     That the members belong together is settled already, and pods may lack what groups have.
@@ -220,12 +274,12 @@ def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
     labels = {**(meta.labels or {}), LABEL_POD_GROUP: leaf.metadata.name}
     meta = msgspec.structs.replace(meta, labels=labels, owner_references=())
     gates = spec.scheduling_gates or ()
-    if podstate.holding(pod) is None and not podstate.gated(pod):
+    if podstate.holding(pod) is None and not podstate.is_gated(pod):
         spec = msgspec.structs.replace(spec, scheduling_gates=(*gates, core.SchedulingGate(GATE_GANG)))
     return msgspec.structs.replace(pod, metadata=meta, spec=spec)
 
 
-def _declared(workload: Document | None) -> dict[str, int]:
+def _declared_order(workload: Document | None) -> dict[str, int]:
     """The declared order of a Workload's templates.
 
     Raises:

@@ -4,8 +4,7 @@ Planned is from what is observed alone, anew in every pass. There is no plan tha
 edit, a reversal, a change of scale or a death in the middle of a rollout is only another observation.
 """
 
-from covey.rollout.budget import Budget
-from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep
+from covey.rollout.model import Budget, Replica, RoleState, Stage, UnitState, UnitStep
 from covey.rollout.step import next_step
 
 __all__ = ["Budget", "Replica", "RoleState", "Stage", "UnitState", "UnitStep", "next_step"]

@@ -1,4 +1,11 @@
-"""The terms of a rollout: what is observed of a unit, and what it shall be next."""
+"""The terms of a rollout: what is observed of a unit, and what it shall be next.
+
+The budget of a role while it is rolled: replicas beyond the wanted number, and missing from it.
+
+A percentage is of the wanted number; surge is rounded up, unavailability down. Where both come to nothing one replica
+may be missing, for otherwise nothing could ever be replaced. These are the rules of Deployments
+(``ResolveFenceposts`` of ``k8s.io/kubernetes/pkg/controller/deployment/util``).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from covey.api.roles import Role
 from covey.compile.revision import RoleRevision
-from covey.rollout.budget import Budget
 
 
 class Stage(IntEnum):
@@ -29,10 +36,9 @@ class Stage(IntEnum):
 class Replica:
     """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
 
-    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not go
-    without one yet. ``exchangeable``: its pods
-    can be given the images of the target where they are. ``exchanging``: they were given others, and do not serve with
-    them yet.
+    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not
+    go without one yet. ``exchangeable``: its pods can be given the images of the target where they are. ``exchanging``:
+    they were given others, and do not serve with them yet.
     """
 
     revision: RoleRevision
@@ -141,3 +147,35 @@ class UnitStep:
 def serving(replicas: Mapping[int, Replica]) -> int:
     """Count the replicas that serve."""
     return sum(each.stage is Stage.SERVING for each in replicas.values())
+
+
+_SURGE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In replicas of one unit. ``unavailable`` is None where nobody has said: none, as long as a surge finds room.
+
+    ``partition``: so many replicas keep the revision that they have.
+    """
+
+    surge: int = _SURGE
+    unavailable: int | None = None
+    partition: int = 0
+
+    @classmethod
+    def of(cls, role: Role, wanted: int) -> Budget:
+        """The budget by a role's ``update`` where ``wanted`` replicas are wanted in a unit."""
+        update = role.update
+        if update is None:
+            return cls()
+        surge = _SURGE if update.max_surge is None else _resolve_percent(update.max_surge, wanted, up=True)
+        missing = None if update.max_unavailable is None else _resolve_percent(update.max_unavailable, wanted, up=False)
+        return cls(surge, 1 if not surge and not missing else missing, update.partition or 0)
+
+
+def _resolve_percent(value: int | str, wanted: int, *, up: bool) -> int:
+    if isinstance(value, int):
+        return value
+    share = int(value.removesuffix("%")) * wanted
+    return -(-share // 100) if up else share // 100

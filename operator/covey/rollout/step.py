@@ -1,7 +1,23 @@
-"""The next step of a unit: replicas that stay, that go, and that are new.
+"""Changes of images alone, which a running pod can be given.
+
+Of a pod that exists the API server lets the images of containers be changed, and the kubelet restarts those containers
+in their place. Init containers are not run again for it (Kubernetes 1.20), and sidecars only from 1.34 on, so a change
+of theirs takes a new pod.
+
+The next step of a unit: replicas that stay, that go, and that are new.
 
 ``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
 than the window allows.
+
+In-place updates: old replicas that become new ones by other images in their pods.
+
+The windows are the same: a replica that is exchanged is an old one that was to go and a new one that was to come, so
+what a deletion may take from the serving ones is all that an exchange takes. ``maxUnavailable: 0`` therefore brings a
+surge replica first. When the old side ends, the surge has served its purpose: the last old replicas are exchanged as
+well, and the surge goes once they serve.
+
+A revision arrives with all its roles: nothing is exchanged while another changing role would still wait for its first
+new replica to be placed. Until then its first ones come as new replicas, together, as ever.
 """
 
 from __future__ import annotations
@@ -10,11 +26,96 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice, repeat
+from typing import Any, Final
 
-from covey.compile.revision import RoleRevision
-from covey.rollout.exchange import awaited, exchanged
+from covey.compile.revision import RoleRevision, Template
 from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
 from covey.rollout.window import Window, floor, windows
+
+_ANY: Final = {"image": ""}
+
+
+def images_of(revision: RoleRevision, index: int) -> Mapping[str, str]:
+    """The image of each container of the pod with this index, init containers left out."""
+    return _images(revision.template_of(index))
+
+
+def differ_in_images_only(one: RoleRevision, other: RoleRevision) -> bool:
+    """Tell whether pods of one revision become pods of the other by other images, all pods of a replica alike.
+
+    Where a leader has a template of its own, either both templates change or the replica is a single pod: processes
+    of which only some start anew would lose each other.
+    """
+    if one.gathered != other.gathered or not _bare(one).is_same(_bare(other)):
+        return False
+    indices = range(min(one.size, 2))
+    changed = [images_of(one, index) != images_of(other, index) for index in indices]
+    return all(changed) and all(_pulled_alike(one.template_of(index), other.template_of(index)) for index in indices)
+
+
+def _images(template: Template) -> Mapping[str, str]:
+    return {each["name"]: each.get("image") or "" for each in template["spec"]["containers"]}
+
+
+def _bare(revision: RoleRevision) -> RoleRevision:
+    templates = {key: revision.rolled.get(key) for key in ("template", "leaderTemplate")}
+    return replace(
+        revision, rolled={**revision.rolled, **{key: _without_images(each) for key, each in templates.items() if each}}
+    )
+
+
+def _without_images(template: Template) -> dict[str, Any]:
+    spec = template["spec"]
+    return {**template, "spec": {**spec, "containers": [{**each, **_ANY} for each in spec["containers"]]}}
+
+
+def _pulled_alike(one: Template, other: Template) -> bool:
+    """The default ``imagePullPolicy`` goes by the tag and cannot be changed in a pod."""
+    pairs = zip(one["spec"]["containers"], other["spec"]["containers"], strict=True)
+    return all(
+        before.get("imagePullPolicy") or _is_latest(before.get("image")) == _is_latest(after.get("image"))
+        for before, after in pairs
+    )
+
+
+def _is_latest(image: str | None) -> bool:
+    """``latest`` by name or for want of a tag (``parsers.ParseImageName`` of the kubelet)."""
+    if not image or "@" in image:
+        return False
+    _, colon, tag = image.rpartition("/")[2].partition(":")
+    return not colon or tag == "latest"
+
+
+#: A changing role, its window, and its replicas that stay as they are.
+Rolled = tuple[RoleState, Window, Collection[int]]
+
+
+def choose_exchanges(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
+    """The replicas of each changing role that are to be exchanged now."""
+    found = {name: _leaving(*rolled) for name, rolled in roles.items()}
+    arrives = all(
+        found[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
+    )
+    return found if arrives else dict.fromkeys(roles, ())
+
+
+def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
+    """Replicas that do not serve now because they are exchanged, and will be among the first ``number``."""
+    return [n for n in sorted(replicas)[:number] if replicas[n].exchanging]
+
+
+def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequence[int]:
+    """Those that leave the old side, as far as the new one has use for them: the lowest numbers."""
+    candidates = {n for n, each in state.outdated.items() if each.exchangeable and n not in kept}
+    placed = {n for n in _placed_numbers(state.new) if n in kept}
+    surge = state.budget.surge if window.old + window.new <= state.wanted else 0
+    first = sorted(candidates | placed)[: window.new]
+    return [n for n in first if n in candidates][: max(0, window.new - len(placed)) + surge]
+
+
+def _placed_numbers(replicas: Mapping[int, Replica]) -> Collection[int]:
+    return [n for n, each in replicas.items() if each.stage > Stage.WAITING]
+
 
 Replicas = Mapping[int, RoleRevision]
 #: Whether a revision (by hash) is whole, and its age.
@@ -35,10 +136,10 @@ def next_step(unit: UnitState) -> UnitStep:
     arrives = all(window.new or not changing[name].wanted for name, window in found.items())
     halves = _halves(changing, unit.ranks)
     kept = {
-        name: _kept(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
+        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
         for name, window in found.items()
     }
-    turned = exchanged({n: (changing[n], window, kept[n].every) for n, window in found.items()})
+    turned = choose_exchanges({n: (changing[n], window, kept[n].every) for n, window in found.items()})
     steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
     steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
     first = {name: state for name, state in changing.items() if not turned.get(name)}
@@ -52,7 +153,7 @@ def is_fresh(unit: UnitState) -> bool:
 
 def _fresh(state: RoleState) -> Replicas:
     """All of the target: what waits takes a new template where it is."""
-    return _of(_filled(_best(state.alive, state.wanted), state.wanted, state), state.target)
+    return _of(_fill(_best(state.alive, state.wanted), state.wanted, state), state.target)
 
 
 def _stay(state: RoleState, *, starved: bool) -> Replicas:
@@ -63,11 +164,11 @@ def _stay(state: RoleState, *, starved: bool) -> Replicas:
     if state.leaving:
         return _evacuate(state, starved=starved)
     alive = state.alive
-    kept = _chosen(alive, state.wanted + (state.budget.surge if state.wanted else 0))
+    kept = _choose(alive, state.wanted + (state.budget.surge if state.wanted else 0))
     if not state.outdated.keys() & kept or not state.updated.keys() & kept:
-        kept = _chosen({n: alive[n] for n in kept}, state.wanted)
-    more = set(_filled(kept, state.wanted, state)) - set(kept)
-    return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
+        kept = _choose({n: alive[n] for n in kept}, state.wanted)
+    more = set(_fill(kept, state.wanted, state)) - set(kept)
+    return _sort_replicas({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
 
 
 def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
@@ -75,7 +176,7 @@ def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
     alike = _alike(state, starved=starved)
     found = windows({"": alike}, starved=starved)
     assert found is not None, "no partition holds it"
-    kept = _kept(alike, found[""], lambda _: (True, 0), starved=starved)
+    kept = _kept_replicas(alike, found[""], lambda _: (True, 0), starved=starved)
     numbers = _roll(alike, found[""], kept, (), arrives=True)
     alive, orphans = state.alive, list(_successions(state, alike))
     new = (number for number in numbers if number not in alive)
@@ -128,9 +229,9 @@ class _Kept:
         return (*self.old, *self.new, *self.rescued)
 
 
-def _kept(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
-    old, new = _survivors(state.old, window.old, rank), _chosen(state.new, window.new)
-    return _Kept(old, new, _rescued(state, [*old, *new], starved=starved))
+def _kept_replicas(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
+    old, new = _survivors(state.old, window.old, rank), _choose(state.new, window.new)
+    return _Kept(old, new, _rescue(state, [*old, *new], starved=starved))
 
 
 def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], *, arrives: bool) -> Replicas:
@@ -142,14 +243,14 @@ def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], 
         new = [*placed, *(n for n in new if n not in placed)][: max(len(placed), window.new - len(turned))]
     layout = {n: alive[n].revision for n in (*kept.old, *new, *kept.rescued)} | _of(turned, state.target)
     missing = max(0, window.new - len(new) - len(turned))
-    created = set(_filled(layout, len(layout) + missing, state)) - layout.keys()
+    created = set(_fill(layout, len(layout) + missing, state)) - layout.keys()
     layout |= _of(created, state.target)
     # Scaling goes on whatever holds the window: what is missing then is of a revision that is there in all roles.
-    lacking = set(_filled(layout, state.wanted, state)) - layout.keys()
-    return _sorted(layout | _of(lacking, state.target if arrives else _prevailing(state)))
+    lacking = set(_fill(layout, state.wanted, state)) - layout.keys()
+    return _sort_replicas(layout | _of(lacking, state.target if arrives else _prevailing(state)))
 
 
-def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
+def _rescue(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
     """Serving replicas that the floor still needs: a partition that was raised would take them."""
     alive = state.alive
     must = min(serving(alive), floor(state, starved=starved))
@@ -161,8 +262,9 @@ def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[
 def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
     """The old replicas that stay.
 
-    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles goes first, then one that has more
-    replicas, so that each keeps one as long as possible, then the newest; of one revision the highest number.
+    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles
+    goes first, then one that has more replicas, so that each keeps one as long as possible, then the newest; of one
+    revision the highest number.
     """
     left = dict(old)
     sizes = Counter(each.revision.hash for each in left.values())
@@ -209,13 +311,13 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
     ]
 
 
-def _chosen(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def _choose(replicas: Mapping[int, Replica], number: int) -> list[int]:
     """The best ones, and those being exchanged that will be among them."""
-    coming = awaited(replicas, number)
+    coming = expected_back(replicas, number)
     return [*coming, *_best({n: each for n, each in replicas.items() if n not in coming}, number)]
 
 
-def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
+def _fill(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
     """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest.
 
     The number of a replica that is going is not free before its pods are gone; in a rollout not before its objects are,
@@ -260,5 +362,5 @@ def _of(numbers: Iterable[int], revision: RoleRevision) -> dict[int, RoleRevisio
     return dict.fromkeys(sorted(numbers), revision)
 
 
-def _sorted(replicas: Mapping[int, RoleRevision]) -> Replicas:
+def _sort_replicas(replicas: Mapping[int, RoleRevision]) -> Replicas:
     return dict(sorted(replicas.items()))

@@ -23,9 +23,9 @@ never gets ready would take the place of every old replica that is lost. After t
 given it gives up as many serving replicas as wait, down to its minimum.
 
 Lower bound of waves (a wave: all that was created gets Ready): whatever the other roles do, ``w`` new replicas serving
-allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs as
-many waves as it takes ``w -> min(n, n + s - max(1, n - u - w))`` to get from 0 to ``n``, about ``n / (s + u)``, and a
-unit at least as many as its slowest role. ``tests/unit/rollout/test_waves.py`` compares.
+allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs
+as many waves as it takes ``w -> min(n, n + s - max(1, n - u - w))`` to get from 0 to ``n``, about ``n / (s + u)``, and
+a unit at least as many as its slowest role. ``tests/unit/rollout/test_waves.py`` compares.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def windows(roles: Mapping[str, RoleState], *, starved: bool) -> Mapping[str, Wi
         roles: the roles that have replicas of another revision than their target.
         starved: there is no room for a surge.
     """
-    counted = _counted(roles, starved=starved)
+    counted = _count_roles(roles, starved=starved)
     active = [role for role in counted.values() if role.state.wanted]
     if any(role.most == 0 for role in active):
         return None
@@ -129,7 +129,7 @@ def _short(state: RoleState) -> int:
     return sum(each.stage is Stage.WAITING for each in state.new.values())
 
 
-def _counted(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
+def _count_roles(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
     # A role that shall have none keeps none, and is gone in the next step.
     partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
     proven = all(serving(state.new) or not state.wanted for state in roles.values())

@@ -4,7 +4,7 @@ It sleeps until something happened that can help: a unit changed, a node has mor
 changed, or a deadline came. Then it goes step by step: what has happened meanwhile is taken in (units that changed are
 assessed anew, refused ones that a changed node can help are woken), and whoever ranks highest among those that may get
 a place now is planned (``order``). Every decision holds its room at once and is then carried out beside the loop
-(``commits``). There is no polling: a unit that found no room sleeps until a change can help it (``shelf``, ``asks``).
+(``commit``). There is no polling: a unit that found no room sleeps until a change can help it (``queue``, ``wake``).
 
 A plan is made in a thread on an inventory that stands still. Afterwards it is held against the present: it is dropped
 if a pod or a node has changed under it, and put aside while somebody who ranks higher wants a place.
@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.admission import entries, podstate
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
-from covey.admission.entries import Entry, Want
+from covey.admission import podstate, queue
+from covey.admission.queue import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
+from covey.admission.wake import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
 from covey.api import core
 from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.kube.events import EventRecorder
@@ -34,21 +34,17 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
+from covey.scheduler.active import Breath
 from covey.scheduler.books import Books
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Committer, Placement, domains_of
-from covey.scheduler.commits import Commits
-from covey.scheduler.holding import Holding
-from covey.scheduler.intake import Intake
+from covey.scheduler.commit import Commits, Committer, Placement, domains_of
+from covey.scheduler.holding import Holding, Moves
 from covey.scheduler.lives import Lives
-from covey.scheduler.misses import Misses
-from covey.scheduler.moves import Moves
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.turns import rank_of
-from covey.scheduler.writer import PodWriter
+from covey.scheduler.wake import Intake
+from covey.scheduler.writer import Misses, PodWriter
 
 log = get_logger(__name__)
 
@@ -122,7 +118,7 @@ class Admission:
         cache.subscribe(
             Listener(
                 unit=self.mark,
-                status=self._written,
+                status=self._note_status_write,
                 claim=self._claim,
                 room=self._room,
                 node=self._node,
@@ -192,7 +188,7 @@ class Admission:
         if self._leads:
             self._books.hasten()
 
-    def _written(self, root: Key) -> None:
+    def _note_status_write(self, root: Key) -> None:
         """The status was written: how long a refused unit has waited is known from now on."""
         entry = self._books.shelf.entries.get(root)
         if entry is not None and entry.refused:
@@ -217,7 +213,7 @@ class Admission:
             if root is None:
                 break
             entry = self._books.shelf.entries[root]
-            if self._turns.crowded(rank_of(_asked(entry), surplus=entry.want is Want.SURPLUS)):
+            if self._turns.is_crowded(rank_of(_gang_of(entry), surplus=entry.want is Want.SURPLUS)):
                 # What is decided now would be old before it is sent, and stand before who comes later and ranks higher.
                 self._wake.clear()
                 await self._wake.wait()
@@ -238,7 +234,7 @@ class Admission:
             if self._relabelled:
                 self._relabelled = False
                 self._dirty.update(
-                    r for r, entry in self._books.shelf.entries.items() if self._queueing.misjudged(entry)
+                    r for r, entry in self._books.shelf.entries.items() if self._queueing.is_misjudged(entry)
                 )
             while self._dirty:
                 root = self._dirty.pop()
@@ -247,7 +243,7 @@ class Admission:
                 await self._breath.take()
             self._books.release()
             rooms, self._rooms = self._rooms, set()
-            self._books.slots.changed(self._cache.capacity.touched())
+            self._books.slots.note_changes(self._cache.capacity.take_changed_nodes())
             if rooms:
                 await self._books.help(rooms)
 
@@ -290,7 +286,7 @@ class Admission:
                 return
             answer = await self._ask(root, asked, want)
         if answer.verdict is not Verdict.UNKNOWN:
-            self._books.parking.planned(root)
+            self._books.parking.note_answer(root)
         if isinstance(answer, Refusal):
             await self._refuse(root, entry, answer, asked, closed)
         elif not answer.assignments:
@@ -298,7 +294,7 @@ class Admission:
             await self._books.count(ask)
             self._books.sleep(root, replace(entry, refused=True), ask, closed)
         else:
-            await self._give(root, _Aside(want, _asked(entry), asked, closed, answer), last=last)
+            await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer), last=last)
 
     def _taken_up(self, root: Key, want: Want, asked: Gang, closed: frozenset[str]) -> Plan | None:
         """The plan that was put aside for a unit, if the question is still the same."""
@@ -309,7 +305,7 @@ class Admission:
     async def _ask(self, root: Key, gang: Gang, want: Want) -> Plan | Refusal:
         started = time.perf_counter()
         planner = plan_minimum if want is Want.MINIMUM else plan_surplus
-        with self._cache.capacity.planning() as inventory, self._holding.lifted(root, inventory):
+        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(root, inventory):
             if is_small(gang, inventory):
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
@@ -319,7 +315,7 @@ class Admission:
         return answer
 
     async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: frozenset[str]) -> None:
-        refused = entries.refusal(entry, answer)
+        refused = queue.refusal(entry, answer)
         if answer.verdict is Verdict.INFEASIBLE:
             move = await self._moves.find(entry.unit, asked)
             refused = replace(refused, decision=replace(refused.decision, move=move))
@@ -333,11 +329,11 @@ class Admission:
             self._books.sleep(root, refused, ask, closed)
             self._books.alarm(root, refused)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
-        self._books.told(refused, before)
+        self._books.log_refusal(refused, before)
         await self._books.reserve(root, asked)
         # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
         # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
-        stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
+        stuck = [pod for pod in entry.unit.pods() if podstate.pinned_node(pod)]
         if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._commits.give_up(stuck)
 
@@ -362,14 +358,14 @@ class Admission:
         if same and self._books.shelf.next(loop.time()) != root:
             self._aside[root] = aside
             return
-        with self._holding.filled(root):
+        with self._holding.place_unit(root):
             placements = self._still_good(entry, aside.plan) if entry is not None and same else None
         if entry is None or placements is None:
             if entry is None:
                 self._misses.forget(root)
             elif last:  # others get their turn
                 self._books.shelf.rest(root)
-                loop.call_later(self._misses.again(root), self.mark, root)
+                loop.call_later(self._misses.back_off(root), self.mark, root)
             return
         self._misses.forget(root)
         decision = replace(entry.decision, reason=None, message="", claim=None)
@@ -394,6 +390,6 @@ class Admission:
         return held
 
 
-def _asked(entry: Entry) -> Gang:
+def _gang_of(entry: Entry) -> Gang:
     assert entry.gang is not None
     return entry.gang

@@ -3,10 +3,10 @@
 ``barrier`` decides which pods may go; here the callers wait, hang up, and are answered. Works on every replica without
 the lease, from a synced cache only. Nothing is lost with the process: kube-scheduler calls again.
 
-Every call and every event costs the same, however large the gang: it is counted (``progress``), and the unit is looked
-at as a whole when the counts say that something may go, and when its groups change. Then every node is checked once
-more (``checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are released, to be
-planned again. So it is where the pins do not keep a level that the gang requires.
+Every call and every event costs the same, however large the gang: it is counted (``barrier.Progress``), and the unit is
+looked at as a whole when the counts say that something may go, and when its groups change. Then every node is checked
+once more (``bindings.Checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are
+released, to be planned again. So it is where the pins do not keep a level that the gang requires.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from covey.admission import podstate
 from covey.admission.levels import Astray
-from covey.admission.membership import refusal
+from covey.admission.podstate import refusal
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -31,17 +31,11 @@ from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.active import NotLeadingError
-from covey.scheduler.arrivals import Arrivals
-from covey.scheduler.barrier import Call, Waiting, releasable, release_reason
-from covey.scheduler.bindings import Bindings
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath, NotLeadingError
+from covey.scheduler.barrier import Arrivals, Call, Progress, Waiting, releasable, release_reason
+from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.checks import Checks
-from covey.scheduler.progress import Progress
-from covey.scheduler.strangers import Strangers
-from covey.scheduler.tasks import Tasks
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
@@ -94,7 +88,7 @@ class Binder:
         self._next: dict[Key, float] = {}
         self._timed: dict[Key, asyncio.TimerHandle] = {}
         self._tasks = Tasks()
-        cache.subscribe(Listener(tree=self._regrown, pod=self._seen, gone=self._gone))
+        cache.subscribe(Listener(tree=self._regrown, pod=self._on_pod, gone=self._on_pod_deleted))
 
     async def bind(self, args: BindArgs) -> str:
         """Bind a pod when its time has come. Returns an error text, or nothing.
@@ -103,7 +97,11 @@ class Binder:
             NotLeadingError: the pod is a member's, and its gang's calls are held by another replica.
         """
         known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
-        if known is not None and podstate.gated(known) and self._cache.capacity.assumed.get(args.pod_uid) == args.node:
+        if (
+            known is not None
+            and podstate.is_gated(known)
+            and self._cache.capacity.assumed.get(args.pod_uid) == args.node
+        ):
             # Our own pin, which kube-scheduler has seen before us; it goes no sooner than the watch shows it.
             return await self._member(known, args.node)
         name = f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid}"
@@ -132,7 +130,7 @@ class Binder:
         Raises:
             KubeError: when neither of them could tell.
         """
-        if known is not None and (not podstate.claims_membership(known) or podstate.pinned(known) == args.node):
+        if known is not None and (not podstate.claims_membership(known) or podstate.pinned_node(known) == args.node):
             return known
         meta = core.Meta(name=args.pod_name, namespace=args.pod_namespace, uid=args.pod_uid)
         try:
@@ -155,7 +153,7 @@ class Binder:
         older = self.waiting.arrive(call)
         if older is not None:
             self._answer(older, "a newer call for this pod replaced this one")
-        self._arrived(call)
+        self._note_call(call)
         self._arrivals.tell(self._cache.index.pod(meta.uid))
         error = "the caller hung up"
         try:
@@ -169,7 +167,7 @@ class Binder:
             metrics.BARRIER_HELD.set(len(self.waiting))
         return error
 
-    def _arrived(self, call: Call) -> None:
+    def _note_call(self, call: Call) -> None:
         metrics.BARRIER_HELD.set(len(self.waiting))
         root = call.root
         if root not in self._timed:
@@ -281,7 +279,7 @@ class Binder:
         log.info("gang released", namespace=root.namespace, root=root.name, pods=len(pods))
         self._going.update(pod.metadata.uid for pod in pods)
         for pod in pods:
-            self._tasks.start(self._go(pod, podstate.pinned(pod) or ""))
+            self._tasks.start(self._go(pod, podstate.pinned_node(pod) or ""))
             await self._breath.take()
 
     def _releasable(self, unit: Unit | None) -> list[core.Pod]:
@@ -303,7 +301,7 @@ class Binder:
             return
         why = refusal(pod, index.leaf_of(pod))
         # A cache that has not seen the pin yet is no reason: kube-scheduler has.
-        if why is None or podstate.gated(pod):
+        if why is None or podstate.is_gated(pod):
             why = None if index.root_of_pod(pod) == call.root else GROUP_GONE
         if why is not None:
             self._answer(call, _success_if_bound(pod, call.node, why))
@@ -322,7 +320,7 @@ class Binder:
     async def _give_up(self, unit: Unit, failed: Sequence[tuple[core.Pod, str]]) -> None:
         """Fail every waiting call of a unit and have the pods that cannot go replaced."""
         first, cause = failed[0]
-        why = f"node {podstate.pinned(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
+        why = f"node {podstate.pinned_node(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
         log.info("gang cannot be bound", namespace=unit.key.namespace, root=unit.key.name, why=why, pods=len(failed))
         await self._fail_unit(unit.key, why)
         for pod, each in failed:
@@ -361,7 +359,7 @@ class Binder:
         if latest is not None:
             self._answer(latest, error)
 
-    def _seen(self, pod: core.Pod) -> None:
+    def _on_pod(self, pod: core.Pod) -> None:
         if not self.waiting:
             return
         call = self.waiting.get(pod.metadata.uid)
@@ -372,7 +370,7 @@ class Binder:
         if root is not None and (progress := self._progress.get(root)) is not None and progress.change(pod):
             self._look(root)
 
-    def _gone(self, pod: core.Pod) -> None:
+    def _on_pod_deleted(self, pod: core.Pod) -> None:
         uid = pod.metadata.uid
         call = self.waiting.get(uid)
         if call is not None:

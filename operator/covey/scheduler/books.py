@@ -11,26 +11,23 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import entries, podstate
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
-from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission import podstate, queue
 from covey.admission.order import PATIENCE
-from covey.admission.shelf import Alike, Shelf
-from covey.admission.slots import Slots
+from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Key
+from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api.constants import REASON_FAILED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.pacing import Waiting
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.waiting import Waiting
 
 log = get_logger(__name__)
 
@@ -96,7 +93,9 @@ class Books:
         kept, topology, around = self._queueing.around(unit)
         if before is not None:
             kept = replace(kept, claim=before.decision.claim)  # its status may not be written yet
-        if not any(podstate.pinned(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()):
+        if not any(
+            podstate.pinned_node(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()
+        ):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
         if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
@@ -122,26 +121,26 @@ class Books:
     def enter(self, root: Key, entry: Entry) -> None:
         """A unit as it is now."""
         before = self.shelf.decision(root)
-        self.shelf.put(root, entry)
-        self._entered(root, entry, before)
+        self.shelf.update(root, entry)
+        self._note_entry(root, entry, before)
 
     def sleep(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str] = frozenset()) -> None:
         """A unit was refused."""
-        before, said = self.shelf.decision(root), self.shelf.said(ask)
+        before, said = self.shelf.decision(root), self.shelf.last_answer(ask)
         alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
         alike.asked, alike.version = asyncio.get_running_loop().time(), self._version()
-        self._entered(root, entry, before)
+        self._note_entry(root, entry, before)
         if said is not None and said != alike.answer.decision.message:
             self._retold.append(alike)
 
-    def _entered(self, root: Key, entry: Entry, before: Decision) -> None:
+    def _note_entry(self, root: Key, entry: Entry, before: Decision) -> None:
         if self.reservations.file(root, entry):
             self.unkept = True
             self._let_next()
             self._stir()
         if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
             reason = self.shelf.decision(root).reason
-            self.waiting.put(root, reason, entries.waiting_since(entry.unit.root))
+            self.waiting.update(root, reason, queue.waiting_since(entry.unit.root))
         else:
             self.waiting.drop(root)
         if _news(before, self.shelf.decision(root)):
@@ -187,7 +186,7 @@ class Books:
     def confine(self, entry: Entry) -> tuple[Gang, frozenset[str]]:
         """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
         surplus = entry.want is Want.SURPLUS
-        return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
+        return self.reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=surplus, unit=entry.unit)
 
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: frozenset[str]) -> bool:
         """Let a unit be refused as another one of the same question was."""
@@ -195,12 +194,12 @@ class Books:
         if not self.shelf.join(root, entry, ask_for_minimum(asked, self._cache.capacity.planned), closed):
             return False
         joined = self.shelf.entries[root]
-        self._entered(root, joined, before)
+        self._note_entry(root, joined, before)
         self.alarm(root, joined)
-        self.told(joined, before)
+        self.log_refusal(joined, before)
         return True
 
-    def told(self, entry: Entry, before: Decision) -> None:
+    def log_refusal(self, entry: Entry, before: Decision) -> None:
         """A unit was refused, for the first time or for another reason: say so in the log."""
         decision, root = entry.decision, entry.unit.key
         if before.reason != decision.reason:
@@ -220,9 +219,9 @@ class Books:
         before = self.shelf.decision(root)
         amended = replace(entry, decision=replace(entry.decision, claim=found))
         self.shelf.amend(root, amended)
-        self._entered(root, amended, before)
+        self._note_entry(root, amended, before)
         self.alarm(root, amended)
-        for other in self.reservations.beyond():
+        for other in self.reservations.find_superseded():
             self._mark(other)
 
     def _let_next(self) -> None:
@@ -240,7 +239,7 @@ class Books:
 
     async def count(self, ask: Ask) -> None:
         """Count the room for what a unit waits for, in steps, so that the answer is at hand when a node changes."""
-        self.slots.changed(self._cache.capacity.touched())
+        self.slots.note_changes(self._cache.capacity.take_changed_nodes())
         for shape in ask.shapes():
             for _ in self.slots.prepare(shape, self._cache.capacity.planned):
                 await self._breath.take()
@@ -250,7 +249,7 @@ class Books:
         for alike in self.shelf.sleeping():
             inventory = self._cache.capacity.planned
             nodes = (inventory.nodes.get(name) for name in rooms)
-            if any(node is not None and alike.ask.helped(node, inventory, self.slots) for node in nodes):
+            if any(node is not None and alike.ask.can_help(node, inventory, self.slots) for node in nodes):
                 self._rouse(alike)
             await self._breath.take()
 
@@ -273,7 +272,7 @@ class Books:
     def resume(self, root: Key) -> None:
         """A unit was parked for long enough."""
         entry = self.shelf.entries.get(root)
-        if entry is not None and self.parking.exhausted(root):
+        if entry is not None and self.parking.is_exhausted(root):
             self.alarm(root, entry)  # refused like any other from now on: more room helps, and other deadlines
         else:
             self._mark(root)

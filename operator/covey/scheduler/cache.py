@@ -1,8 +1,9 @@
 """All that the scheduler process watches, and who is told when it changes.
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
-is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The reflectors keep the objects; ``Index`` and ``Capacity``
-keep what follows from them. Everything runs on the event loop; a listener is called after both are up to date.
+is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The
+reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
+a listener is called after both are up to date.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.admission import podstate
-from covey.admission.resized import counted_spec
+from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
@@ -49,8 +50,10 @@ class Workload(core.Read, frozen=True):
 class Listener:
     """The callbacks of one subscriber.
 
-    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
-    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
+    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what
+    the groups' status says has.
+    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or
+    became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 
@@ -71,7 +74,7 @@ class Cache:
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         self.index = Index()
         self.volumes = Volumes()
-        self.capacity = Capacity(lambda pod: self.volumes.confined(pod, counted_spec(pod)))
+        self.capacity = Capacity(lambda pod: self.volumes.confine_to_volumes(pod, counted_spec(pod)))
         self._listeners: list[Listener] = []
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)

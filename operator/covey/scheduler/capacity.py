@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from covey.admission import podstate
-from covey.admission.resized import counted_spec
+from covey.admission.nodes import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
@@ -91,11 +91,11 @@ class Capacity:
         uid = pod.metadata.uid
         self._shapes.setdefault(uid, None)
         # What was decided about a member ends with its gate: its pin counts from then on, or nothing does.
-        let_go = podstate.claims_membership(pod) and not podstate.gated(pod)
+        let_go = podstate.claims_membership(pod) and not podstate.is_gated(pod)
         if node is not None or let_go or core.is_terminal(pod):
             self.assumed.pop(uid, None)
         else:
-            node = self.assumed.get(uid) or podstate.nominated(pod)
+            node = self.assumed.get(uid) or podstate.nominated_node(pod)
         freed = self._hold(uid, node, pod) if node else self._release(uid)
         self._reserve(pod, node)
         return freed
@@ -218,7 +218,7 @@ class Capacity:
             for change, nodes in changes:
                 self._plan(change, nodes)
 
-    def touched(self) -> Collection[str]:
+    def take_changed_nodes(self) -> Collection[str]:
         """The nodes whose state has changed in ``planned`` since this was last asked; noted from the first time on."""
         found, self._touched = self._touched, set()
         return found or ()

@@ -6,12 +6,14 @@ scored because a sample may not hold an unpinned pod's only node. The barrier's 
 gang's (3600 s). ``clientConnection`` is left to the user, who alone knows how the scheduler authenticates.
 
 A scheduler of the user's, behind Services, also places the pods that have nothing to do with Covey, and Covey's own. So
-there the guard is ignorable and asked for pods that want guarded devices, and the barrier is asked for members alone, by
-a resource that they ask nothing of (``managedResources``): without Covey all others are scheduled as ever, and no member
-is bound. The guard is not asked for members without devices, because a resource may stand in one entry only; their pins
-keep them on their nodes, and the barrier looks at both. The guard's Service has every replica, the barrier's the one that leads; both show the certificate of the latter's name. Both sides show a
-certificate. The files of ``tlsConfig`` are on kube-scheduler's side (``--kube-scheduler-ca-file`` and so on); it reads
-its certificate again when that is renewed, its authority only when it starts.
+there the guard is ignorable and asked for pods that want guarded devices, and the barrier is asked for members alone,
+by a resource that they ask nothing of (``managedResources``): without Covey all others are scheduled as ever, and no
+member is bound. The guard is not asked for members without devices, because a resource may stand in one entry only;
+their pins keep them on their nodes, and the barrier looks at both.
+
+The guard's Service has every replica, the barrier's the one that leads; both show the certificate of the latter's name.
+Both sides show a certificate. The files of ``tlsConfig`` are on kube-scheduler's side (``--kube-scheduler-ca-file`` and
+so on); it reads its certificate again when that is renewed, its authority only when it starts.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Surveyor:
 
     async def look(self) -> None:
         """Count once, if anything has changed since."""
-        topology = self._chosen()
+        topology = self._default_topology()
         now = (self._room.trees[NO_TOPOLOGY.name].root.version, topology)
         if now == self._seen:
             return
@@ -117,7 +117,7 @@ class Surveyor:
         self.gauges.report = await asyncio.to_thread(self._count, changed, gone, topology)
         self._seen = now
 
-    def _chosen(self) -> Topology:
+    def _default_topology(self) -> Topology:
         try:
             return self._topology()
         except LookupError:

@@ -17,12 +17,12 @@ from typing import Final
 from covey.admission import podstate
 from covey.api import core
 from covey.observability.logging import get_logger
-from covey.placement.cluster.shape import unmodelled
+from covey.placement.cluster.shape import unmodelled_constraints
 from covey.scheduler.active import NotLeadingError
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Tasks
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.tasks import Tasks
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 
 log = get_logger(__name__)
 
@@ -73,7 +73,7 @@ class DirectBinding:
         """The reason for which a pod must not be planned under this name; None when it may be, or has another name."""
         if not self._name or pod.spec.scheduler_name != self._name:
             return None
-        lacking = unmodelled(pod, volumes_settled=self._cache.volumes.settled(pod))
+        lacking = unmodelled_constraints(pod, volumes_settled=self._cache.volumes.are_claims_bound(pod))
         if not lacking:
             return None
         why = f"pod {pod.metadata.name} has {lacking[0]}, which only kube-scheduler knows"
@@ -89,7 +89,7 @@ class DirectBinding:
         return (
             pod.spec.scheduler_name == self._name
             and podstate.counts(pod)
-            and podstate.pinned(pod) is not None
+            and podstate.pinned_node(pod) is not None
             and not core.gates(pod)
         )
 
@@ -99,7 +99,7 @@ class DirectBinding:
         meta, wait = pod.metadata, FIRST_WAIT
         try:
             while pod is not None and self._is_due(pod) and self._leads():
-                node = podstate.pinned(pod) or ""
+                node = podstate.pinned_node(pod) or ""
                 why = await self._binder.bind(BindArgs(meta.name, meta.namespace, node, meta.uid))
                 if not why:
                     return

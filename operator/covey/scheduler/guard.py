@@ -1,4 +1,6 @@
-"""The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
+"""The guard: filter and preemption of an extender, as kube-scheduler calls them.
+
+The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
 
 A member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it needs is
 kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted only to
@@ -6,21 +8,129 @@ wake them later (``wake``), and losing that note costs kube-scheduler's own five
 
 Refused nodes go to ``FailedAndUnresolvableNodes``: ``FailedNodes`` would invite preemption, a node in neither map
 loses its reason. ``Error`` would be retried by timer only.
+
+The messages between kube-scheduler and an extender: ``k8s.io/kube-scheduler/extender/v1``.
+
+Go's field names, for the Go structs carry no JSON tags. ``NodeNames`` stays raw bytes: for a pinned pod it is never
+decoded, and in a cluster of 5,000 nodes it is most of the body.
+
+Where may kube-scheduler evict pods for another? Pure.
+
+An existing scheduler that Covey is attached to keeps its preemption: ordinary pods evict ordinary pods as before. Only
+what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is not evicted either:
+one pod less breaks its whole gang. And nobody evicts for room that he would not get: kube-scheduler chooses victims
+before it asks the guard, so a pod that the guard refuses afterwards would go on and empty one node after another.
+
+Pods of the system outrank that (``Capacity.outranks``), or one pod of a tenant would keep a node's own daemons away.
+The operator gives up what they leave of a gang.
+
+The profile that Covey prints for a scheduler of its own has preemption off and never asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.membership import refusal
+from covey.admission.podstate import refusal
 from covey.api import core
-from covey.scheduler import preemption
 from covey.scheduler.cache import Cache
-from covey.scheduler.wire import NAMES, FilterArgs, FilterResult, PreemptArgs, PreemptResult
+
+
+class FilterArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderArgs``, with ``nodeCacheCapable: true`` (names, no node objects)."""
+
+    pod: core.Pod
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class FilterResult(msgspec.Struct, rename="pascal", omit_defaults=True):
+    """``ExtenderFilterResult``. ``NodeNames`` is always sent: its absence would mean that no node is left."""
+
+    node_names: list[str] | msgspec.Raw
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+
+
+class MetaPod(msgspec.Struct, rename="pascal"):
+    """``MetaPod``: a victim."""
+
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct, rename="pascal"):
+    """``MetaVictims``: who would be evicted from one node, highest priority first."""
+
+    pods: tuple[MetaPod, ...] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderPreemptionArgs``, with ``nodeCacheCapable: true`` (UIDs, no pod objects)."""
+
+    pod: core.Pod
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+
+class PreemptResult(msgspec.Struct, rename="pascal"):
+    """``ExtenderPreemptionResult``: the nodes that may be chosen; an empty map is a veto."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] = {}
+
+
+class BindArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderBindingArgs``."""
+
+    pod_name: str
+    pod_namespace: str
+    node: str
+    pod_uid: str = msgspec.field(name="PodUID")
+
+
+class BindResult(msgspec.Struct, rename="pascal"):
+    """``ExtenderBindingResult``; an empty error is success."""
+
+    error: str = ""
+
+
+FILTER_ARGS: Final = msgspec.json.Decoder(FilterArgs)
+PREEMPT_ARGS: Final = msgspec.json.Decoder(PreemptArgs)
+BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
+NAMES: Final = msgspec.json.Decoder(list[str] | None)
+ENCODER: Final = msgspec.json.Encoder()
+
+
+def allowed_victims(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+    """The nodes where a pod may evict the victims chosen for it.
+
+    Args:
+        cache: groups, pods and room as they are now.
+        pod: for whom room is to be made.
+        nodes: node names and the victims on each. One without victims is left out: kube-scheduler takes it for an
+            error.
+    """
+    if podstate.claims_membership(pod):
+        return {}
+    return {node: victims for node, victims in nodes.items() if victims.pods and _may_evict(cache, pod, node, victims)}
+
+
+def _may_evict(cache: Cache, pod: core.Pod, node: str, victims: MetaVictims) -> bool:
+    uids = [each.uid for each in victims.pods or ()]
+    if not cache.capacity.outranks(pod) and any(_is_protected(cache, uid) for uid in uids):
+        return False
+    return cache.capacity.reserved_away(pod, node, without=uids) is None
+
+
+def _is_protected(cache: Cache, uid: str) -> bool:
+    """The pod stands for its place in a gang. So may one that the watch has not shown yet."""
+    pod = cache.index.pod(uid)
+    if pod is None:
+        return True
+    leaf = cache.index.leaf_of(pod)
+    return leaf is not None and podstate.is_member(pod, leaf) and podstate.counts(pod)
+
 
 _UNMARKED: Final = "it was made by an older release, and nothing would hold its binding; it waits to be replaced"
 _ELSEWHERE: Final = "the gang's plan has another node for this pod"
@@ -50,7 +160,7 @@ class Guard:
 
     def preempt(self, args: PreemptArgs) -> PreemptResult:
         """The nodes of a call where the pod may evict what kube-scheduler has chosen."""
-        return PreemptResult(preemption.allowed(self._cache, args.pod, args.node_name_to_meta_victims or {}))
+        return PreemptResult(allowed_victims(self._cache, args.pod, args.node_name_to_meta_victims or {}))
 
     def _member(self, pod: core.Pod, names: msgspec.Raw) -> FilterResult:
         leaf = self._cache.index.leaf_of(pod)
@@ -62,7 +172,7 @@ class Guard:
             why = _UNMARKED
         if why is not None:
             return _refuse(decode(names), (), why)
-        node = podstate.pinned(pod) or ""
+        node = podstate.pinned_node(pod) or ""
         if bytes(names) == b'["' + node.encode() + b'"]':
             return FilterResult(names)
         return _refuse(decode(names), (node,), _ELSEWHERE)

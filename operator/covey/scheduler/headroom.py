@@ -1,12 +1,12 @@
 """Answers the question how many replicas of each role could have places, when nobody waits for a place.
 
-The operator puts the question on a root group (``api.headroom``), the answer goes into that root's status, once for each
-question. Both are on the API server, so a process that ends in between leaves the question to the next one.
+The operator puts the question on a root group (``api.headroom``), the answer goes into that root's status, once for
+each question. Both are on the API server, so a process that ends in between leaves the question to the next one.
 
 Admission asks here for work only when no unit waits to be planned, so an answer delays nobody by more than one role of
-one resource; and after a step it rests nine times as long as the step took. Ten thousand questions take long, and nothing
-else takes longer for them. Namespaces take turns, so that one with many questions does not keep the others waiting. A
-step that somebody comes to wait for is broken off after a while and tried again later, with more patience.
+one resource; and after a step it rests nine times as long as the step took. Ten thousand questions take long, and
+nothing else takes longer for them. Namespaces take turns, so that one with many questions does not keep the others
+waiting. A step that somebody comes to wait for is broken off after a while and tried again later, with more patience.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import gangs
-from covey.admission.entries import Entry, Want
 from covey.admission.gangs import UnplannableError
 from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
+from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
@@ -37,7 +37,7 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import PodRequest, Shape
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 
 log = get_logger(__name__)
@@ -149,9 +149,9 @@ class Headroom:
         return True
 
     @staticmethod
-    def said(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
+    def dump_answers(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
         """The answer, as a status has it."""
-        return {"asked": asked, "observedAt": observed_at, "roles": [_written(each) for each in answers]}
+        return {"asked": asked, "observedAt": observed_at, "roles": [_dump_answer(each) for each in answers]}
 
     def _look(self, root: Key) -> None:
         """A root may ask something, or nothing any more."""
@@ -211,7 +211,7 @@ class Headroom:
         line = self._open.get(root.namespace)
         if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
-        body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
+        body = self.dump_answers(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
         self._answered[root] = (group.metadata.uid, body)
@@ -271,7 +271,7 @@ class Headroom:
                 raise topology
             gang = gangs.build_gang(unit, topology, self._cache.capacity.shape, around)
             entry = Entry(unit, Want.NOTHING, replace(kept, topology=topology), gang)
-            asked, _ = self._reservations.confine(self._queueing.beside(entry), surplus=True)
+            asked, _ = self._reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=True)
             yield Site(asked, lacks=bool(unit.absent))
 
     def _units(self, root: core.Group) -> Iterator[Unit]:
@@ -325,6 +325,6 @@ class Headroom:
         return True
 
 
-def _written(answer: Answer) -> dict[str, Any]:
+def _dump_answer(answer: Answer) -> dict[str, Any]:
     number = {} if answer.replicas is None else {"replicas": answer.replicas}
     return {"name": answer.role, **number, "atLeast": answer.is_floor, "message": answer.message}

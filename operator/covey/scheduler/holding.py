@@ -3,8 +3,11 @@
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
-nothing was held for it (``lifted``). A hold without a successor ends within seconds: one that quota or a policy denies
-needs no room. A successor that is made later says where its predecessor was, and has that room held again if it is free.
+nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds: one that quota or a
+policy denies needs no room. A successor that is made later says where its predecessor was, and has that room held again
+if it is free.
+
+Asks for refused units with bound members whether they would fit if some were given up (``admission.growth``).
 """
 
 from __future__ import annotations
@@ -13,16 +16,57 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from covey.admission import losses, podstate
+from covey.admission.growth import smallest_move
 from covey.admission.losses import Hold
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang
+from covey.placement.planner import is_small
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.settings import MAX_HOLD
+
+#: Seconds for which an answer holds: a unit may be refused many times while others end around it.
+ASKED: Final = 10.0
+
+
+class Moves:
+    """The answers of the last seconds."""
+
+    def __init__(self, cache: Cache, holding: Holding) -> None:
+        self._cache = cache
+        self._holding = holding
+        #: Unit → when it was asked (event loop's clock), and the answer.
+        self._found: dict[Key, tuple[float, str]] = {}
+
+    async def find(self, unit: Unit, gang: Gang) -> str:
+        """Find what would have to be given up for a refused unit to fit; nothing where that would not help.
+
+        Args:
+            unit: the unit.
+            gang: as it was planned.
+        """
+        bound = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)}
+        if not bound:
+            return ""
+        now = asyncio.get_running_loop().time()
+        self._found = {root: each for root, each in self._found.items() if now < each[0] + ASKED}
+        if unit.key not in self._found:
+            self._found[unit.key] = (now, await self._ask(unit.key, gang, bound))
+        return self._found[unit.key][1]
+
+    async def _ask(self, root: Key, gang: Gang, bound: set[str]) -> str:
+        planner = partial(smallest_move, gang, bound=bound)
+        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(root, inventory):
+            if is_small(gang, inventory):
+                return planner(inventory)
+            return await asyncio.to_thread(planner, inventory)
+
 
 #: Seconds that holds may be late to end.
 LATE: Final = 0.02
@@ -56,7 +100,7 @@ class Holding:
         self._successors: set[str] = set()
         self._begun = False
         self._news = asyncio.Event()
-        cache.subscribe(Listener(unit=self._unit, pod=self._pod, gone=self._gone))
+        cache.subscribe(Listener(unit=self._unit, pod=self._pod, gone=self._on_pod_deleted))
 
     def of(self, root: Key) -> bool:
         """Room is held for a unit."""
@@ -99,12 +143,14 @@ class Holding:
     def _still_ends(self, hold: Hold) -> bool:
         """Another pod of the replica is about to go: the successors of all may be made after that."""
         return any(
-            pod.metadata.deletion_timestamp is not None and not core.is_terminal(pod) and losses.beside(hold, pod)
+            pod.metadata.deletion_timestamp is not None
+            and not core.is_terminal(pod)
+            and losses.is_of_same_replica(hold, pod)
             for pod in self._cache.index.members(hold.root)
         )
 
     @contextmanager
-    def lifted(self, root: Key, inventory: Inventory) -> Iterator[None]:
+    def without_holds_of(self, root: Key, inventory: Inventory) -> Iterator[None]:
         """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
         holds = list(self._holds.get(root, {}).values())
         for hold in holds:
@@ -116,7 +162,7 @@ class Holding:
                 inventory.hold(hold.key, hold.node, hold.shape, hold.meta)
 
     @contextmanager
-    def filled(self, root: Key) -> Iterator[None]:
+    def place_unit(self, root: Key) -> Iterator[None]:
         """Let a unit take its places; what is held for the others is held on where its new pods have left it room."""
         holds = self._holds.pop(root, {})
         for hold in holds.values():
@@ -128,7 +174,7 @@ class Holding:
             unit = self._cache.index.unit(root)
             assumed = self._cache.capacity.assumed
             for hold in holds.values():
-                kept = losses.is_wanted(hold, unit, assumed) and self._put(hold)
+                kept = losses.is_wanted(hold, unit, assumed) and self._hold_room(hold)
                 if not kept:
                     del self._made_by[hold.key]
                     self._cache.tell_room(hold.node)
@@ -159,22 +205,22 @@ class Holding:
         if core.is_terminal(pod):
             if uid not in self._ended:
                 self._ended.add(uid)
-                self._lost(pod)
+                self._note_lost_pod(pod)
             return
         self._read(pod)
         if pod.spec.node_name in self._on:
             self._give_way(pod.spec.node_name)
 
-    def _gone(self, pod: core.Pod) -> None:
+    def _on_pod_deleted(self, pod: core.Pod) -> None:
         if not self._begun:
             return
         self._successors.discard(pod.metadata.uid)
         if pod.metadata.uid in self._ended:
             self._ended.discard(pod.metadata.uid)
         else:
-            self._lost(pod)
+            self._note_lost_pod(pod)
 
-    def _lost(self, pod: core.Pod) -> None:
+    def _note_lost_pod(self, pod: core.Pod) -> None:
         """A pod has given up its node."""
         node = pod.spec.node_name
         if node is not None:
@@ -201,11 +247,11 @@ class Holding:
         shape = self._cache.capacity.shape(pod)
         hold = losses.hold_for(pod, node, group, root, shape, now=self._clock(), age=age, longest=self._longest)
         unit = self._cache.index.unit(root)
-        if hold is not None and losses.is_wanted(hold, unit, self._cache.capacity.assumed) and self._put(hold):
+        if hold is not None and losses.is_wanted(hold, unit, self._cache.capacity.assumed) and self._hold_room(hold):
             self._look_for_successor(hold, unit)
             self._count()
 
-    def _put(self, hold: Hold) -> bool:
+    def _hold_room(self, hold: Hold) -> bool:
         """Hold room if it is there."""
         if not self._cache.capacity.hold_room(hold.key, hold.node, hold.shape, hold.meta):
             return False

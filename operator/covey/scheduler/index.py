@@ -158,23 +158,23 @@ class Index:
         leaf = _leaf(pod)
         return self._groups.get(Key("PodGroup", *leaf)) if leaf else None
 
-    def pinned(self, pod: core.Pod) -> str | None:
+    def pinned_node(self, pod: core.Pod) -> str | None:
         """The node that an unbound member of an existing group is pinned to; a pod that only says so has no pin."""
-        node = podstate.pinned(pod)
+        node = podstate.pinned_node(pod)
         leaf = self.leaf_of(pod) if node else None
         return node if leaf is not None and podstate.is_member(pod, leaf) else None
 
     def holding(self, pod: core.Pod) -> str | None:
         """The node whose capacity a pod holds now, if any."""
         if pod.spec.node_name is None and not core.is_terminal(pod):
-            return self.pinned(pod)
+            return self.pinned_node(pod)
         return podstate.holding(pod)
 
     def pins_below(self, group: core.Group) -> list[core.Pod]:
         """The unbound pods that say that they are pinned members of a PodGroup; the group need not exist."""
         if group.kind != "PodGroup":
             return []
-        return [pod for pod in self._pods_of(group) if podstate.pinned(pod) is not None]
+        return [pod for pod in self._pods_of(group) if podstate.pinned_node(pod) is not None]
 
     def root_of_pod(self, pod: core.Pod) -> Key | None:
         """The root of the unit that a pod's label points into."""

@@ -1,15 +1,20 @@
-"""created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
+"""The life of every gang as histograms: each transition observed once, whoever leads.
+
+created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
 
 The API object is the record. A transition is observed by the leader that has written it into the root's status, once
 the write is known to have arrived: by its answer, or because the watch shows it. The status tells every later leader
 what was observed: a condition that is True, or is False since another moment than the root's creation, has been True
 before (``status`` dates a condition that was never True by the creation). So a restart observes no gang again, and a
 gang that was admitted or bound while nobody led is observed by the next leader. Losing the minimum and getting it back
-is no new life: that is counted as a replan, by whoever has written the pins. Counters die with their process, as all counters do: what was observed since the last scrape is lost.
+is no new life: that is counted as a replan, by whoever has written the pins. Counters die with their process, as all
+counters do: what was observed since the last scrape is lost.
 
 Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
 process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as
 less than nothing.
+
+Counts which preferred levels were reached.
 """
 
 from __future__ import annotations
@@ -21,11 +26,25 @@ from enum import StrEnum
 from typing import Any, Final
 
 from covey.admission import podstate
+from covey.admission.levels import Preference
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.lives import reached, since_true
+from covey.observability.lives import minimum_reached_at, since_true
+from covey.placement.model import Topology
+
+#: A preferred level that the topology does not have: upstream groups name label keys, which anybody can make up.
+OTHER: Final = "Other"
+
+
+def count_level(preference: Preference, topology: Topology) -> None:
+    """Count a preference of a gang that has its places."""
+    known = any(level.name == preference.level for level in topology.levels)
+    reached = preference.reached_level(topology)
+    met = str(preference.is_met(topology)).lower()
+    metrics.PREFERRED_LEVELS.labels(preference.scope, preference.level if known else OTHER, reached, met).inc()
+
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
 _BOUND: Final = "PodScheduled"
@@ -74,7 +93,7 @@ class Lives:
         self._clock = clock
         self._lives: dict[Key, _Life] = {}
 
-    def admitted(self, unit: Unit, pods: Iterable[core.Pod]) -> None:
+    def note_admission(self, unit: Unit, pods: Iterable[core.Pod]) -> None:
         """The minimum's pins have just been written: those of these pods."""
         life = self._of(unit.root)
         if life.has_been_admitted:
@@ -91,7 +110,7 @@ class Lives:
         """A root's status is about to be written: what it says until now counts as observed."""
         self._of(root)
 
-    def written(self, unit: Unit, status: Mapping[str, Any]) -> bool:
+    def observe_status(self, unit: Unit, status: Mapping[str, Any]) -> bool:
         """The root's status is on the API server: observe what is new in it. Returns whether that is an admission."""
         life = self._of(unit.root)
         true = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
@@ -125,7 +144,7 @@ class Lives:
         if life is None or life.uid != root.metadata.uid:
             said = core.condition(root.status.conditions, ADMITTED)
             stands = said is not None and said.status == "True"
-            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded(root)), stands)
+            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded_stages(root)), stands)
         return life
 
 
@@ -136,7 +155,7 @@ def _cause(life: _Life, pods: Iterable[core.Pod]) -> Cause:
     return Cause.OTHER if life.has_been_bound else Cause.RELEASED
 
 
-def _recorded(root: core.Group) -> list[str]:
+def _recorded_stages(root: core.Group) -> list[str]:
     """The stages that a root's status says were reached, now or before."""
     found = (core.condition(root.status.conditions, stage) for stage in _STAGES)
     return [
@@ -147,7 +166,7 @@ def _recorded(root: core.Group) -> list[str]:
 
 
 def _minimum_bound(unit: Unit) -> float | None:
-    return reached(
+    return minimum_reached_at(
         (
             role.minimum,
             [[since_true(pod, _BOUND) for pod in replica.pods] for replica in role.replicas if replica.whole],

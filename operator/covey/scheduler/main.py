@@ -1,11 +1,11 @@
 """The scheduler process: starts everything, and ends it.
 
 Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
-the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds members:
-it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling update would
-end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor; the calls that
-were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut off and come back
-too.
+the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds
+members: it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling
+update would end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor;
+the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut
+off and come back too.
 """
 
 from __future__ import annotations
@@ -38,31 +38,25 @@ from covey.kube.lease import LeaseElector, LeaseLost
 from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.scheduler.active import ActiveLabel
+from covey.scheduler.active import ActiveLabel, Breath
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.callers import Callers
-from covey.scheduler.client_names import add_check
-from covey.scheduler.commit import Committer
-from covey.scheduler.commits import reference
+from covey.scheduler.certificates import Callers, add_check
+from covey.scheduler.commit import Committer, reference
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
-from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
-from covey.scheduler.kept import KeptNodes
 from covey.scheduler.lives import Lives
-from covey.scheduler.queueing import Queueing
-from covey.scheduler.releases import Releases
-from covey.scheduler.reservations import Limits, Reservations
-from covey.scheduler.server import Extender
+from covey.scheduler.queue import Queueing
+from covey.scheduler.releases import Releases, Unmarked
+from covey.scheduler.reservations import KeptNodes, Limits, Reservations
+from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.unmarked import Unmarked
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
@@ -137,7 +131,7 @@ class Process:
         if self._active is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._active.clear(), 3.0)
-        if self._writer is not None and not await self._writer.settled(SETTLE):
+        if self._writer is not None and not await self._writer.wait_until_idle(SETTLE):
             log.warning("patches are still under way: the lease is left to run out")
         elif self._elector is not None:
             with contextlib.suppress(TimeoutError):
@@ -176,7 +170,7 @@ class Process:
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        guard = Guard(cache, waker.refused, marked=settings.attached)
+        guard = Guard(cache, waker.note_refusal, marked=settings.attached)
         extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
@@ -278,7 +272,7 @@ class _Leader:
             reservations,
             self._recorder,
             lives,
-            decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self._statuses.note_change(root),  # noqa: PLW0108 - it is made below
             breath=breath,
             holding=holding,
             idle=lambda: self._headroom.step(),  # noqa: PLW0108 - it is made below

@@ -1,14 +1,15 @@
 """The one merge patch that lets a pod go: pure.
 
-It adds the node to every required node selector term (terms are OR-ed, so one without it would let the pod go elsewhere),
-leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned``), and writes the domains as
-annotations, from where the downward API takes them. Lists are replaced whole, therefore UID and resourceVersion are
+It adds the node to every required node selector term (terms are OR-ed, so one without it would let the pod go
+elsewhere), leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned_node``), and writes the
+domains as annotations, from where the downward API takes them. Lists are replaced whole, therefore UID and
+resourceVersion are
 preconditions: a pod that has changed since it was read answers Conflict, and who sent the patch reads it again.
 
 Domains are annotations because each change of a pod's labels makes kube-controller-manager match the pod, old and new,
-against every Service of the namespace (``endpointslice.podEndpointsChanged``). A pod that reads them as labels gets both.
-``managedFields`` are emptied, as the API documents it: nobody applies pods, and the API server keeps none of a pod that has
-none, so every later write of it is smaller by half.
+against every Service of the namespace (``endpointslice.podEndpointsChanged``). A pod that reads them as labels gets
+both. ``managedFields`` are emptied, as the API documents it: nobody applies pods, and the API server keeps none of a
+pod that has none, so every later write of it is smaller by half.
 
 An empty term matches no node, and the API server refuses any addition to one, so it stays as it is.
 """

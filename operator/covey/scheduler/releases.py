@@ -1,4 +1,6 @@
-"""Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
+"""Releases of pins that cannot become bindings, and of members that an older release made.
+
+Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
 
 A pin cannot be taken back; the pod must go. This writes the release annotation, from which on guard and barrier refuse
 the pod, and the operator replaces it. The rest of the gang stays where it is.
@@ -9,9 +11,18 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
   it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``), again and again: a
   mark that is not renewed was left by a barrier that is gone.
-* Time is up (``overdue``), unless kube-scheduler is away (``callers``).
+* Time is up (``order``), unless kube-scheduler is away (``certificates``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
+
+Has members created again whose bindings an attached kube-scheduler would not ask for.
+
+A kube-scheduler of the user's asks for the bindings of marked pods only (``podstate.is_marked``), so that all others
+are bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be
+changed: bound one by one they would tear their gang. So they are not planned (``podstate.obstacle``), the guard refuses
+those that are pinned already, and this asks for their successors, which the operator marks.
+
+Of pods whose controller is not Covey's operator only pins are undone: nobody would mark their successors.
 """
 
 from __future__ import annotations
@@ -22,16 +33,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import overdue, podstate
+from covey.admission import order, podstate
 from covey.admission.tree import Key, Unit
-from covey.api import core
-from covey.api.constants import ANNOTATION_WAKE, RELEASE_TIMEOUT, RELEASE_UNSCHEDULABLE
+from covey.api import core, times
+from covey.api.constants import (
+    ANNOTATION_WAKE,
+    INFERENCE_GROUP,
+    RELEASE_TIMEOUT,
+    RELEASE_UNMARKED,
+    RELEASE_UNSCHEDULABLE,
+)
 from covey.kube.queue import WorkQueue, run_workers
+from covey.scheduler.active import Breath
 from covey.scheduler.barrier import release_reason
-from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.callers import QUIET, Callers
-from covey.scheduler.queueing import root_priority
+from covey.scheduler.certificates import QUIET, Callers
+from covey.scheduler.queue import root_priority
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
@@ -77,7 +94,9 @@ class Releases:
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
         self._breath = breath or Breath()
-        cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._gone))
+        cache.subscribe(
+            Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._on_pod_deleted)
+        )
 
     async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
         """Watch for ever. Pins that are there already are judged by their gang's admission time.
@@ -96,9 +115,9 @@ class Releases:
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                for uid, since in overdue.found_pinned(unit, now, self._wall()).items():
+                for uid, since in order.found_pinned(unit, now, self._wall()).items():
                     self._pinned_at.setdefault(uid, since)
-                admitted = overdue.found_admitted(unit, now, self._wall())
+                admitted = order.found_admitted(unit, now, self._wall())
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
@@ -117,7 +136,7 @@ class Releases:
         if self._running and name in self._cache.capacity.reserved:
             self._queue.add(("node", name))
 
-    def _gone(self, pod: core.Pod) -> None:
+    def _on_pod_deleted(self, pod: core.Pod) -> None:
         uid = pod.metadata.uid
         self._pinned_at.pop(uid, None)
         self._doubted.pop(uid, None)
@@ -131,8 +150,8 @@ class Releases:
         held = uid in self._pinned_at
         if held and pod.spec.node_name is not None:
             self._callers.note()
-        if self._cache.index.pinned(pod) is None or not podstate.counts(pod):
-            self._gone(pod)
+        if self._cache.index.pinned_node(pod) is None or not podstate.counts(pod):
+            self._on_pod_deleted(pod)
         else:
             if podstate.waits_for_start(pod):
                 # Its time begins when its turn comes.
@@ -147,7 +166,7 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        if podstate.unschedulable(pod) and self._cache.index.pinned(pod):
+        if podstate.unschedulable(pod) and self._cache.index.pinned_node(pod):
             self._queue.add(("pod", pod.metadata.uid))
 
     async def _work(self, item: _Item) -> None:
@@ -170,7 +189,7 @@ class Releases:
         """The unbound pins on a node that cannot become bindings now, and why; the least important first."""
         capacity = self._cache.capacity
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
-        pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
+        pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned_node(pod) == node]
         pods.sort(key=lambda pod: (self._priority(pod), pod.spec.priority or 0, _newer_first(pod)))
         gone = self._cache.leaving(node)
         found: list[tuple[core.Pod, str]] = []
@@ -193,16 +212,16 @@ class Releases:
             self._admitted_at.pop(root, None)
             return
         now = self._clock()
-        if overdue.admitted_since(unit) is None:
+        if order.admitted_since(unit) is None:
             self._admitted_at.pop(root, None)
         else:
             self._admitted_at.setdefault(root, now)
-        if overdue.torn(unit):
+        if order.torn(unit):
             self._torn.setdefault(root, now)
         else:
             self._torn.pop(root, None)
         since = (self._admitted_at.get(root), self._torn.get(root), self._callers.back)
-        dues = list(overdue.due(unit, self._pinned_at, *since))
+        dues = list(order.due(unit, self._pinned_at, *since))
         if self._callers.away:  # who is away may come back to them
             dues = [
                 replace(due, when=max(due.when, now + QUIET)) if due.reason == RELEASE_TIMEOUT else due for due in dues
@@ -215,11 +234,11 @@ class Releases:
 
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
-        node = self._cache.index.pinned(pod) if pod is not None else None
+        node = self._cache.index.pinned_node(pod) if pod is not None else None
         if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
             self._doubted.pop(uid, None)
             return
-        if (trusted := self._trusted(pod)) > 0:
+        if (trusted := self._remaining_trust(pod)) > 0:
             self._doubted.pop(uid, None)
             self._queue.add_after(("pod", uid), trusted)
             return
@@ -245,7 +264,7 @@ class Releases:
             self._exclude(unit, node, said)
         await self._writer.release(pod, RELEASE_UNSCHEDULABLE)
 
-    def _trusted(self, pod: core.Pod) -> float:
+    def _remaining_trust(self, pod: core.Pod) -> float:
         """Seconds for which another replica's barrier is still believed to hold a call for the pod."""
         uid = pod.metadata.uid
         if not says_arrived(pod):
@@ -261,3 +280,77 @@ class Releases:
 def _newer_first(pod: core.Pod) -> tuple[int, ...]:
     """A sort key that puts the youngest first."""
     return tuple(-ord(letter) for letter in pod.metadata.creation_timestamp)
+
+
+#: Age at which a pod that is not pinned is created again. An operator of the older release, which ends meanwhile, makes
+#: another one without a mark: it costs no more than this often.
+PATIENCE: Final = 60.0
+
+
+class Unmarked:
+    """Releases unmarked members.
+
+    Args:
+        cache: the pods.
+        writer: releases them.
+        breath: shared with other long work.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        writer: PodWriter,
+        *,
+        breath: Breath | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._writer = writer
+        self._breath = breath or Breath()
+        self._wall = wall
+        self._queue: WorkQueue[str] = WorkQueue("unmarked")
+        self._running = False
+        cache.subscribe(Listener(pod=self._look))
+
+    async def run(self, decided: Callable[[], Awaitable[object]]) -> None:
+        """Release for ever; ``decided`` returns when every unit has been looked at for the first time."""
+        await decided()
+        self._running = True
+        for pod in list(self._cache.index.pods()):
+            self._look(pod)
+            await self._breath.take()
+        await run_workers(self._queue, self._work, WORKERS)
+
+    def _look(self, pod: core.Pod) -> None:
+        due = seconds_left(pod, self._wall()) if self._running else None
+        if due is not None:
+            self._queue.add_after(pod.metadata.uid, due)
+
+    async def _work(self, uid: str) -> None:
+        pod = self._cache.index.pod(uid)
+        due = seconds_left(pod, self._wall()) if pod is not None else None
+        if pod is None or due is None:
+            return
+        if due > 0:
+            self._queue.add_after(uid, due)
+            return
+        await self._writer.release(pod, RELEASE_UNMARKED)
+
+
+def seconds_left(pod: core.Pod, now: float) -> float | None:
+    """Seconds until a member is to be created again for want of a mark; None for one that is not."""
+    if (
+        not podstate.claims_membership(pod)
+        or podstate.bound(pod)
+        or not podstate.counts(pod)
+        or podstate.is_marked(pod)
+    ):
+        return None
+    if podstate.pinned_node(pod) is not None:
+        return 0.0
+    owner = pod.metadata.controller
+    if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.is_gated(pod):
+        return None
+    made = times.seconds(pod.metadata.creation_timestamp)
+    return max(0.0, (now if made is None else made) + PATIENCE - now)

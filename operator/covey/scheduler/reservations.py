@@ -2,10 +2,16 @@
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
 ``reserve_after`` seconds the nodes that can serve it soonest (``soonest``) are kept for it: gangs behind it in the
-queue, and every surplus, are planned without them (``admission.reservations``), and ordinary pods that ask for the
-resource it waits for are kept off (``kept``). Few gangs have such nodes at a time, those first in the queue; one that
-has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so that a
-restart changes nothing.
+queue, and every surplus, are planned without them (``admission.reservation``), and ordinary pods that ask for the
+resource it waits for are kept off (``capacity``). Few gangs have such nodes at a time, those first in the queue; one
+that has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so
+that a restart changes nothing.
+
+Nodes that are kept for gangs which have waited too long, as the roots' status tells.
+
+Every replica knows it, leading or not, for each answers its own kube-scheduler: ordinary pods that ask for the resource
+such a gang waits for are kept off these nodes (``Capacity.reserved_away``), unless their priority is higher. Pods that
+ask for no such resource are not touched.
 """
 
 from __future__ import annotations
@@ -17,20 +23,68 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import entries, reservations, soonest
-from covey.admission.asks import Ask
-from covey.admission.entries import Entry, Want
+from covey.admission import queue, reservation
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
-from covey.admission.reservations import Kept
-from covey.admission.soonest import Ending
+from covey.admission.queue import Entry, Want
+from covey.admission.reservation import Ending, Kept
 from covey.admission.tree import Key, Unit
+from covey.admission.wake import Ask
 from covey.api import core, times
+from covey.api.constants import ADMITTED
 from covey.observability import scheduler_metrics as metrics
+from covey.placement.cluster import resources
 from covey.placement.model import Gang
-from covey.scheduler.cache import Cache
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.capacity import Keep
+from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
+
+
+class KeptNodes:
+    """Keeps ``Capacity.kept`` up to date."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._claims: dict[Key, core.Claim] = {}
+        cache.subscribe(Listener(unit=self._look, status=self._look, world=self._renew))
+
+    def _look(self, root: Key) -> None:
+        group = self._cache.index.root(root)
+        claim = group.status.claim if group is not None and _waits(group) else None
+        if claim == self._claims.get(root):
+            return
+        if claim is None:
+            del self._claims[root]
+        else:
+            self._claims[root] = claim
+        self._renew()
+
+    def _renew(self) -> None:
+        before = self._cache.capacity.kept
+        if not self._claims and not before:
+            return
+        kept: dict[str, list[Keep]] = {}
+        for root, claim in self._claims.items():
+            group = self._cache.index.root(root)
+            if group is None or not claim.resource or claim.resource in resources.ORDINARY:
+                continue
+            # Whoever is refused may not see the gang's namespace.
+            why = f"{claim.resource} is kept for a gang that has waited for long"
+            keep = Keep(claim.resource, root_priority(self._cache, group) or 0, why)
+            for node in claim.nodes:
+                kept.setdefault(node, []).append(keep)
+        self._cache.capacity.kept = kept
+        for node in before:
+            if before[node] != kept.get(node):
+                self._cache.tell_room(node)
+
+
+def _waits(root: core.Group) -> bool:
+    admitted = core.condition(root.status.conditions, ADMITTED)
+    return admitted is None or admitted.status != "True"
+
 
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
@@ -63,7 +117,7 @@ class Reservations:
         self._limits = limits or Limits()
         self._reserve_after = reserve_after
         self._clock = clock
-        self._kept: reservations.Reservations[Key] = reservations.Reservations()
+        self._kept: reservation.Reservations[Key] = reservation.Reservations()
         #: What every unit has, and what it had when something began to be kept for a gang.
         self._has: dict[Key, Footprint] = {}
         self._had: dict[Key, dict[Key, Footprint]] = {}
@@ -84,7 +138,7 @@ class Reservations:
     def due(self, entry: Entry) -> bool:
         """A refused unit has waited long enough for a domain of its own."""
         unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
-        since = entries.waiting_since(unit.root)
+        since = queue.waiting_since(unit.root)
         return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
     def allows(self, root: Key, entry: Entry) -> bool:
@@ -95,7 +149,7 @@ class Reservations:
         of_namespace = sum(other.namespace == root.namespace for other in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
 
-    def beyond(self) -> list[Key]:
+    def find_superseded(self) -> list[Key]:
         """Gangs that have nodes and should not have these: others before them have come."""
         found, named, taken = [], Counter[str](), set[str]()
         for number, (root, kept) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
@@ -112,7 +166,7 @@ class Reservations:
         retry = times.seconds(claim.retry_time) if claim is not None else None
         return retry is not None and 0.0 < retry - self._clock() <= STILL * self._reserve_after
 
-    def _is_too_much(self, root: Key, order: Order, choice: soonest.Choice) -> bool:
+    def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
         """With what is kept for gangs before it more of a resource would be kept than may be."""
         nodes = self._cache.capacity.planned.nodes
         others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
@@ -139,7 +193,7 @@ class Reservations:
         now = self._clock()
         path = tuple(current.path) if current is not None else None
         inventory = self._cache.capacity.planned
-        steps = soonest.choose(
+        steps = reservation.choose(
             ask,
             inventory,
             lambda key: self._ending(key, now),
@@ -151,7 +205,7 @@ class Reservations:
             try:
                 next(steps)
             except StopIteration as done:
-                choice: soonest.Choice | None = done.value
+                choice: reservation.Choice | None = done.value
                 break
             await pause()
         if choice is None or topology is None:
@@ -159,7 +213,7 @@ class Reservations:
         if self._is_too_much(entry.unit.key, entry.order, choice):
             return None
         level = topology.levels[len(choice.path) - 1].name
-        return _renewed(current, choice, level, now, STILL * self._reserve_after)
+        return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """The known end of a pod."""
@@ -183,7 +237,7 @@ class Reservations:
             kept.nodes if kept is not None else frozenset()
         ):
             self._cache.tell_room(node)
-        ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        ended = self._kept.drop(root) if kept is None else self._kept.keep(root, kept)
         if kept is None:
             self._had.pop(root, None)
         elif root not in self._had:
@@ -200,7 +254,7 @@ class Reservations:
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
-        asked, closed = reservations.confine(gang, self._kept, surplus=surplus)
+        asked, closed = reservation.confine(gang, self._kept, surplus=surplus)
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
@@ -222,7 +276,9 @@ def kept_for(entry: Entry | None) -> Kept | None:
     return Kept(entry.gang, frozenset(claim.nodes), claim.resource)
 
 
-def _renewed(current: core.Claim | None, choice: soonest.Choice, level: str, now: float, longest: float) -> core.Claim:
+def _renew_claim(
+    current: core.Claim | None, choice: reservation.Choice, level: str, now: float, longest: float
+) -> core.Claim:
     """A claim to what was chosen; after the longest time without progress, one to nothing for as long."""
     same = current if current is not None and current.path == choice.path else None
     since = same.since if same is not None else times.rfc3339(now)

@@ -67,11 +67,12 @@ class Settings:
 
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
     whole cluster, because capacity is held by pods of every owner. ``reserve_after`` and ``max_hold`` are
-    in seconds. ``identity`` names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
-    of the kube-scheduler that calls. ``direct_scheduler_name``: one that no kube-scheduler serves, whose pods this process
-    binds itself; empty for none. ``client_names``: names of certificates that may call. ``yields_to``: the
-    priority of ordinary pods from which on gangs give way to them. ``guarded_resources``: those for whose pods an attached
-    kube-scheduler asks the guard, or ``*`` for all pods. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
+    in seconds. ``identity`` names this process in leases and events; empty means host name and process id.
+    ``scheduler_names``: the profiles of the kube-scheduler that calls. ``direct_scheduler_name``: one that no
+    kube-scheduler serves, whose pods this process binds itself; empty for none. ``client_names``: names of certificates
+    that may call. ``yields_to``: the priority of ordinary pods from which on gangs give way to them.
+    ``guarded_resources``: those for whose pods an attached kube-scheduler asks the guard, or ``*`` for all pods.
+    ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
     """
 
     kubeconfig: str | None = None

@@ -4,9 +4,9 @@ One worker takes a unit at a time and waits a moment after a change, so that the
 write: of the root, whose status speaks for the whole unit and is what the operator, the command line and a restarted
 scheduler process read. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
 when it lasts. A group below the root gets a status only once something of it has waited for longer than that: the
-operator reads there which replica of a rollout or an evacuation has no nodes, and people which one is stuck. It follows a
-few seconds later, a bounded number a second, and is kept true from then on. Refusals are told at a bounded pace (``pacing``). The UID goes along, so that
-a status never lands on a successor of the name.
+operator reads there which replica of a rollout or an evacuation has no nodes, and people which one is stuck. It follows
+a few seconds later, a bounded number a second, and is kept true from then on. Refusals are told at a bounded pace
+(``pacing``). The UID goes along, so that a status never lands on a successor of the name.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from covey.admission import podstate
-from covey.admission.preferences import preferences
-from covey.admission.status import Decision, observed, statuses
+from covey.admission.levels import preferences
+from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
@@ -31,10 +31,9 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.scheduler.breath import Breath
+from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.levels import count_level
-from covey.scheduler.lives import Lives
+from covey.scheduler.lives import Lives, count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
@@ -65,7 +64,7 @@ class Passing(Enum):
 
 def passing(unit: Unit, decision: Decision) -> Passing | None:
     """The passing state that a unit is in, if any."""
-    if any(podstate.pinned(pod) for pod in unit.pods()):
+    if any(podstate.pinned_node(pod) for pod in unit.pods()):
         return Passing.PINNED
     news = decision.reason not in {None, REASON_WAITING} or unit.minimum_met(podstate.bound)
     return Passing.WAITING if not news and any(unit.pods()) else None
@@ -107,9 +106,9 @@ class StatusWriter:
         self._passing: dict[Key, tuple[Passing, float]] = {}
         self._lasting: dict[Key, Passing] = {}
         self._running = False
-        cache.subscribe(Listener(unit=self.changed, status=self.changed))
+        cache.subscribe(Listener(unit=self.note_change, status=self.note_change))
 
-    def changed(self, root: Key) -> None:
+    def note_change(self, root: Key) -> None:
         """Something about a unit, or the decision about it, has changed."""
         if self._running:
             self._queue.add_after(root, GATHER * self._rush())
@@ -135,7 +134,7 @@ class StatusWriter:
         if unit is None:
             self._written.pop(root, None)
             self._lives.forget(root)
-            self._settled(root)
+            self._note_written(root)
             self._pacer.drop(root)
             return
         decision = self._decision(root)
@@ -145,7 +144,7 @@ class StatusWriter:
             return
         if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
-        wanted = self._wanted(unit, decision)
+        wanted = self._wanted_statuses(unit, decision)
         (group, status), *_ = wanted
         where = None if self._is_written(root, group, status) else lane(group, status)
         if where is not None:
@@ -160,7 +159,7 @@ class StatusWriter:
         if unit is None:
             return
         decision = self._decision(root)
-        wanted = self._wanted(unit, decision)
+        wanted = self._wanted_statuses(unit, decision)
         fresh = not self._is_written(root, *wanted[0])
         if await self._write_all(root, unit, wanted) and fresh and where is Lane.VERDICT and decision.reason:
             self._announce(unit, decision)
@@ -172,7 +171,7 @@ class StatusWriter:
         (group, status), *details = wanted[:1] + [each for each in wanted[1:] if _is_due(*each)]
         self._lives.before(unit.root)
         done = await self._apply(root, group, status)
-        if done and self._lives.written(unit, status):
+        if done and self._lives.observe_status(unit, status):
             self._count_levels(unit)
         if any(not self._is_written(root, *each) for each in details):
             self._details.add_after(root, DETAIL * self._rush())
@@ -190,7 +189,7 @@ class StatusWriter:
         unit = self._cache.index.unit(root)
         if unit is None:
             return
-        (top, said), *details = self._wanted(unit, self._decision(root))
+        (top, said), *details = self._wanted_statuses(unit, self._decision(root))
         refused = lane(top, said) is not None
         for group, status in details:
             if _is_due(group, status) and not self._is_written(root, group, status):
@@ -201,9 +200,9 @@ class StatusWriter:
                 await self._apply(root, group, status)
                 await self._sleep(DETAIL_PAUSE)
 
-    def _wanted(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
+    def _wanted_statuses(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        return statuses(unit, decision, path_of, rfc3339(self._wall()), self._cache.volumes.settled)
+        return statuses(unit, decision, path_of, rfc3339(self._wall()), self._cache.volumes.are_claims_bound)
 
     def _rush(self) -> float:
         """The factor by which delays are stretched under load."""
@@ -212,7 +211,7 @@ class StatusWriter:
     def _left(self, root: Key, state: Passing | None) -> float:
         """Seconds for which a unit's state is still expected to pass."""
         if state is None:
-            self._settled(root)
+            self._note_written(root)
             return 0.0
         if self._lasting.get(root) is state:
             return 0.0
@@ -220,22 +219,22 @@ class StatusWriter:
         known, since = self._passing.get(root, (None, now))
         if known is not state:
             since = now
-            self._settled(root)
+            self._note_written(root)
             self._passing[root] = (state, since)
         left = since + SETTLE * self._rush() - now
         if left <= 0:
-            self._settled(root)
+            self._note_written(root)
             self._lasting[root] = state
         return left
 
-    def _settled(self, root: Key) -> None:
+    def _note_written(self, root: Key) -> None:
         self._passing.pop(root, None)
         self._lasting.pop(root, None)
 
     def _is_written(self, root: Key, group: core.Group, status: dict[str, Any]) -> bool:
         """The group has this status, or will have it as soon as the watch shows what was written."""
         written, uid = self._written.setdefault(root, {}), group.metadata.uid
-        if status == observed(group):
+        if status == observed_status(group):
             written.pop(uid, None)
             return True
         return written.get(uid) == _timeless(status)

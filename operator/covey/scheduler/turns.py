@@ -39,7 +39,7 @@ class Turns:
         """Call back when so few wait again that more may be decided."""
         self._relieved = callback
 
-    def crowded(self, rank: Rank) -> bool:
+    def is_crowded(self, rank: Rank) -> bool:
         """Twice as many wait as are served at once, and nobody of this rank would be served before them."""
         self._tidy()
         return len(self._waiting) >= 2 * self._most and self._waiting[0][0] <= rank

@@ -4,7 +4,9 @@ A pin holds for one version of the pod: after a Conflict the pod is read again t
 was lost is found out the same way.
 
 A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
-know that nothing of it is under way any more (``settled``).
+know that nothing of it is under way any more (``wait_until_idle``).
+
+The back-off of units whose plans were out of date, each time, when they were made.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from enum import Enum
 from typing import Final, Self
 
 from covey.admission import podstate
+from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
@@ -38,6 +41,27 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
 from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
+
+#: Seconds until the first new attempt, doubled at each further one, and the most.
+FIRST: Final = 0.02
+LONGEST: Final = 5.0
+
+
+class Misses:
+    """Plans in a row that something had changed under."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Key, int] = {}
+
+    def back_off(self, root: Key) -> float:
+        """Count one more. Returns the seconds until the next attempt."""
+        count = self._counts[root] = self._counts.get(root, 0) + 1
+        return min(FIRST * 2.0 ** min(count - 1, 16), LONGEST)
+
+    def forget(self, root: Key) -> None:
+        """A plan was good, or the unit wants none any more."""
+        self._counts.pop(root, None)
+
 
 log = get_logger(__name__)
 
@@ -107,7 +131,7 @@ class PodWriter:
         twin._may = leads  # noqa: SLF001 - of its own class
         return twin
 
-    async def settled(self, seconds: float) -> bool:
+    async def wait_until_idle(self, seconds: float) -> bool:
         """Wait until no patch is under way, for at most so long; False when some still are."""
         if not self._under_way:
             return True
@@ -163,7 +187,7 @@ class PodWriter:
     async def release(self, pod: core.Pod, reason: str) -> bool:
         """Ask the operator to replace an unbound pod. False when it is bound, gone, or released already."""
         uid = pod.metadata.uid
-        if podstate.released(pod) or pod.spec.node_name is not None or uid in self._released:
+        if podstate.is_released(pod) or pod.spec.node_name is not None or uid in self._released:
             return False
         self._released[uid] = None
         if len(self._released) > REMEMBERED:
@@ -212,10 +236,10 @@ class PodWriter:
         sending = self._client.merge_patch(PODS, meta.name, meta.namespace, body, dry_run=dry_run, type=core.Pod)
         task = asyncio.get_running_loop().create_task(_within(PATIENCE, sending))
         self._under_way.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[core.Pod]) -> None:
+    def _on_task_end(self, task: asyncio.Task[core.Pod]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # nobody may be left to look at it
@@ -228,7 +252,7 @@ class PodWriter:
             return None, pod
         if latest is None:
             return Pinned.GONE, pod
-        if node in {podstate.pinned(latest), latest.spec.node_name}:
+        if node in {podstate.pinned_node(latest), latest.spec.node_name}:
             return Pinned.DONE, latest
         if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
             return Pinned.CONFLICT, latest

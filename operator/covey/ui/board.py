@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 
 from covey.admission import podstate
 from covey.api import core
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner, owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
-from covey.ui.gangs import Owners, draw_gang, key_of, numbered, role_names
+from covey.ui.facts import draw_pod, gang_of
+from covey.ui.gangs import Owners, draw_gang, key_of, number_waiting, role_names
 from covey.ui.ground import Layout, draw_node, lay_out, matters
-from covey.ui.pods import draw_pod, gang_of
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -108,7 +108,7 @@ class Board:
         self._maps = (_Entries(), _Entries(), _Entries(), _Entries())
         self._head: dict[str, Any] = {}
 
-    def put(self, thing: Thing, before: Thing | None = None) -> None:
+    def update(self, thing: Thing, before: Thing | None = None) -> None:
         """An object is new, or other than ``before``."""
         match thing:
             case core.Pod():
@@ -235,7 +235,7 @@ class Board:
         assert layout is not None
         for name in self._take(self._stale_nodes):
             node = self._nodes.get(name)
-            nodes.draw(name, draw_node(node, layout, self._taken(name, layout)) if node is not None else None)
+            nodes.draw(name, draw_node(node, layout, self._used_by_others(name, layout)) if node is not None else None)
         for (namespace, name), key in self._stale_pods.items():
             member = self._gangs[key].pods.get((namespace, name)) if key in self._gangs else None
             entry = f"{namespace}/{name}"
@@ -277,7 +277,7 @@ class Board:
         if gang.inference is not None:
             groups = self._groups.get(gang.inference.metadata.uid, {}).values()
             drawn, found = draw_gang(gang.inference, groups, gang.pods.values(), layout, self._owners)
-            waits = numbered(found)
+            waits = number_waiting(found)
         gangs.draw(key, drawn)
         for name in gang.waiting - waits.keys():
             waiting.draw(name, None)
@@ -287,7 +287,7 @@ class Board:
         if gang.is_empty:
             del self._gangs[key]
 
-    def _taken(self, node: str, layout: Layout) -> int:
+    def _used_by_others(self, node: str, layout: Layout) -> int:
         return sum(requests.get(layout.resource, 0) for requests in self._others.get(node, {}).values())
 
     @staticmethod
@@ -301,7 +301,7 @@ def draw(things: Iterable[Thing]) -> Parts:
     """The parts of a state that some objects make."""
     board = Board()
     for thing in things:
-        board.put(thing)
+        board.update(thing)
     return board.parts()
 
 

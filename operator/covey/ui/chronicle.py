@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from covey.api import core
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui.contract import Denied
 
 

@@ -1,26 +1,29 @@
 """The messages between the server of ``covey ui`` and its page: frozen values, and their JSON in camel case.
 
-==========================================  ==================================================================================
-``GET /``, ``GET /FILE``                    the page
-``POST api/session``                        :class:`Code` → :class:`Session`, once for each code
-``GET api/state``                           :class:`State`
-``GET api/events``                          ``text/event-stream``: first ``event: snapshot`` with a :class:`State`, then
-                                            ``event: change`` with a :class:`Change`, at most one a second; ``event: end`` with
-                                            a :class:`Refusal` when the viewer's rights have ended; comments every 15 s
+==========================================
+================================================================================== ``GET /``, ``GET /FILE``
+the page ``POST api/session``                        :class:`Code` → :class:`Session`, once for each code ``GET
+api/state``                           :class:`State` ``GET api/events``                          ``text/event-stream``:
+first ``event: snapshot`` with a :class:`State`, then
+                                            ``event: change`` with a :class:`Change`, at most one a second; ``event:
+                                            end`` with a :class:`Refusal` when the viewer's rights have ended; comments
+                                            every 15 s
 ``GET api/gangs/NAMESPACE/NAME/story``      :class:`Story`
 ``POST api/plan?namespace=NS``              a manifest as text → :class:`PlanAnswer`, or 400 with a :class:`Refusal`
 ``GET api/explain/REASON``                  :class:`Explained`
-==========================================  ==================================================================================
+==========================================
+==================================================================================
 
-All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not good
-(any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``, repeatable;
-without it they are about the namespace that the command was given, else (and with an empty one) about everything that the
-viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
+All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not
+good (any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``,
+repeatable; without it they are about the namespace that the command was given, else (and with an empty one) about
+everything that the viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
 
 A change is a JSON Merge Patch (RFC 7386) of the state: entries of the four maps are sent whole when they are new or
 different, and null when they are gone.
 
-Times are RFC 3339 in UTC. Names, messages and labels are other people's text: the page shows them as text, never as markup.
+Times are RFC 3339 in UTC. Names, messages and labels are other people's text: the page shows them as text, never as
+markup.
 """
 
 from __future__ import annotations
@@ -60,9 +63,10 @@ class Problem(Shape, frozen=True):
 class Refusal(Shape, frozen=True):
     """The reason for no answer.
 
-    401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was asked for.
-    404, 409 (a code that was used), 413 (too large), 429 (too many viewers, or too much at once). 502: the API server does
-    not answer. 503: the server could not go on with this view. 504: it took too long. 400: bad input; ``errors`` has all of it.
+    401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was
+    asked for. 404, 409 (a code that was used), 413 (too large), 429 (too many viewers, or too much at once). 502: the
+    API server does not answer. 503: the server could not go on with this view. 504: it took too long. 400: bad input;
+    ``errors`` has all of it.
     """
 
     error: Problem
@@ -193,8 +197,8 @@ class Condition(Shape, frozen=True):
 class Gang(Shape, frozen=True):
     """A DisaggregatedInference; ``ready`` counts units of ``total``.
 
-    ``state`` here, of units and of pods: ``ready``, ``starting`` (bound, not Ready yet), ``held`` (it has its place, and waits
-    for its gang or for others to start), ``waiting`` (no place), ``failed``.
+    ``state`` here, of units and of pods: ``ready``, ``starting`` (bound, not Ready yet), ``held`` (it has its place,
+    and waits for its gang or for others to start), ``waiting`` (no place), ``failed``.
     """
 
     namespace: str

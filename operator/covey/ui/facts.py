@@ -1,4 +1,7 @@
-"""Everything that a plan depends on, as far as one viewer may read it."""
+"""Everything that a plan depends on, as far as one viewer may read it.
+
+Pods as a view shows them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,56 @@ from typing import TypeVar
 
 import msgspec
 
+from covey.admission import podstate
+from covey.admission.tree import number
 from covey.admission.volumes import PersistentVolume, VolumeClaim
+from covey.api import constants as names
 from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import Resource
+from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
+from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import Facts
+from covey.ui import contract
 from covey.ui.contract import Denied
+from covey.ui.ground import Layout
+from covey.watching.branch import State, pod_state
+
+
+def gang_of(thing: core.Pod | core.Group) -> str | None:
+    """The ``namespace/name`` of the resource that owns a pod or a group; None for one of others."""
+    owner = thing.metadata.controller
+    if owner is None or (owner.kind, owner.api_version) != (DISAGGREGATED_INFERENCES.kind, names.INFERENCE_API):
+        return None
+    return f"{thing.metadata.namespace}/{owner.name}"
+
+
+def small(count: int) -> int:
+    """A number as a browser can have it: labels are anybody's, and may hold sixty digits."""
+    return min(count, 2**53 - 1)
+
+
+def draw_pod(pod: core.Pod, gang: str, layout: Layout) -> contract.Pod:
+    """A pod of a gang."""
+    meta = pod.metadata
+    state, reason = (
+        pod_state(pod) if not core.is_terminal(pod) else (State.FAILED, f"it has ended ({pod.status.phase})")
+    )
+    return contract.Pod(
+        gang,
+        small(number(meta.label(names.LABEL_UNIT))),
+        meta.label(names.LABEL_ROLE) or "",
+        small(number(meta.label(names.LABEL_REPLICA))),
+        small(number(meta.label(names.LABEL_INDEX))),
+        podstate.holding(pod),
+        layout.cells(pod_requests(pod).get(layout.resource, 0)),
+        state.value,
+        reason,
+        podstate.dying(pod) or meta.label(names.LABEL_DRAINING) == "true",
+        meta.label(names.LABEL_REVISION) or "",
+    )
+
 
 T = TypeVar("T")
 

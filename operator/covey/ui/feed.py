@@ -1,9 +1,13 @@
-"""One viewer's state, kept current and given to all of the viewer's streams."""
+"""Server-sent events over one response.
+
+One viewer's state, kept current and given to all of the viewer's streams.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from aiohttp import web
 
 from covey import __version__
 from covey.api.times import rfc3339
@@ -20,8 +25,72 @@ from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.board import Board
-from covey.ui.limits import DEFAULT, Limits
+from covey.ui.headers import DEFAULT, Limits
 from covey.ui.reading import Readings
+
+
+class Sender:
+    """Sends events to one page, compressed where the browser takes it.
+
+    aiohttp's own compression keeps what it has been given until there is enough of it; an event has to go at once.
+
+    Args:
+        request: of the page.
+        response: to it, prepared.
+        patience: seconds that the page may take nothing; then the connection is cut, as it holds a place of its
+            viewer's.
+        compress: whether the response is gzip.
+    """
+
+    def __init__(self, request: web.Request, response: web.StreamResponse, patience: float, *, compress: bool) -> None:
+        self.response = response
+        self._request = request
+        self._patience = patience
+        self._deflate = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS) if compress else None
+
+    @classmethod
+    async def open(cls, request: web.Request, patience: float) -> Sender:
+        """Answer a request with a stream of events."""
+        compress = "gzip" in request.headers.get("Accept-Encoding", "")
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        if compress:
+            headers["Content-Encoding"] = "gzip"
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        return cls(request, response, patience, compress=compress)
+
+    async def send(self, kind: str, data: bytes) -> None:
+        """One event; JSON of msgspec's has no line ends.
+
+        Raises:
+            ConnectionError: the page was closed, or has taken nothing for too long.
+        """
+        await self._write(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+
+    async def beat(self) -> None:
+        """A comment: proxies close what is silent.
+
+        Raises:
+            ConnectionError: as for ``send``.
+        """
+        await self._write(b": beat\n\n")
+
+    async def _write(self, data: bytes) -> None:
+        if self._deflate is not None:
+            # Megabytes take a tenth of a second.
+            data = await asyncio.to_thread(self._pack, data) if len(data) > 1 << 16 else self._pack(data)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self.response.write(data)
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionAbortedError("the page takes nothing") from None
+
+    def _pack(self, data: bytes) -> bytes:
+        assert self._deflate is not None
+        return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
 
 _log = get_logger(__name__)
 
@@ -258,7 +327,7 @@ class Feed:
 
     async def _draw(self) -> None:
         version = asyncio.create_task(self._ask_version())
-        await self._readings.settled()
+        await self._readings.wait_until_read()
         await version
         while True:
             began = self._clock()
@@ -291,7 +360,7 @@ class Feed:
             "server": self._server,
             "cluster": self._cluster,
             "viewer": contract.Viewer(self._who.name, self._mode, self._readings.namespaces),
-            "denied": tuple(self._readings.denied()),
+            "denied": tuple(self._readings.denials()),
         }
 
 

@@ -12,12 +12,12 @@ from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
 from covey.api.meta import Condition
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner
 from covey.ui import contract
 from covey.ui.ground import Layout
 from covey.watching.advice import advise, is_wrong
-from covey.watching.branch import Branch, State, grow, reserved
+from covey.watching.branch import Branch, State, describe_reservation, grow
 
 #: Conditions that only sum up what others say.
 _SUMS = frozenset({names.READY, names.STALLED, names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})
@@ -159,7 +159,7 @@ def _waiting(
     for number, unit in units:
         # Why there are no groups yet is what the resource says, if it says anything.
         if number not in roots and not own and unit.state is State.WAITING:
-            yield _told(key, number, names.REASON_WAITING, unit.reason, "")
+            yield _waiting_gang(key, number, names.REASON_WAITING, unit.reason, "")
 
 
 def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.Waiting]:
@@ -170,11 +170,11 @@ def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: boo
     if rollout is not None and rollout.hold is not None:
         hold = rollout.hold
         seen.add(hold.gate)
-        yield _told(key, None, hold.gate, hold.message, hold.since or "")
+        yield _waiting_gang(key, None, hold.gate, hold.message, hold.since or "")
     for each in _wrong(inference, silent):
         if each.reason not in seen:
             seen.add(each.reason)
-            yield _told(key, None, each.reason, each.message, each.last_transition_time)
+            yield _waiting_gang(key, None, each.reason, each.message, each.last_transition_time)
 
 
 def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterator[Condition]:
@@ -195,14 +195,14 @@ def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.
     """The reason for which a unit has no place, or is not decided yet."""
     admitted = core.condition(root.status.conditions, names.ADMITTED)
     if admitted is None:
-        return _told(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)
+        return _waiting_gang(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)
     if admitted.status == "True":
         return None
-    said = _told(key, number, admitted.reason, admitted.message, admitted.last_transition_time or "")
-    return msgspec.structs.replace(said, reserved=reserved(root))
+    said = _waiting_gang(key, number, admitted.reason, admitted.message, admitted.last_transition_time or "")
+    return msgspec.structs.replace(said, reserved=describe_reservation(root))
 
 
-def _told(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.Waiting:
+def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.Waiting:
     explained = reasons.explain(reason)
     return contract.Waiting(
         key,
@@ -217,7 +217,7 @@ def _told(key: str, unit: int | None, reason: str, message: str, since: str) -> 
     )
 
 
-def numbered(waiting: Iterable[contract.Waiting]) -> dict[str, contract.Waiting]:
+def number_waiting(waiting: Iterable[contract.Waiting]) -> dict[str, contract.Waiting]:
     """By the key that they have in a state."""
     found: dict[str, contract.Waiting] = {}
     counts: dict[tuple[str, int | None], int] = {}

@@ -14,7 +14,7 @@ from covey.placement.cluster.presets import choose
 from covey.placement.model import Path, Topology
 from covey.planning.facts import Facts
 from covey.ui import contract
-from covey.watching.whereabouts import whereabouts
+from covey.watching.places import whereabouts
 
 
 @dataclass(frozen=True, slots=True)

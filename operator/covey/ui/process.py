@@ -11,7 +11,7 @@ from covey.kube.connection import Connection
 from covey.observability.http import parse_address, serve
 from covey.observability.logging import get_logger
 from covey.ui.gate import Gate, Link, OwnToken
-from covey.ui.limits import DEFAULT, Limits
+from covey.ui.headers import DEFAULT, Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 

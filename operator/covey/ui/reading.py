@@ -22,7 +22,7 @@ from covey.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unre
 from covey.kube.reflector import Reflector
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui import contract
 from covey.ui.board import Board, Thing
 
@@ -114,7 +114,7 @@ class Reading(Generic[T]):
                 await _end(task)
             self._forget()
 
-    async def granted(self) -> None:
+    async def wait_until_allowed(self) -> None:
         """Wait until what was denied is allowed."""
         while True:
             if await self._ask():
@@ -159,12 +159,12 @@ class Reading(Generic[T]):
 
     def _take(self, kind: EventType, item: T, before: T | None) -> None:
         if kind == DELETED:
-            self._board.drop(self._named(before or item))
+            self._board.drop(self._with_kind(before or item))
         else:
-            self._board.put(self._named(item), self._named(before) if before is not None else None)
+            self._board.update(self._with_kind(item), self._with_kind(before) if before is not None else None)
         self._changed()
 
-    def _named(self, item: T) -> Thing:
+    def _with_kind(self, item: T) -> Thing:
         """The object with its kind, which the API server leaves out of lists."""
         if isinstance(item, core.Group) and item.kind != self.collection.resource.kind:
             return msgspec.structs.replace(item, kind=self.collection.resource.kind)
@@ -173,10 +173,10 @@ class Reading(Generic[T]):
     def _forget(self) -> None:
         reflector, self._reflector = self._reflector, None
         for item in list(reflector.store.values()) if reflector else ():
-            self._board.drop(self._named(item))
+            self._board.drop(self._with_kind(item))
         self._changed()
 
-    def told(self) -> contract.Denied | None:
+    def denial(self) -> contract.Denied | None:
         """The parts that are not shown for want of rights."""
         if self.denied is None:
             return None
@@ -235,7 +235,7 @@ class Readings:
                 raise
             raise found.exceptions[0] from None
 
-    async def settled(self) -> None:
+    async def wait_until_read(self) -> None:
         """Wait until it is known of everything what there is, or that it may not be read."""
         await self._begun.wait()
         # What is denied everywhere adds readings of namespaces before it is settled itself.
@@ -254,10 +254,10 @@ class Readings:
         """The error with which the API server does not answer, if so."""
         return next((each.lost for each in self._readings if each.lost is not None), None)
 
-    def denied(self) -> Iterator[contract.Denied]:
+    def denials(self) -> Iterator[contract.Denied]:
         """The parts that are not shown for want of rights."""
         for each in self._readings:
-            told = each.told()
+            told = each.denial()
             if told is not None:
                 yield told
 
@@ -270,7 +270,7 @@ class Readings:
                 await wide.run(stay=not narrow)
                 tasks = self._begin(collection, narrow, group)
                 wide.settled.set()
-                await wide.granted()
+                await wide.wait_until_allowed()
                 for reading, task in tasks.items():
                     await _end(task)
                     self._readings.remove(reading)

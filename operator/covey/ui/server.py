@@ -17,17 +17,15 @@ from aiohttp import web
 
 from covey.api import reasons
 from covey.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets
 from covey.ui.facts import read_facts
-from covey.ui.feed import Ended, Expired, Feed, Stream
+from covey.ui.feed import Ended, Expired, Feed, Sender, Stream
 from covey.ui.gate import Closed, Gate, UsedUp
-from covey.ui.headers import SECURITY, bearer_token, is_meant, is_strange
-from covey.ui.limits import DEFAULT, Limits
-from covey.ui.plans import plan, problems_of
-from covey.ui.sender import Sender
+from covey.ui.headers import DEFAULT, SECURITY, Limits, bearer_token, is_meant, is_strange
+from covey.ui.lanes import plan, problems_of
 from covey.ui.story import read_story
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
 

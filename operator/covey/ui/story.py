@@ -14,12 +14,11 @@ from covey.api import core
 from covey.api.times import rfc3339, seconds
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui import contract
 from covey.ui.chronicle import Chronicle, Event, Pod, Terminated
-from covey.ui.facts import Lister
+from covey.ui.facts import Lister, small
 from covey.ui.lanes import lanes_of
-from covey.ui.pods import small
 
 #: What one story has at most; the newest events, the first lanes.
 MOST_EVENTS: Final = 500
@@ -90,13 +89,13 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
         lister.within(resources.POD_GROUPS, core.Group, namespace, "units are not told of", labels=label),
         _events(lister, namespace, f"regarding.kind=DisaggregatedInference,regarding.name={name}"),
     )
-    mine = tuple(pod for pod in pods or () if _owned(pod.metadata, inference))
+    mine = tuple(pod for pod in pods or () if _is_owned_by(pod.metadata, inference))
     events = list(about or ())
     if about is not None and 0 < len(mine) <= _MANY_PODS:
         uids = {pod.metadata.uid for pod in mine}
         found = await _events(lister, namespace, "regarding.kind=Pod")
         events += (event for event in found or () if event.regarding.uid in uids)
-    roots = tuple(group for group in [*(composites or ()), *(groups or ())] if _owned(group.metadata, inference))
+    roots = tuple(group for group in [*(composites or ()), *(groups or ())] if _is_owned_by(group.metadata, inference))
     return tell(Chronicle(inference, mine, roots, tuple(events), tuple(lister.denied)), now)
 
 
@@ -104,7 +103,7 @@ async def _events(lister: Lister, namespace: str, fields: str) -> list[Event] | 
     return await lister.within(resources.EVENTS, Event, namespace, "events are not told", fields=fields)
 
 
-def _owned(meta: core.Meta, inference: Inference) -> bool:
+def _is_owned_by(meta: core.Meta, inference: Inference) -> bool:
     owner = meta.controller
     return owner is not None and owner.uid == inference.metadata.uid
 
@@ -240,10 +239,10 @@ def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:
         for status in pod.status.container_statuses or ():
             for state in (status.last_state, status.state):
                 if state is not None and state.terminated is not None:
-                    yield _ended(pod, status.name, state.terminated)
+                    yield _container_end(pod, status.name, state.terminated)
 
 
-def _ended(pod: Pod, container: str, ended: Terminated) -> contract.Event:
+def _container_end(pod: Pod, container: str, ended: Terminated) -> contract.Event:
     failed = ended.exit_code != 0
     message = f"container {container} has ended with {ended.exit_code} ({ended.reason})"
     return _event(
@@ -305,11 +304,11 @@ def _once(told: Iterable[contract.Event]) -> list[contract.Event]:
         each
         for each in every
         if each.source != "condition"
-        or not any(each.message.endswith(event.message) and _near(each.time, event.time) for event in said)
+        or not any(each.message.endswith(event.message) and _are_near(each.time, event.time) for event in said)
     ]
 
 
-def _near(one: str, other: str) -> bool:
+def _are_near(one: str, other: str) -> bool:
     first, second = seconds(one), seconds(other)
     return first is not None and second is not None and abs(first - second) <= _SAME_SECONDS
 

@@ -14,7 +14,7 @@ from covey.kube.client import Client
 from covey.kube.connection import Connection
 from covey.ui.contract import Mode
 from covey.ui.feed import Feed, Who, ask_who
-from covey.ui.limits import DEFAULT, Limits
+from covey.ui.headers import DEFAULT, Limits
 
 #: As many as are needed at once: each collection of each namespace has a watch of its own.
 _UNBOUNDED: Final = 0

@@ -32,14 +32,14 @@ def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple
         pods: of its namespace; others than its own are left out.
     """
     found: dict[reasons.Explanation, Advice] = {}
-    for reason in [*_told(inference), *_released(inference, pods)]:
+    for reason in [*_status_reasons(inference), *_release_reasons(inference, pods)]:
         explained = reasons.explain(reason)
         if explained is not None:
             found.setdefault(explained, Advice(reason, explained.meaning, explained.remedy))
     return tuple(found.values())
 
 
-def _told(inference: DisaggregatedInference) -> Iterator[str]:
+def _status_reasons(inference: DisaggregatedInference) -> Iterator[str]:
     """Yield the reasons that its status gives."""
     status = inference.status
     if status is None:
@@ -61,9 +61,9 @@ def is_wrong(condition: Condition) -> bool:
     return condition.status != "False"
 
 
-def _released(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Iterator[str]:
+def _release_reasons(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Iterator[str]:
     """Yield the reasons why pods that are still there have given up their places."""
     for pod in pods:
         owner = pod.metadata.controller
-        if owner is not None and owner.uid == inference.metadata.uid and podstate.released(pod):
+        if owner is not None and owner.uid == inference.metadata.uid and podstate.is_released(pod):
             yield pod.metadata.annotation(names.ANNOTATION_RELEASE) or ""

@@ -67,10 +67,10 @@ def grow(
     declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
     index.set_declared((inference.metadata.namespace, inference.metadata.name), declared)
     for group in groups:
-        if _owned(group.metadata, uid):
+        if _is_owned_by(group.metadata, uid):
             index.set_group(group)
     for pod in pods:
-        if _owned(pod.metadata, uid):
+        if _is_owned_by(pod.metadata, uid):
             index.set_pod(pod)
     found = [unit for root in index.roots() if (unit := index.unit(root)) is not None]
     units = [_unit(unit, index, place_of) for unit in sorted(found, key=lambda each: each.index)]
@@ -90,7 +90,7 @@ def grow(
     )
 
 
-def _owned(meta: core.Meta, uid: str) -> bool:
+def _is_owned_by(meta: core.Meta, uid: str) -> bool:
     owner = meta.controller
     return owner is not None and owner.uid == uid
 
@@ -115,7 +115,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
         state = State.WAITING if state is not State.FAILED else state
     elif admitted.status != "True":
         said = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
-        reason = "; ".join(filter(None, (said, reserved(unit.root))))
+        reason = "; ".join(filter(None, (said, describe_reservation(unit.root))))
         state = State.WAITING if state is not State.FAILED else state
     elif state is State.HELD:
         pods = list(unit.pods())
@@ -128,7 +128,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     return Branch("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
 
 
-def reserved(root: core.Group) -> str | None:
+def describe_reservation(root: core.Group) -> str | None:
     """Describe what is kept for a root that has waited for long; None when nothing is."""
     claim = root.status.claim
     if claim is None or not (claim.nodes or claim.retry_time):
@@ -177,7 +177,7 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
     """Return why a member of the replica no longer stands for its place; empty when it does, or is no member."""
     if pod.metadata.label(names.LABEL_POD_GROUP) != replica.group.metadata.name:
         return ""
-    if podstate.released(pod):
+    if podstate.is_released(pod):
         return f"its place was undone ({pod.metadata.annotation(names.ANNOTATION_RELEASE)}); it is to be replaced"
     if core.is_terminal(pod):
         return f"it has ended ({pod.status.phase})"
@@ -186,19 +186,19 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
 
 def _pod(pod: core.Pod) -> Branch:
     state, reason = pod_state(pod)
-    node = pod.spec.node_name or podstate.pinned(pod) or ""
+    node = pod.spec.node_name or podstate.pinned_node(pod) or ""
     return Branch("pod", pod.metadata.name, state, reason, node, int(state is State.READY), 1)
 
 
 def pod_state(pod: core.Pod) -> tuple[State, str]:
     """Return the state of a pod, and the reason for it."""
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
-    node = podstate.pinned(pod)
+    node = podstate.pinned_node(pod)
     if podstate.bound(pod):
         return _running(pod)
     if foreign:
         return State.HELD, f"held by the scheduling gate {foreign[0]}"
-    if podstate.gated(pod):
+    if podstate.is_gated(pod):
         return State.WAITING, "no place yet"
     if podstate.waits_for_start(pod):
         return State.HELD, f"has its place on {node}; its start is held"
@@ -229,9 +229,9 @@ def _worst(branches: Sequence[Branch]) -> State:
     return max((branch.state for branch in branches), key=_ORDER.index, default=State.READY)
 
 
-def troubled(branch: Branch) -> Iterator[Branch]:
+def branches_with_reason(branch: Branch) -> Iterator[Branch]:
     """Every node that has something to say, root first."""
     if branch.reason:
         yield branch
     for child in branch.children:
-        yield from troubled(child)
+        yield from branches_with_reason(child)

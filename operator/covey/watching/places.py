@@ -1,21 +1,121 @@
-"""Where a running resource's pods are, as a floor."""
+"""Devices used, free and stranded, by topology level (``placement.cluster.devices`` defines them).
+
+Much free and much stranded means fragmentation.
+
+Where a running resource's pods are, as a floor.
+
+Where some nodes lie, in words: the finest domain of each level that holds them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+
+import msgspec
 
 from covey.admission import podstate
 from covey.admission.tree import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
-from covey.picture.floor import Floor, Spot, build_floor
+from covey.picture.floor import Floor, Ground, Spot, build_floor, main_resource, path_order
 from covey.placement.cluster import resources
-from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.devices import CLUSTER, share
+from covey.placement.cluster.inventory import Inventory, path_of
 from covey.placement.cluster.presets import choose
+from covey.placement.model import Path, Topology
+from covey.planning.answer import Teller
+from covey.planning.drawing import survey
 from covey.planning.facts import Facts
-from covey.planning.grounds import survey
+
+
+class Usage(msgspec.Struct, rename="camel", frozen=True):
+    """One domain, or the whole cluster (level ``cluster``). Counts are of the report's resource."""
+
+    level: str
+    domain: str
+    path: tuple[str | None, ...]
+    nodes: int
+    capacity: int
+    used: int
+    free: int
+    stranded: int
+
+
+class UsageReport(msgspec.Struct, rename="camel", frozen=True):
+    """Report of ``covey top``."""
+
+    topology: str
+    resource: str
+    domains: tuple[Usage, ...]
+
+
+def measure(
+    grounds: Sequence[Ground], topology: Topology, resource: str | None = None, levels: Iterable[str] | None = None
+) -> UsageReport:
+    """Count a resource by domain, each domain after the one it lies in.
+
+    Args:
+        grounds: every node with what is used of it.
+        topology: where levels come from.
+        resource: what to count; the commonest device when left out.
+        levels: names of the levels to tell; all but those where every node is alone when left out.
+    """
+    counted = resource or main_resource((), grounds)
+    depths = _depths(topology, grounds, set(levels) if levels is not None else None)
+    found = [_usage(CLUSTER, "", (), grounds, counted)]
+    members: dict[Path, list[Ground]] = {}
+    for ground in grounds:
+        for depth in depths:
+            if len(ground.path) > depth and ground.path[depth] is not None:
+                members.setdefault(ground.path[: depth + 1], []).append(ground)
+    for path in sorted(members, key=path_order):
+        level = topology.levels[len(path) - 1].name
+        found.append(_usage(level, str(path[-1]), path, members[path], counted))
+    return UsageReport(topology.name, counted, tuple(found))
+
+
+def _depths(topology: Topology, grounds: Sequence[Ground], levels: set[str] | None) -> list[int]:
+    if levels is not None:
+        return [depth for depth, level in enumerate(topology.levels) if level.name in levels]
+    found = []
+    for depth in range(len(topology.levels)):
+        domains = {ground.path[: depth + 1] for ground in grounds if len(ground.path) > depth}
+        if len(domains) < len(grounds):
+            found.append(depth)
+    return found
+
+
+def _usage(level: str, domain: str, path: Path, grounds: Sequence[Ground], resource: str) -> Usage:
+    capacity = used = free = stranded = 0
+    for ground in grounds:
+        has, taken = ground.capacity.get(resource, 0), ground.used.get(resource, 0)
+        left = share(has, taken, closed=ground.closed is not None)
+        capacity, used, free = capacity + has, used + taken, free + left.free
+        stranded += left.stranded
+    return Usage(level, domain, path, len(grounds), capacity, used, free, stranded)
+
+
+def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str]:
+    """A function from nodes to words; it says nothing where the topology is not clear.
+
+    Args:
+        name: the topology that the resource names.
+        facts: the cluster.
+    """
+    try:
+        topology = choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+    except LookupError:
+        return lambda _nodes: ""
+    paths = {node.metadata.name: path_of(topology, node.metadata.labels or {}) for node in facts.nodes}
+    teller = Teller(topology, lambda node: paths.get(node, ()), {})
+
+    def words(nodes: Sequence[str]) -> str:
+        shared = teller.shared_domains(node for node in nodes if node in paths)
+        return ", ".join(f"{each.level} {each.domain}" for each in shared if each.level != "host")
+
+    return words
 
 
 def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Floor:

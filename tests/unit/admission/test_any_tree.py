@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from covey.admission import gangs
-from covey.admission.asks import ask_for_minimum
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
-from covey.admission.podstate import placed
-from covey.admission.slots import Slots
+from covey.admission.podstate import is_placed
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
+from covey.admission.wake import Slots, ask_for_minimum
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
@@ -123,7 +122,7 @@ def test_some_of_alike_groups_are_enough_and_bound_ones_come_first() -> None:
     root = group("root", composite=True, minimum=1)
     groups = [group(name, parent="root", minimum=2) for name in ("a", "b")]
     waiting = unit(root, groups, [*gated("a", 0, 1), *gated("b", 0, 1, places={0: "x0", 1: "x1"})])
-    assert waiting.minimum_met(placed)
+    assert waiting.minimum_met(is_placed)
     gang = gang_of(waiting)
     assert not gangs.wants_minimum(gang)
     assert gangs.wants_surplus(gang)
@@ -216,7 +215,7 @@ def test_a_node_that_only_another_choice_needs_wakes_a_refused_gang() -> None:
     ask = ask_for_minimum(gang, room)
     room.release("uid-s-x1")
     assert isinstance(plan_minimum(gang, room), Plan)
-    assert ask.helped(room.nodes["x1"], room, Slots())
+    assert ask.can_help(room.nodes["x1"], room, Slots())
     assert ask.key is None
 
 

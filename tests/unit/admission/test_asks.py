@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.admission.asks import ask_for_minimum, ask_for_surplus, same_question
-from covey.admission.slots import Slots, room_for
+from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for, same_question
 from covey.api.core import Meta, Requirement
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
@@ -53,9 +52,9 @@ def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
     nodes = sorted(inventory.nodes)
     for name in (nodes[number % len(nodes)], nodes[(number + 1) % len(nodes)]):
         inventory.release(f"held/{name}")
-        slots.changed([name])
+        slots.note_changes([name])
         if not isinstance(plan_minimum(gang, inventory), Refusal):
-            assert ask.helped(inventory.nodes[name], inventory, slots)
+            assert ask.can_help(inventory.nodes[name], inventory, slots)
             return
 
 
@@ -79,9 +78,9 @@ def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, S
     nodes = sorted(inventory.nodes)
     name = nodes[number % len(nodes)]
     inventory.release(f"held/{name}")
-    slots.changed([name])
+    slots.note_changes([name])
     if plan_surplus(gang, inventory).assignments:
-        assert ask.helped(inventory.nodes[name], inventory, slots)
+        assert ask.can_help(inventory.nodes[name], inventory, slots)
 
 
 @given(RACKS, st.lists(st.tuples(st.integers(0, 11), st.integers(0, 8)), max_size=20))
@@ -97,7 +96,7 @@ def test_counts_that_are_kept_up_are_those_that_are_made_anew(
         elif name not in inventory.nodes:
             inventory.set_node(make_node(name, labels={"zone": "z", "block": "b2", "rack": "r9"}))
         inventory.hold(f"held/{name}", name, make_shape(gpus))
-        slots.changed([name])
+        slots.note_changes([name])
         for path in ((), ("z",), ("z", "b1"), ("z", "b1", "r2"), ("z", "b2", "r9")):
             domain = inventory.trees["dc"].by_path.get(path)
             anew = sum(room_for(state, shape) for state in domain.nodes.values()) if domain else 0
@@ -124,9 +123,9 @@ def test_pods_that_keep_off_others_may_share_a_node() -> None:
         inventory = make_inventory({"b1/r1": [0]})
         ask, slots = ask_for_minimum(gang, inventory), Slots()
         inventory.release("held/b1-r1-n0")
-        slots.changed(["b1-r1-n0"])
+        slots.note_changes(["b1-r1-n0"])
         assert isinstance(plan_minimum(gang, inventory), Plan) == helps
-        assert ask.helped(inventory.nodes["b1-r1-n0"], inventory, slots) == helps
+        assert ask.can_help(inventory.nodes["b1-r1-n0"], inventory, slots) == helps
 
 
 def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:
@@ -135,9 +134,9 @@ def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:
     ask, slots = ask_for_minimum(gang, inventory), Slots()
     for name in ("b1-r1-n1", "b1-r2-n0"):
         inventory.release(f"held/{name}")
-        slots.changed([name])
-    assert not ask.helped(inventory.nodes["b1-r1-n1"], inventory, slots)
-    assert ask.helped(inventory.nodes["b1-r2-n0"], inventory, slots)
+        slots.note_changes([name])
+    assert not ask.can_help(inventory.nodes["b1-r1-n1"], inventory, slots)
+    assert ask.can_help(inventory.nodes["b1-r2-n0"], inventory, slots)
 
 
 @pytest.mark.parametrize(
@@ -160,5 +159,5 @@ def test_another_question_is_another_key(other: Gang) -> None:
 def test_an_inventory_without_the_topology_is_no_proof() -> None:
     gang = make_gang(make_role("w", 1), topology="gone")
     inventory = make_inventory({"b1/r1": [0]})
-    assert ask_for_minimum(gang, inventory).helped(inventory.nodes["b1-r1-n0"], inventory, Slots())
+    assert ask_for_minimum(gang, inventory).can_help(inventory.nodes["b1-r1-n0"], inventory, Slots())
     assert Inventory().topologies.get("gone") is None

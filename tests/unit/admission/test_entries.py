@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from covey.admission import entries
-from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission import queue
 from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.spread import occupied
+from covey.admission.levels import count_units_by_domain
+from covey.admission.queue import SETTLE, Entry, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
@@ -75,19 +75,19 @@ def refusal(path: tuple[str | None, ...] = ("b1",), verdict: Verdict = Verdict.I
 
 def test_refusals_become_reasons() -> None:
     found = entry(tree(gated(0), gated(1)))
-    refused = entries.refusal(found, refusal())
+    refused = queue.refusal(found, refusal())
     assert refused.refused
     assert (refused.decision.reason, refused.decision.message) == ("Infeasible", "no room")
     assert not refused.settling(0.0)
-    assert entries.refusal(found, refusal(verdict=Verdict.UNKNOWN)).decision.reason == "SearchLimit"
+    assert queue.refusal(found, refusal(verdict=Verdict.UNKNOWN)).decision.reason == "SearchLimit"
 
 
 def test_exclusions_run_out() -> None:
     nodes = [
         core.ExcludedNode(node=name, reason="x", until=times.rfc3339(until)) for name, until in (("a", 10), ("b", 20))
     ]
-    assert [each.node for each in entries.excluded_now(nodes, 15.0, 60.0)] == ["b"]
-    assert entries.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
+    assert [each.node for each in queue.excluded_now(nodes, 15.0, 60.0)] == ["b"]
+    assert queue.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
 
 
 def test_siblings_occupy_their_domains_decided_ones_too() -> None:
@@ -97,7 +97,7 @@ def test_siblings_occupy_their_domains_decided_ones_too() -> None:
         tree(gated(0, "other"), name="other"),
         tree(gated(0, "idle"), name="idle"),
     ]
-    found = occupied(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
+    found = count_units_by_domain(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
     assert found == {("b1",): 1, ("b2",): 1}
 
 
@@ -107,13 +107,13 @@ def test_a_role_that_does_not_follow_occupies_nothing() -> None:
     spec = msgspec.structs.replace(router.spec, scheduling_constraints=core.SchedulingConstraints(follow_unit=False))
     groups = [*role_groups("decode", replicas=1, minimum=1, size=1), msgspec.structs.replace(router, spec=spec)]
     found = unit(root, groups, [member("decode", 0, node="n1"), member("router", 0, node="n2")])
-    assert occupied([found], {}, lambda node: (node,), 1) == {("n1",): 1}
+    assert count_units_by_domain([found], {}, lambda node: (node,), 1) == {("n1",): 1}
 
 
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:
     condition = {"type": "Admitted", "status": "False", "lastTransitionTime": since}
     found = tree(gated(0, name), gated(1, name), name=name, status={"conditions": [condition]}, created=created)
-    return entries.refusal(entry(found, priority=priority), refusal())
+    return queue.refusal(entry(found, priority=priority), refusal())
 
 
 async def test_a_reservation_keeps_out_who_comes_later() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.headroom import LIMIT_MET, MOST, NONE_YET, Answer, Site, most_feasible
-from covey.admission.holds import counted_shape, hold_all
+from covey.admission.losses import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Topology

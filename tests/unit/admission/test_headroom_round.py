@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from covey.admission.headroom import Site, most_feasible
-from covey.admission.holds import counted_shape, hold_all
+from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.compile.layout import shares
 from covey.placement.cluster.inventory import Inventory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.holds import counted_shape, hold_all
-from covey.admission.moving import smallest_move
+from covey.admission.growth import smallest_move
+from covey.admission.losses import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Refusal, Topology

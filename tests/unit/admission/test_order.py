@@ -60,7 +60,7 @@ def put(line: Line[str], each: Asker) -> None:
     if each.coming:
         line.expect(each.name, each.priority, 10.0, [each.resource])
     else:
-        line.put(each.name, each.order, surplus=each.surplus, since=5.0, takes=[each.resource])
+        line.add(each.name, each.order, surplus=each.surplus, since=5.0, takes=[each.resource])
 
 
 @given(ASKERS)
@@ -92,7 +92,7 @@ def test_one_that_comes_between_two_steps_takes_its_place(first: list[Asker], la
 
 def test_surplus_goes_on_when_a_minimum_was_waited_for_long_enough() -> None:
     line: Line[str] = Line()
-    line.put("more", (0, "", "", "more", 0, ""), surplus=True, since=9.0, takes=["gpu"])
+    line.add("more", (0, "", "", "more", 0, ""), surplus=True, since=9.0, takes=["gpu"])
     line.expect("slow", 0, 10.0, ["gpu"])
     assert line.next(9.0) is None
     assert line.next(10.0) == "more"
@@ -100,7 +100,7 @@ def test_surplus_goes_on_when_a_minimum_was_waited_for_long_enough() -> None:
 
 def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_minimums() -> None:
     line: Line[str] = Line()
-    line.put("more", (0, "", "", "more", 0, ""), surplus=True, since=1.0, takes=["gpu"])
+    line.add("more", (0, "", "", "more", 0, ""), surplus=True, since=1.0, takes=["gpu"])
     for number in range(3):
         line.expect(f"new-{number}", 0, 3.0 + number, ["gpu"])
     assert line.next(2.9) is None

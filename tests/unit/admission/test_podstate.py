@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.admission import membership, podstate
+from covey.admission import podstate
 from covey.api import core
 from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 
@@ -31,7 +31,7 @@ def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
 def test_the_condition_is_no_state() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
-    assert podstate.pinned(pod(pin="n1", group="g", conditions=[gated])) == "n1"
+    assert podstate.pinned_node(pod(pin="n1", group="g", conditions=[gated])) == "n1"
     assert podstate.bound(pod(node="n1", conditions=[failed]))
 
 
@@ -75,11 +75,11 @@ def test_only_empty_terms_match_no_node() -> None:
 def test_an_empty_term_takes_nothing_from_a_pin() -> None:
     affinity = pin_terms("n1")
     affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].append({})
-    assert podstate.pinned(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
+    assert podstate.pinned_node(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
 
 
 def test_a_gated_pod_is_not_pinned() -> None:
-    assert podstate.pinned(pod(gates=(GATE,), pin="n1", group="g")) is None
+    assert podstate.pinned_node(pod(gates=(GATE,), pin="n1", group="g")) is None
     assert podstate.waits_for_start(pod(gates=(START,), pin="n1", group="g"))
     assert not podstate.waits_for_start(pod(pin="n1", group="g"))
     assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1", group="g"))
@@ -106,9 +106,9 @@ LEAF = group("g", minimum=1)
     ],
 )
 def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | None, word: str | None) -> None:
-    why = membership.refusal(found, LEAF, node)
+    why = podstate.refusal(found, LEAF, node)
     assert why is None if word is None else word in (why or "")
 
 
 def test_a_member_without_its_group_waits() -> None:
-    assert "does not exist" in (membership.refusal(pod(group="g", pin="n1"), None) or "")
+    assert "does not exist" in (podstate.refusal(pod(group="g", pin="n1"), None) or "")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.preferences import Preference, Scope, preferences
+from covey.admission.levels import Preference, Scope, preferences
 from covey.observability import metrics
 from covey.placement.model import Level, Path, Topology
-from covey.scheduler.levels import count_level
+from covey.scheduler.lives import count_level
 from scrapes import Scrape
 from unit.admission.test_status import PATHS, TOPOLOGY, preferring, tree
 
@@ -38,14 +38,14 @@ def preference(level: str, *sets: list[Path]) -> Preference:
 )
 def test_the_level_that_was_reached(level: str, paths: list[Path], reached: str) -> None:
     found = preference(level, paths)
-    assert found.reached(DEEP) == reached
+    assert found.reached_level(DEEP) == reached
     assert found.is_met(DEEP) == (reached == level)
 
 
 def test_every_set_counts() -> None:
     near, far = [("z", "b", "r")] * 2, [("z", "b", "r"), ("z", "c", "s")]
-    assert preference("rack", near, far).reached(DEEP) == "zone"
-    assert preference("rack", near, []).reached(DEEP) == "rack"
+    assert preference("rack", near, far).reached_level(DEEP) == "zone"
+    assert preference("rack", near, []).reached_level(DEEP) == "rack"
 
 
 paths_of = st.lists(st.tuples(*[st.sampled_from(["a", "b", None])] * 3), max_size=4)
@@ -59,14 +59,14 @@ def test_as_a_naive_look_at_every_level(level: str, sets: list[Any]) -> None:
         for at, name in enumerate(("zone", "block", "rack")[: depth + 1])
         if all(len({path[: at + 1] for path in paths}) <= 1 and all(path[at] for path in paths) for paths in sets)
     ]
-    assert preference(level, *sets).reached(DEEP) == (held[-1] if held else "cluster")
+    assert preference(level, *sets).reached_level(DEEP) == (held[-1] if held else "cluster")
 
 
 def test_what_a_unit_prefers() -> None:
     apart = tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}, preferring("rack"))
     (found,) = preferences(apart, TOPOLOGY, lambda node: PATHS[node])
     assert (found.scope, found.level, str(found)) == (Scope.UNIT, "rack", "unit")
-    assert found.reached(TOPOLOGY) == "block"
+    assert found.reached_level(TOPOLOGY) == "block"
     assert preferences(tree({}, preferring("rack")), TOPOLOGY, lambda node: PATHS[node]) == []
     assert preferences(tree({(0, 0): {"node": "n1"}}), TOPOLOGY, lambda node: PATHS[node]) == []
 

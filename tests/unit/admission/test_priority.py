@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.admission.priority import priority_of
+from covey.admission.order import priority_of
 from covey.api import core
 
 

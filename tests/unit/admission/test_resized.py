@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.resized import counted_spec
+from covey.admission.nodes import counted_spec
 from covey.api import core
 from scheduler_builders import cache, node, put
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from covey.admission.reservations import Kept
+from covey.admission.reservation import Kept
 from covey.admission.round import Outcome, plan_round
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal

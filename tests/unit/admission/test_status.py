@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.status import Decision, observed, statuses
+from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.model import Level, Path, Topology
@@ -162,7 +162,7 @@ def test_what_was_written_is_recognised() -> None:
     places = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}
     written = status(tree(places), decision)
     stored = msgspec.structs.replace(tree(places).root, status=msgspec.convert(written, core.GroupStatus))
-    assert observed(stored) == written
+    assert observed_status(stored) == written
     later = statuses(tree(places, stored), decision, lambda node: PATHS.get(node, ()), "2030-01-01T00:00:00Z")
     assert later[0][1] == written
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from covey.admission.entries import Want, assess
 from covey.admission.gangs import Surroundings
+from covey.admission.queue import Want, assess
 from covey.admission.status import Decision
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of

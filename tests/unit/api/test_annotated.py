@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.api.annotated import read_json
+from covey.api.annotations import read_json
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import covey
 from covey.api import constants as names
 from covey.api import reasons
-from covey.rollout.told import Gate
+from covey.rollout.progress import Gate
 
 PACKAGE = Path(covey.__file__).parent
 #: The page's server sets no condition; its Problem is a sentence for the viewer.
@@ -22,7 +22,7 @@ SOURCES = {
     if not path.is_relative_to(PACKAGE / "ui")
 }
 #: Where the reason stands among the arguments of what carries one.
-_PLACE = {"Remark": 1, "Problem": 0, "Condition": 2, "Said": 2, "_counted": 2}
+_PLACE = {"Remark": 1, "Problem": 0, "Condition": 2, "Said": 2, "_count_finding": 2}
 _TRUTHS = {"True", "False", "Unknown"}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from api_manifests import changed, inference
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 
 
 def spec_with(path: str, value: Any) -> DisaggregatedInferenceSpec:
@@ -48,11 +48,11 @@ def spec_with(path: str, value: Any) -> DisaggregatedInferenceSpec:
     ],
 )
 def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any) -> None:
-    assert unsupported(spec_with(path, value)) == []
+    assert unsupported_fields(spec_with(path, value)) == []
 
 
 @pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
 def test_only_volcano_has_queues(backend: str) -> None:
     edits = {"spec.queue": "gpus", "spec.backend": backend}
-    (sentence,) = unsupported(DisaggregatedInference.model_validate(changed(inference(), edits)).spec)
+    (sentence,) = unsupported_fields(DisaggregatedInference.model_validate(changed(inference(), edits)).spec)
     assert sentence.startswith(f"spec.queue with spec.backend {backend} is not supported yet: use backend Volcano")

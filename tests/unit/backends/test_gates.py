@@ -35,7 +35,7 @@ class Places:
         self.free -= len(slots)
         return None
 
-    def confined(self, slot: Slot) -> Mapping[str, str]:
+    def domain_labels(self, slot: Slot) -> Mapping[str, str]:
         return {"rack": f"r{slot.index}"} if slot.role == "prefill" else {}
 
 

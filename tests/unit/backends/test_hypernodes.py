@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from covey.backends import Cluster
-from covey.backends.hypernodes import HyperNodes, inverted
+from covey.backends.hypernodes import HyperNodes, find_inverted_levels
 from covey.backends.volcano import Volcano
 from covey.compile import Levels
 from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena
@@ -60,9 +60,9 @@ def test_a_circle_of_hyper_nodes_ends() -> None:
 
 
 def test_tiers_that_grow_the_wrong_way_are_found() -> None:
-    assert inverted(LEVELS, {"block": 2, "rack": 1}) is None
-    assert inverted(LEVELS, {"rack": 2, "block": 1}) == ("block", "rack")
-    assert inverted(LEVELS, {"zone": 2, "rack": 2}) == ("zone", "rack")
+    assert find_inverted_levels(LEVELS, {"block": 2, "rack": 1}) is None
+    assert find_inverted_levels(LEVELS, {"rack": 2, "block": 1}) == ("block", "rack")
+    assert find_inverted_levels(LEVELS, {"zone": 2, "rack": 2}) == ("zone", "rack")
 
 
 def written(backend: Volcano) -> object:

@@ -13,7 +13,7 @@ from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
-from covey.operator.upkeep.drift import stamped
+from covey.operator.objects.apply import add_digest
 from unit.backends.native import LEVELS, Object, llama
 from unit.compile.inferences import inference, role
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_changed_in_place(wanted: DisaggregatedInference, fixed: 
     for level in BACKEND.compile(wanted, levels=LEVELS).levels[:4]:
         for body in level.objects:
             owned = before.get((type_of(body), body["metadata"]["name"]))
-            if owned is not None and BACKEND.is_fixed(owned, stamped(body)):
+            if owned is not None and BACKEND.is_fixed(owned, add_digest(body)):
                 found.add("Workload" if body["kind"] == "Workload" else body["metadata"]["name"])
     assert found == fixed
 

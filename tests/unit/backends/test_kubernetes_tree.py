@@ -184,7 +184,7 @@ def test_every_pod_is_in_a_group_that_is_there(wanted: DisaggregatedInference) -
     there = {(type_of(body), body["metadata"]["name"]) for body in tree.objects() if body["kind"] != "Pod"}
     for slot in tree.slots:
         assert tree.pods.anchor(slot) in there
-        pod = tree.pods.named(slot, "x")
+        pod = tree.pods.build_named(slot, "x")
         group = pod["spec"].get("schedulingGroup")
         role_of = next(role for role in wanted.spec.roles if role.name == slot.role)
         assert (group is None) == (role_of.size == 1 and not role_of.min_replicas)

@@ -14,7 +14,7 @@ import yaml
 from cli_inputs import EXAMPLES, admitted, covey, plan, workload
 from covey import __version__
 from covey.cli import main
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json")
 

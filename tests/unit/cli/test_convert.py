@@ -11,7 +11,7 @@ import yaml
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
 from covey.api.inference import DisaggregatedInference
 from covey.api.schema import structural
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 from foreign_workloads import EVERY, Object, dynamo_components, leader_worker_set, model_serving, pod_clique_set
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
@@ -40,7 +40,7 @@ def test_what_comes_out_is_valid_compiles_and_finds_its_place(name: str, file: A
     assert result.exit_code == 0, result.stderr
     (body,) = yaml.safe_load_all(result.stdout)
     jsonschema.validate(body, SCHEMA)
-    assert unsupported(DisaggregatedInference.model_validate(body).spec) == [], "the operator runs it"
+    assert unsupported_fields(DisaggregatedInference.model_validate(body).spec) == [], "the operator runs it"
 
     compiled = covey("compile", "-f", "-", "-o", "json", stdin=result.stdout)
     assert compiled.exit_code == 0, compiled.stderr

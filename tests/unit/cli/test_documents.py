@@ -7,7 +7,7 @@ import pytest
 
 from covey.api import core
 from covey.manifests.documents import read_documents, read_pasted
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_inputs import covey, inference, member, node, role, write
-from covey.picture.floor import Ground, build_floor
-from covey.picture.names import natural, path_order, short_names
+from covey.picture.floor import Ground, build_floor, natural, path_order, short_names
 from covey.placement.model import Level, Topology
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"

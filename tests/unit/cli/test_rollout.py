@@ -8,7 +8,7 @@ import pytest
 
 from covey.cli.errors import CommandError
 from covey.cli.rolled import former, history_of, read_state, roles_of
-from covey.operator.terms.objects import ControllerRevision
+from covey.operator.model.objects import ControllerRevision
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

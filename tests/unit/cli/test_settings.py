@@ -7,7 +7,7 @@ import yaml
 
 from cli_inputs import covey
 from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.scheduler.settings import EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, role, write
-from covey.manifests.errors import InputError
-from covey.manifests.sources import files_of
+from covey.manifests.sources import InputError, files_of
 
 NODES = EXAMPLES / "offline/nodes.json"
 

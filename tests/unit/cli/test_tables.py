@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cli_inputs import EXAMPLES, covey, inference, node, role, write
 from covey.cli.render.live import print_branches
-from covey.cli.render.table import columns, show
+from covey.cli.render.tables import columns, show
 from covey.watching.branch import Branch, State
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")

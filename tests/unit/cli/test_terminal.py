@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from covey.cli.terminal import guarded_terminals
+from covey.cli.console import guarded_terminals
 
 ROOT = Path(__file__).parents[3]
 #: Moves the cursor up, clears the line, sets the window's title, rings, and takes the line's beginning.
@@ -40,7 +40,7 @@ def test_what_a_stranger_wrote_is_shown_and_not_obeyed() -> None:
     code = f"""
 import click
 from covey.cli.console import open_console
-from covey.cli.terminal import guarded_terminals
+from covey.cli.console import guarded_terminals
 
 with guarded_terminals():
     click.echo({ATTACK!r})

@@ -15,7 +15,7 @@ from covey.cli.render.live import print_advice, print_branch, print_headroom
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.watching.advice import Advice, advise
-from covey.watching.branch import Branch, State, grow, troubled
+from covey.watching.branch import Branch, State, branches_with_reason, grow
 
 UID = "uid-of-llm"
 
@@ -67,7 +67,7 @@ class World:
         return grow(self.inference, groups, pods, lambda nodes: f"on {len(nodes)} nodes" if nodes else "")
 
     def reasons(self) -> str:
-        return " | ".join(f"{each.kind} {each.name}: {each.reason}" for each in troubled(self.tree()))
+        return " | ".join(f"{each.kind} {each.name}: {each.reason}" for each in branches_with_reason(self.tree()))
 
 
 def at(branch: Branch, *names: str) -> Branch:

@@ -228,7 +228,7 @@ def test_null_means_absent() -> None:
 def test_revisions_are_compared_by_content_not_by_hash() -> None:
     spec = inference(prefill(leaderTemplate=template(nodeSelector={"a": "b"})), role("router")).spec
     now = Revision.of(spec)
-    before = now.named({"prefill": "of-another-release", "router": "likewise"}, "whole")
+    before = now.with_hashes({"prefill": "of-another-release", "router": "likewise"}, "whole")
     assert before.is_same(now)
     assert now.known_as([before]) == before
     changed = Revision.of(inference(prefill(), role("router")).spec)

@@ -176,7 +176,7 @@ def test_an_adapter_scales_from_outside(
     scaled: bool,  # noqa: FBT001 - a parameter of the test
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     found = roles(convert(component(dynamo_components(), scalingAdapter=adapter)))
     assert (found["decode"].get("scaling") == {"mode": "External"}) is scaled
 

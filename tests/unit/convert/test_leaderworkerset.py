@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from covey.api.inference import DisaggregatedInference
-from covey.api.support import unsupported
+from covey.api.support import unsupported_fields
 from covey.convert import ConversionError, Converted, Levels, convert
 from foreign_workloads import Object, disaggregated_set, leader_worker_set, template
 
@@ -86,11 +86,11 @@ def test_a_node_label_of_no_level_is_named() -> None:
 def test_what_the_release_would_refuse_is_left_out_and_named(
     path: str, change: Object, key: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     found = convert(leader_worker_set(**change))
     assert role_of(found) == role_of(convert(leader_worker_set())) | {key: value}, "an honoured field carries over"
     assert said(found) == {}
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda spec: [] if spec.roles[0].restart else ["no"])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda spec: [] if spec.roles[0].restart else ["no"])
     found = convert(leader_worker_set(**change))
     assert role_of(found) == role_of(convert(leader_worker_set()))
     assert list(said(found)) == [path]
@@ -101,7 +101,7 @@ def test_what_the_release_would_refuse_is_left_out_and_named(
 def test_no_conversion_makes_what_this_release_refuses() -> None:
     document = leader_worker_set(startupPolicy="LeaderReady", networkConfig={"subdomainPolicy": "UniquePerReplica"})
     document["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"
-    assert unsupported(DisaggregatedInference.model_validate(convert(document).body).spec) == []
+    assert unsupported_fields(DisaggregatedInference.model_validate(convert(document).body).spec) == []
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_placement_of_a_kind_that_is_not_known_is_named_whole() -> None:
 
 
 def test_a_set_that_is_scaled_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda spec: ["no"] if spec.roles[0].scaling else [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda spec: ["no"] if spec.roles[0].scaling else [])
     document = disaggregated_set()
     document["spec"]["roles"][0]["scaling"] = {"mode": "External"}
     document["spec"]["roles"][1]["scaling"] = {"mode": "Static"}

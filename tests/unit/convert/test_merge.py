@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from covey.convert.merge import merged
+from covey.convert.fields import apply_merge
 from covey.convert.remarks import ConversionError
 
 BASE = {
@@ -36,7 +36,7 @@ BASE = {
     ],
 )
 def test_a_patch_merges_maps_and_replaces_other_lists(patch: Any, path: str, wanted: Any) -> None:
-    found: Any = merged(BASE, patch, "patch")
+    found: Any = apply_merge(BASE, patch, "patch")
     for step in path.split("."):
         found = found[step]
     assert found == wanted
@@ -44,7 +44,9 @@ def test_a_patch_merges_maps_and_replaces_other_lists(patch: Any, path: str, wan
 
 def test_containers_and_variables_are_merged_by_name() -> None:
     more = [{"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
-    found = merged(BASE, {"spec": {"containers": [{"name": "main", "args": ["c"], "env": more}, {"name": "new"}]}}, "p")
+    found = apply_merge(
+        BASE, {"spec": {"containers": [{"name": "main", "args": ["c"], "env": more}, {"name": "new"}]}}, "p"
+    )
     main, side, new = found["spec"]["containers"]
     assert (main["image"], main["args"]) == ("i:1", ["c"])
     assert main["env"] == [{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]
@@ -61,5 +63,5 @@ def test_containers_and_variables_are_merged_by_name() -> None:
 )
 def test_a_patch_that_is_none_is_refused_by_its_path(patch: Any, path: str) -> None:
     with pytest.raises(ConversionError) as refused:
-        merged(BASE, patch, "p")
+        apply_merge(BASE, patch, "p")
     assert refused.value.path == path

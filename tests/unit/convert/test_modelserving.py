@@ -63,7 +63,7 @@ def test_workers_need_a_template() -> None:
     [("RoleRecreate", "RecreateReplica"), ("ServingGroupRecreate", "RecreateUnit"), ("None", "None")],
 )
 def test_recovery_is_the_restart_of_roles(recovery: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     document = model_serving()
     document["spec"]["recoveryPolicy"] = recovery
     assert {each["restart"]["policy"] for each in roles(convert(document)).values()} == {policy}
@@ -71,7 +71,7 @@ def test_recovery_is_the_restart_of_roles(recovery: str, policy: str, monkeypatc
 
 @pytest.mark.parametrize("by_role", [True, False])
 def test_budgets_of_roles_count_where_roles_are_updated(by_role: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     document = model_serving()
     document["spec"]["rolloutStrategy"] = {"type": "RoleRollingUpdate" if by_role else "ServingGroupRollingUpdate"}
     first(document)["maxUnavailable"] = 1

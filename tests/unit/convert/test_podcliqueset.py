@@ -91,7 +91,7 @@ def test_a_constraint_on_a_part_of_a_replica_has_no_counterpart() -> None:
 
 
 def test_an_order_is_a_dependency_of_roles_or_waiting_for_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     document = pod_clique_set(cliqueStartupType="CliqueStartupTypeExplicit")
     cliques(document)["pworker"]["spec"]["startsAfter"] = ["pleader", "frontend"]
     cliques(document)["dleader"]["spec"]["startsAfter"] = ["dworker", "pleader"]
@@ -103,7 +103,7 @@ def test_an_order_is_a_dependency_of_roles_or_waiting_for_the_leader(monkeypatch
 
 
 def test_in_order_each_clique_follows_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     found = roles(convert(pod_clique_set(cliqueStartupType="CliqueStartupTypeInOrder")))
     assert [each["role"] for each in found["decode-cluster"]["dependsOn"]] == ["prefill"]
     assert [each["role"] for each in found["prefill"]["dependsOn"]] == ["frontend"]
@@ -111,7 +111,7 @@ def test_in_order_each_clique_follows_the_one_before(monkeypatch: pytest.MonkeyP
 
 
 def test_what_drives_an_autoscaler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported", lambda _: [])
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     document = pod_clique_set(terminationDelay="1h30m")
     groups(document)[0]["scaleConfig"] = {"minReplicas": 1, "maxReplicas": 4, "metrics": [{"type": "Resource"}]}
     found = convert(document)

@@ -101,7 +101,7 @@ def test_what_has_no_counterpart_yet_is_named(monkeypatch: pytest.MonkeyPatch) -
     def refused(spec: Any) -> list[str]:
         return ["no"] if spec.roles[0].depends_on or spec.roles[0].update else []
 
-    monkeypatch.setattr("covey.convert.draft.unsupported", refused)
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", refused)
     found = said(convert(role_based_group()))
     assert set(found) == {
         "spec.roles",

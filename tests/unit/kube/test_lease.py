@@ -317,7 +317,7 @@ def test_other_people_s_fields_of_the_lease_are_kept() -> None:
         "metadata": {"name": "l", "labels": {"x": "y"}},
         "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"},
     }
-    claimed = Observation(lease, 0.0).claimed("a", 15, "T")
+    claimed = Observation(lease, 0.0).claim("a", 15, "T")
     assert claimed["metadata"] == lease["metadata"]
     assert claimed["spec"]["strategy"] == "OldestEmulationVersion"
     assert claimed["spec"]["acquireTime"] == "T"
@@ -326,15 +326,15 @@ def test_other_people_s_fields_of_the_lease_are_kept() -> None:
 def test_a_lease_without_spec_is_free() -> None:
     observed = Observation({"metadata": {"name": "l"}}, 5.0)
     assert observed.holder == ""
-    assert observed.expired(5.0)
+    assert observed.is_expired(5.0)
 
 
 def test_time_counts_from_the_last_change() -> None:
     observed = Observation({"spec": {"renewTime": "1", "leaseDurationSeconds": 15}}, 0.0)
-    same = observed.seen({"metadata": {"resourceVersion": "2"}, "spec": dict(observed.lease["spec"])}, 14.0)
-    assert (same.expired(14.9), same.expired(15.0)) == (False, True)
-    changed = same.seen({"spec": {"renewTime": "2", "leaseDurationSeconds": 15}}, 14.5)
-    assert (changed.expired(29.0), changed.expired(29.5)) == (False, True)
+    same = observed.observe({"metadata": {"resourceVersion": "2"}, "spec": dict(observed.lease["spec"])}, 14.0)
+    assert (same.is_expired(14.9), same.is_expired(15.0)) == (False, True)
+    changed = same.observe({"spec": {"renewTime": "2", "leaseDurationSeconds": 15}}, 14.5)
+    assert (changed.is_expired(29.0), changed.is_expired(29.5)) == (False, True)
 
 
 def test_leadership_is_measured() -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from covey.kube.connection import Connection, load
 from covey.kube.errors import ConfigurationError
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.renewal import Plugin, Read, Renewal, id_token, token_file
 
 VERSION = "client.authentication.k8s.io/v1"

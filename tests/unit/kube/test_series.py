@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.kube import series
-from covey.kube.series import Book, ObjectRef, Occurrence, truncate
+from covey.kube import events
+from covey.kube.events import Book, ObjectRef, Occurrence, truncate
 
 DINF = ObjectRef("inference.covey.dev/v1alpha1", "DisaggregatedInference", "llm", "prod", "u-1")
 
@@ -62,16 +62,16 @@ def test_a_repetition_without_a_token_is_counted_all_the_same() -> None:
 
 def test_memory_is_bounded() -> None:
     book = Book()
-    for number in range(series.REMEMBERED + 10):
+    for number in range(events.REMEMBERED + 10):
         book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
-    assert len(book._series) == len(book._buckets) == series.REMEMBERED
+    assert len(book._series) == len(book._buckets) == events.REMEMBERED
     assert book.enter(occurrence(regarding=DINF._replace(name="n10")), 0.0)[0] is not None
 
 
 def test_what_goes_on_is_remembered() -> None:
     book = Book()
     first, _ = book.enter(occurrence(), 0.0)
-    for number in range(series.REMEMBERED + 10):
+    for number in range(events.REMEMBERED + 10):
         book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
         if number % 1000 == 0:
             assert book.enter(occurrence(), 0.0)[0] is first
@@ -89,7 +89,7 @@ def test_the_object() -> None:
     book = Book()
     found, _ = book.enter(occurrence(), 1_000_000.25)
     assert found is not None
-    body = series.body(occurrence(), found, "covey-scheduler", "covey-0")
+    body = events.body(occurrence(), found, "covey-scheduler", "covey-0")
     assert body == {
         "metadata": {"name": found.name, "namespace": "prod"},
         "regarding": {
@@ -109,14 +109,14 @@ def test_the_object() -> None:
     }
     book.enter(occurrence(), 1_000_001.0)
     expected = {"series": {"count": 2, "lastObservedTime": "1970-01-12T13:46:41.000000Z"}}
-    assert series.patch(found) == expected
-    assert series.body(occurrence(), found, "covey-scheduler", "covey-0") == {**body, **expected}
+    assert events.patch(found) == expected
+    assert events.body(occurrence(), found, "covey-scheduler", "covey-0") == {**body, **expected}
 
 
 def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
     found, _ = Book().enter(occurrence(regarding=ObjectRef("v1", "Node", "n" * 253)), 0.0)
     assert found is not None
-    body = series.body(occurrence(regarding=ObjectRef("v1", "Node", "n")), found, "c", "i")
+    body = events.body(occurrence(regarding=ObjectRef("v1", "Node", "n")), found, "c", "i")
     assert body["metadata"]["namespace"] == "default"
     assert "namespace" not in body["regarding"]
     assert len(found.name) <= 253

@@ -18,8 +18,8 @@ from aiohttp import web
 from authority import Authority, Mounted
 from covey.kube.connection import Connection, bearer, load
 from covey.kube.errors import ConfigurationError
-from covey.kube.official import Configuration
-from covey.kube.session import new_session
+from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.transport import new_session
 
 
 class Seen:

@@ -23,8 +23,8 @@ def said(changes: Iterable[Change[Pod]]) -> list[tuple[str, str, str | None]]:
 
 def test_the_life_of_an_object() -> None:
     store: Store[Pod] = Store()
-    assert said(store.put(pod("p"))) == [("ADDED", "u@1", None)]
-    assert said(store.put(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
+    assert said(store.update(pod("p"))) == [("ADDED", "u@1", None)]
+    assert said(store.update(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
     # The event of a deletion brings the last state, which may be newer than what is stored.
     assert said(store.drop(pod("p", version="3"))) == [("DELETED", "u@3", "2")]
     assert said(store.drop(pod("p", version="3"))) == []
@@ -33,7 +33,7 @@ def test_the_life_of_an_object() -> None:
 
 def test_the_store_has_a_change_before_it_is_announced() -> None:
     store: Store[Pod] = Store()
-    for _, new, _ in store.put(pod("p")):
+    for _, new, _ in store.update(pod("p")):
         assert store.items["ns", "p"] is new
     for _ in store.drop(pod("p")):
         assert store.items == {}
@@ -41,8 +41,8 @@ def test_the_store_has_a_change_before_it_is_announced() -> None:
 
 def test_another_uid_under_the_same_name_is_another_object() -> None:
     store: Store[Pod] = Store()
-    list(store.put(pod("p", uid="a", version="1")))
-    assert said(store.put(pod("p", uid="b", version="5"))) == [("DELETED", "a@1", "1"), ("ADDED", "b@5", None)]
+    list(store.update(pod("p", uid="a", version="1")))
+    assert said(store.update(pod("p", uid="b", version="5"))) == [("DELETED", "a@1", "1"), ("ADDED", "b@5", None)]
     assert said(store.replace([pod("p", uid="c", version="7")])) == [("DELETED", "b@5", "5"), ("ADDED", "c@7", None)]
 
 
@@ -57,7 +57,7 @@ def test_a_new_list_deletes_first_and_passes_over_what_has_not_changed() -> None
 
 def test_an_index_made_late_knows_what_is_there() -> None:
     store: Store[Pod] = Store()
-    list(store.put(pod("p", node="n1")))
+    list(store.update(pod("p", node="n1")))
     store.add_index("node", lambda item: [item.spec.node_name])
     assert [item.metadata.name for item in store.by_index("node", "n1")] == ["p"]
     assert store.by_index("node", "n2") == ()
@@ -82,9 +82,9 @@ def test_a_failing_index_function_leaves_the_object_out() -> None:
 
     store: Store[Pod] = Store()
     store.add_index("x", fails)
-    list(store.put(pod("p")))
+    list(store.update(pod("p")))
     assert len(store.by_index("x", "x")) == 1
-    assert said(store.put(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
+    assert said(store.update(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
     assert store.by_index("x", "x") == ()
 
 
@@ -126,7 +126,7 @@ class StoreIsItsChanges(RuleBasedStateMachine):
 
     @rule(item=PODS)
     def put(self, item: Pod) -> None:
-        self.follow(self.store.put(item))
+        self.follow(self.store.update(item))
 
     @rule(item=PODS)
     def drop(self, item: Pod) -> None:

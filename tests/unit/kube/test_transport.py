@@ -18,7 +18,7 @@ from covey.api.core import Pod
 from covey.kube import errors
 from covey.kube.client import Client
 from covey.kube.connection import Connection, bearer
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.renewal import Renewal
 from covey.kube.resources import PODS
 from covey.observability.families import REGISTRY

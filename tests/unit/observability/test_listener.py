@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import ClientSession, web
 
-from covey.observability import listener as module
+from covey.observability import http as module
 from covey.observability import metrics
-from covey.observability.http import serve_health
-from covey.observability.listener import CONNECTIONS, Listener, bind
+from covey.observability.http import CONNECTIONS, Listener, bind, serve_health
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: covey\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

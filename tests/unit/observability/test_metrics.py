@@ -48,7 +48,7 @@ def _name(family: Family) -> str:
 
 
 def test_the_help_is_plain_text() -> None:
-    found = Families("Nothing").collected("covey_nothing", "Says `so` or `not`.", "answer")
+    found = Families("Nothing").collected_gauge("covey_nothing", "Says `so` or `not`.", "answer")
     assert found == Family("covey_nothing", "gauge", ("answer",), "Says `so` or `not`.")
     assert found.help == "Says so or not."
 

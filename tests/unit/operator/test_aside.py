@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from covey.operator.model.observed import Observed
 from covey.operator.reconcile import _LARGE, _aside
-from covey.operator.snapshot.observed import Observed
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.api import core
-from covey.operator.observe.clock import RolloutClock
+from covey.operator.observe.nodes import RolloutClock
 from unit.operator.test_rolling import NEW, act, condition, llama, serve
 from unit.operator.world import World
 

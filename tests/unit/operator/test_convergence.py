@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference, disruption, type_of
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.places import current
+from covey.operator.model import podstate
+from covey.operator.model.observed import current
 from unit.compile.inferences import inferences
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World

@@ -8,8 +8,8 @@ import pytest
 
 from covey.api import constants as names
 from covey.api.times import rfc3339
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.podstate import Course
+from covey.operator.model import podstate
+from covey.operator.model.podstate import Course
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

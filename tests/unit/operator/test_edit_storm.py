@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.operator.model import exchange, podstate
+from covey.operator.model.node_drain import Notice
 from covey.operator.replicas.scale import replica_states, running_revisions
-from covey.operator.snapshot import exchange, podstate
-from covey.operator.snapshot.notice import Notice
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -10,7 +10,7 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import POD_GROUPS
-from covey.operator.snapshot.notice import Notice
+from covey.operator.model.node_drain import Notice
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -20,10 +20,10 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
-from covey.operator.observe.vanished import find_remaining
-from covey.operator.snapshot.places import Grave
-from covey.operator.terms.actions import DeletePod
-from covey.operator.terms.problem import Blocked
+from covey.operator.model.actions import DeletePod
+from covey.operator.model.observed import Grave
+from covey.operator.model.problem import Blocked
+from covey.operator.observe.expectations import find_remaining
 from merge_patch import merge
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.operator.snapshot import podstate
+from covey.operator.model import podstate
 from unit.backends.volcano.objects import workers
 from unit.compile.inferences import inference
 from unit.operator.test_failing import name_of

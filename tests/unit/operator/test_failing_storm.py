@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.places import current
+from covey.operator.model import podstate
+from covey.operator.model.observed import current
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -7,9 +7,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from covey.api import reasons
-from covey.operator.tell.gauges import WorkloadGauges
-from covey.operator.tell.units import Unit
-from covey.operator.terms.phase import Phase
+from covey.operator.model.actions import Phase
+from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.units import Unit
 from scrapes import Scrape
 
 UNITS = (Unit(0, Phase.READY, "", ""), Unit(1, Phase.ADMITTED, "", ""), Unit(2, Phase.PENDING, "", ""))
@@ -42,7 +42,7 @@ class Shown:
 
 def test_everything_that_a_status_says() -> None:
     shown = Shown()
-    shown.gauges.put(("team", "llm"), status("prefill", "decode"), UNITS, 3)
+    shown.gauges.update(("team", "llm"), status("prefill", "decode"), UNITS, 3)
     scrape, mine = shown.scrape(), {"namespace": "team", "name": "llm"}
     states = ("desired", "minimum", "admitted", "scheduled", "ready")
     assert [scrape(f"covey_workload_replicas_{each}", role="decode", **mine) for each in states] == [4, 2, 3, 2, 1]
@@ -55,12 +55,12 @@ def test_everything_that_a_status_says() -> None:
 
 def test_a_role_that_is_gone_and_a_condition_that_has_changed_leave_nothing() -> None:
     shown = Shown()
-    shown.gauges.put(("team", "llm"), status("prefill", "decode"), UNITS, 3)
-    shown.gauges.put(("team", "llm"), status("decode", degraded="True", ready=4), UNITS, 3)
+    shown.gauges.update(("team", "llm"), status("prefill", "decode"), UNITS, 3)
+    shown.gauges.update(("team", "llm"), status("decode", degraded="True", ready=4), UNITS, 3)
     scrape = shown.scrape()
     assert scrape.by("role", "covey_workload_replicas_ready") == {"decode": 4}
     assert scrape("covey_workloads", condition="Degraded") == 1
-    shown.gauges.put(("team", "llm"), {"conditions": []}, (), 0)
+    shown.gauges.update(("team", "llm"), {"conditions": []}, (), 0)
     assert shown.scrape().by("role", "covey_workload_replicas_ready") == {}
     assert shown.scrape()("covey_workloads", condition="Degraded") == 0
 
@@ -68,8 +68,8 @@ def test_a_role_that_is_gone_and_a_condition_that_has_changed_leave_nothing() ->
 def test_beyond_the_limit_is_counted_and_moves_up() -> None:
     shown = Shown(limit=2)
     for name in ("a", "b", "c", "d"):
-        shown.gauges.put(("team", name), status("decode", degraded="True"), UNITS, 3)
-    shown.gauges.put(("team", "a"), status("decode", degraded="True"), UNITS, 3)
+        shown.gauges.update(("team", name), status("decode", degraded="True"), UNITS, 3)
+    shown.gauges.update(("team", "a"), status("decode", degraded="True"), UNITS, 3)
     assert shown.names() == {"a", "b"}
     assert shown.scrape()("covey_workload_series_dropped") == 2
     assert shown.scrape()("covey_workloads", condition="Degraded") == 4
@@ -86,8 +86,8 @@ def test_beyond_the_limit_is_counted_and_moves_up() -> None:
 def test_no_namespace_crowds_out_the_trouble_of_another() -> None:
     shown = Shown(limit=4)
     for name in ("a", "b", "c", "d", "e", "f"):
-        shown.gauges.put(("many", name), status("decode", degraded="True"), UNITS, 3)
-    shown.gauges.put(("team", "llm"), status("decode", degraded="True"), UNITS, 3)
+        shown.gauges.update(("many", name), status("decode", degraded="True"), UNITS, 3)
+    shown.gauges.update(("team", "llm"), status("decode", degraded="True"), UNITS, 3)
     assert shown.names() == {"a", "b", "c", "llm"}
     assert shown.scrape()("covey_workload_condition", namespace="team", name="llm", condition="Degraded") == 1
 
@@ -95,15 +95,15 @@ def test_no_namespace_crowds_out_the_trouble_of_another() -> None:
 def test_what_is_in_trouble_has_its_series_first() -> None:
     shown = Shown(limit=2)
     for name in ("a", "b", "c"):
-        shown.gauges.put(("team", name), status("decode"), UNITS, 3)
+        shown.gauges.update(("team", name), status("decode"), UNITS, 3)
     assert shown.names() == {"a", "b"}
-    shown.gauges.put(("team", "c"), status("decode", degraded="True"), UNITS, 3)
+    shown.gauges.update(("team", "c"), status("decode", degraded="True"), UNITS, 3)
     assert shown.names() == {"a", "c"}
 
 
 def test_no_series_at_all_can_be_asked_for() -> None:
     shown = Shown(limit=0)
-    shown.gauges.put(("team", "llm"), status("decode"), UNITS, 3)
+    shown.gauges.update(("team", "llm"), status("decode"), UNITS, 3)
     assert shown.scrape().naming("team", "llm") == []
     assert shown.scrape()("covey_workload_series_dropped") == 1
 
@@ -115,12 +115,12 @@ def unready(reason: str) -> dict[str, Any]:
 def test_resources_that_are_not_ready_are_counted_by_reason() -> None:
     shown = Shown(limit=1)
     for name, reason in (("a", "Infeasible"), ("b", "Infeasible"), ("c", "SomebodyElsesWord")):
-        shown.gauges.put(("team", name), unready(reason), (), 1)
+        shown.gauges.update(("team", name), unready(reason), (), 1)
     counts = shown.scrape().by("reason", "covey_workloads_unready")
     assert {reason: count for reason, count in counts.items() if count} == {"Infeasible": 2, "Other": 1}
     ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}]}
-    shown.gauges.put(("team", "a"), ready, (), 1)
-    shown.gauges.put(("team", "b"), unready("SurplusWaiting"), (), 1)
+    shown.gauges.update(("team", "a"), ready, (), 1)
+    shown.gauges.update(("team", "b"), unready("SurplusWaiting"), (), 1)
     shown.gauges.drop(("team", "c"))
     counts = shown.scrape().by("reason", "covey_workloads_unready")
     assert {reason: count for reason, count in counts.items() if count} == {"SurplusWaiting": 1}
@@ -131,8 +131,8 @@ def test_every_condition_that_there_is_has_a_gauge() -> None:
     """A condition that only troubled resources have is gone from the metrics when it is gone from the status."""
     shown = Shown()
     kinds = [*reasons.GOOD, *reasons.BAD]
-    shown.gauges.put(("team", "llm"), {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}, (), 1)
+    shown.gauges.update(("team", "llm"), {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}, (), 1)
     assert shown.scrape().by("condition", "covey_workload_condition") == dict.fromkeys(kinds, 1)
     assert shown.scrape().by("condition", "covey_workloads") == dict.fromkeys(kinds, 1)
-    shown.gauges.put(("team", "llm"), {"conditions": []}, (), 1)
+    shown.gauges.update(("team", "llm"), {"conditions": []}, (), 1)
     assert shown.scrape().by("condition", "covey_workload_condition") == {}

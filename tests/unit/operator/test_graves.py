@@ -9,9 +9,9 @@ from covey.api import core
 from covey.compile import Owner, Slot
 from covey.compile.revision import Revision
 from covey.kube.client import Client
+from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
 from covey.operator.replicas.scale import running_revisions
-from covey.operator.snapshot.observed import Observed
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

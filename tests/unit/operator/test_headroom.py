@@ -10,7 +10,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.headroom import Question, read, written
+from covey.api.headroom import Question, dump_question, read
 from covey.backends import Owned
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from unit.compile.inferences import inference, role
@@ -196,7 +196,7 @@ def test_it_is_not_asked_anew_all_the_time(world: World) -> None:
 
 def test_a_question_is_read_as_it_was_written() -> None:
     question = Question("one", {"prefill": True, "decode": False})
-    assert read(written(question)) == question
+    assert read(dump_question(question)) == question
     for text in (None, "", "{", "[]", "{}", '{"asked": ""}', '{"asked": "one"}', '{"asked": 1, "roles": {}}'):
         assert read(text) is None
 
@@ -204,5 +204,5 @@ def test_a_question_is_read_as_it_was_written() -> None:
 def test_what_a_stranger_wrote_is_no_question() -> None:
     """Whoever may change groups may write it; an answer has a row for each role, sixteen at most."""
     assert read("[" * 100_000) is None
-    assert read(written(Question("one", {f"role-{number}": True for number in range(16)})))
-    assert read(written(Question("one", {f"role-{number}": True for number in range(17)}))) is None
+    assert read(dump_question(Question("one", {f"role-{number}": True for number in range(16)})))
+    assert read(dump_question(Question("one", {f"role-{number}": True for number in range(17)}))) is None

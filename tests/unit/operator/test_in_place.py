@@ -12,10 +12,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Invalid, NotFound
-from covey.operator.execute.put_images import put_images
-from covey.operator.observe.ledger import Ledger
-from covey.operator.snapshot import exchange, podstate
-from covey.operator.terms.actions import Exchange
+from covey.operator.execute.put import put_images
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Exchange
+from covey.operator.observe.expectations import Ledger
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_rolling import act, condition, told
 from unit.operator.world import World
@@ -340,14 +340,14 @@ def test_a_pod_is_seen_as_it_was_written_until_the_watch_shows_it() -> None:
         )
 
     key, ledger = ("ml", "llama"), Ledger(lambda _: True, lambda: 0.0)
-    ledger.changed(key, at("12"))
+    ledger.note_change(key, at("12"))
     for version, known in (("9", "12"), ("12", "12"), ("9", "9")):
         ledger.shown(key, at(version))
         assert ledger.latest(key, at(version)).metadata.resource_version == known
     # The watch was faster than the answer.
     ledger.shown(key, at("13"))
-    ledger.changed(key, at("12"))
+    ledger.note_change(key, at("12"))
     assert ledger.latest(key, at("13")).metadata.resource_version == "13"
-    ledger.changed(key, at("12"))
-    ledger.ended(key, at("11"), ours=True)
+    ledger.note_change(key, at("12"))
+    ledger.note_end(key, at("11"), ours=True)
     assert ledger.latest(key, at("11")).metadata.resource_version == "11"

@@ -16,8 +16,8 @@ from covey.kube.client import Client
 from covey.kube.resources import CLUSTER_TOPOLOGIES, DISAGGREGATED_INFERENCES
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
+from covey.operator.model.objects import InferenceText, read_inference_text, read_topology
 from covey.operator.observe.informer import Informer
-from covey.operator.terms.objects import InferenceText, read_inference_text, read_topology
 from unit.kube.virtual_time import run
 
 Key = tuple[str, str]

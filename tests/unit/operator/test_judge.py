@@ -15,12 +15,12 @@ from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.judge.verdict import judge, read_case
-from covey.operator.snapshot.accepted import FORMAT, Record, read_leniently, read_record
-from covey.operator.snapshot.observed import StoredRevision
-from covey.operator.tell import status
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.problem import Problem
+from covey.operator.accept.verdict import judge, read_case
+from covey.operator.model.accepted import FORMAT, Record, read_leniently, read_record
+from covey.operator.model.observed import StoredRevision
+from covey.operator.model.problem import Problem
+from covey.operator.status import status
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import FORMER, inference, role, template
 from unit.operator.world import World
 

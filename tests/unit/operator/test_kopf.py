@@ -15,13 +15,13 @@ from aiohttp import web
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.connection import Connection
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
+from covey.operator.model.objects import read_inference_text, read_role_scaler, read_topology
 from covey.operator.observe import kopf_session
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.informer import Informer
 from covey.operator.process import kopf_runner
 from covey.operator.process.kopf_runner import KopfRunner
-from covey.operator.terms.objects import read_inference_text, read_role_scaler, read_topology
 
 KINDS = (resources.DISAGGREGATED_INFERENCES, resources.ROLE_SCALERS, resources.CLUSTER_TOPOLOGIES)
 INFERENCES = resources.DISAGGREGATED_INFERENCES.path(None)

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from covey.api import core
+from covey.operator.model.node_drain import Notice, notice_of
 from covey.operator.observe.nodes import Nodes
 from covey.operator.rolling.leaving import find_leaving
-from covey.operator.snapshot.notice import Notice, notice_of
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -10,9 +10,9 @@ import pytest
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.observability import metrics
-from covey.operator.tell import status
-from covey.operator.tell.lives import Lives
-from covey.operator.tell.units import describe_units
+from covey.operator.status import status
+from covey.operator.status.lives import Lives
+from covey.operator.status.units import describe_units
 from scrapes import Scrape
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
@@ -54,7 +54,7 @@ class Story:
         observed, plan = world.observe(), world.plan()
         units = tuple(describe_units(world.inference, world.judge().backend, observed, plan))
         after = status.compute(world.judge(), observed, plan, units, self.status, NOW)
-        self.lives.written("uid", world.inference, observed, units, self.status)
+        self.lives.observe_status("uid", world.inference, observed, units, self.status)
         self.status = after
 
     def bind(self, *, of: str = "", second: int) -> None:
@@ -174,6 +174,6 @@ def test_units_that_become_ready_in_one_pass_share_one_walk_over_the_pods() -> N
     observed, plan = world.observe(), world.plan()
     units = tuple(describe_units(world.inference, world.judge().backend, observed, plan))
     pods = observed.__dict__["current"] = Walked(observed.current)
-    story.lives.written("uid", world.inference, observed, units, story.status)
+    story.lives.observe_status("uid", world.inference, observed, units, story.status)
     assert story.seen()[:2] == (6, 150)
     assert pods.walks == 1

@@ -14,10 +14,10 @@ from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
+from covey.operator.model import podstate
 from covey.operator.plan import Plan, plan
-from covey.operator.snapshot import podstate
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey.kube.connection import Connection
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.operator.process import main
 from covey.operator.process.settings import Settings
 
@@ -52,7 +52,7 @@ class Parts:
             async def run(self) -> None:
                 await parts.watch()
 
-            async def synced(self) -> None:
+            async def wait_until_synced(self) -> None:
                 enqueue(("ns", "llm"))
 
         return Caches()

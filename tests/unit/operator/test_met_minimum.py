@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from covey.api.inference import DisaggregatedInference
-from covey.operator.snapshot.notice import Notice
+from covey.operator.model.node_drain import Notice
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_evacuating import refuse
 from unit.operator.test_loss import act, bound, condition, of_unit

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.observability import metrics
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.notice import Notice
-from covey.operator.tell.departures import Departures
-from covey.operator.tell.milestones import Milestones, find_milestones
+from covey.operator.model import podstate
+from covey.operator.model.node_drain import Notice
+from covey.operator.status.lives import Milestones, find_milestones
+from covey.operator.status.metrics import Departures
 from scrapes import Scrape
 from unit.compile.inferences import inference, role, template
 from unit.operator import test_loss
@@ -67,9 +67,9 @@ class Story:
         for step in list(world.steps(planned.actions)):
             step()
         for item in planned.actions.delete_pods:
-            departures.deleted(item)
+            departures.count_deletion(item)
         # Each pass may be another operator's.
-        Milestones().written("uid", verdict, before, after)
+        Milestones().count_status("uid", verdict, before, after)
         world.finish()
 
     def serve(self) -> None:
@@ -221,7 +221,7 @@ def conditions(*true: tuple[str, str]) -> dict[str, Any]:
 def test_what_the_conditions_say_of_evacuations(
     story: Story, before: Any, after: Any, expected: dict[str, int]
 ) -> None:
-    Milestones().written("uid", story.world.judge(), conditions(*before), conditions(*after))
+    Milestones().count_status("uid", story.world.judge(), conditions(*before), conditions(*after))
     assert story.seen() == expected
 
 
@@ -229,12 +229,12 @@ def test_a_watch_that_lags_makes_nothing_count_twice(story: Story) -> None:
     """Two writes within a moment: the watch shows the first one when the second is written already, and it is again."""
     verdict, moving, moved = story.world.judge(), conditions(("Evacuating", "NodeLeaving")), conditions()
     counting = Milestones()
-    counting.written("uid", verdict, conditions(), moving)
+    counting.count_status("uid", verdict, conditions(), moving)
     for stale in (moving, moving):
-        counting.written("uid", verdict, stale, moved)
+        counting.count_status("uid", verdict, stale, moved)
     assert story.seen() == {"evacuations started": 1, "evacuations finished": 1}
     counting.forget("uid")
-    counting.written("uid", verdict, moving, moved)
+    counting.count_status("uid", verdict, moving, moved)
     assert story.seen() == {"evacuations finished": 1}
 
 
@@ -270,7 +270,7 @@ def test_a_pod_that_goes_already_is_not_counted_again(story: Story) -> None:
     departures = Departures(world.inference.spec, world.observe(), again)
     story.seen()
     for item in again.loss.delete:
-        departures.deleted(item)
+        departures.count_deletion(item)
     assert story.seen() == {}
 
 

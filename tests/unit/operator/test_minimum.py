@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from covey.backends import BACKENDS, Cluster
 from covey.compile import Scale
+from covey.operator.release import progress_of
 from covey.operator.replicas.scale import count_unit
-from covey.operator.starting.release import progress_of
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from covey.api import core
 from covey.backends import Cluster, Identity, Owned
 from covey.backends.kubernetes import Hierarchical
+from covey.operator.model import podstate
 from covey.operator.plan import plan
-from covey.operator.snapshot import podstate
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import confirmed, inference, role
 from unit.operator.world import World
 

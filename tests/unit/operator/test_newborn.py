@@ -9,7 +9,7 @@ from covey.api import core
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.newborn import PATIENCE
+from covey.operator.observe.expectations import PATIENCE
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -61,14 +61,14 @@ def pod() -> core.Pod:
 def test_a_created_pod_is_not_created_again(pod: core.Pod) -> None:
     seen = Seen()
     assert not seen.slots()
-    seen.caches.ledger.created(KEY, pod)
+    seen.caches.ledger.note_creation(KEY, pod)
     assert seen.slots() == {Slot(0, "decode", 0, 0)}
     assert not seen.slots(Owner("default", "llama", "a namesake"))
 
 
 def test_it_is_believed_in_for_a_while_only(pod: core.Pod) -> None:
     seen = Seen()
-    seen.caches.ledger.created(KEY, pod)
+    seen.caches.ledger.note_creation(KEY, pod)
     seen.clock.now += PATIENCE / 2
     assert seen.slots()
     # Somebody looks when its time is over, and then it is gone.
@@ -79,7 +79,7 @@ def test_it_is_believed_in_for_a_while_only(pod: core.Pod) -> None:
 
 def test_what_the_watch_says_counts(pod: core.Pod) -> None:
     seen = Seen()
-    seen.caches.ledger.created(KEY, pod)
+    seen.caches.ledger.note_creation(KEY, pod)
     seen.caches._on_pod("ADDED", pod, None)
     seen.caches._on_pod("DELETED", pod, pod)
     assert not seen.slots()
@@ -88,7 +88,7 @@ def test_what_the_watch_says_counts(pod: core.Pod) -> None:
 def test_a_watch_that_is_faster_than_the_answer(pod: core.Pod) -> None:
     seen = Seen()
     seen.show(pod)
-    seen.caches.ledger.created(KEY, pod)
+    seen.caches.ledger.note_creation(KEY, pod)
     del seen.caches.pods.reflectors[0].store[pod.metadata.key]
     seen.caches._on_pod("DELETED", pod, pod)
     assert not seen.slots()
@@ -96,6 +96,6 @@ def test_a_watch_that_is_faster_than_the_answer(pod: core.Pod) -> None:
 
 def test_forgotten_with_its_resource(pod: core.Pod) -> None:
     seen = Seen()
-    seen.caches.ledger.created(KEY, pod)
+    seen.caches.ledger.note_creation(KEY, pod)
     seen.caches.forget(KEY)
     assert not seen.slots()

@@ -9,13 +9,11 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
+from covey.operator.model import observed
+from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark, Ungate, soonest, sum_outcomes
+from covey.operator.model.observed import current
 from covey.operator.plan import plan
-from covey.operator.snapshot import observed
-from covey.operator.snapshot.places import current
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions, DeletePod, Note, Ungate
-from covey.operator.terms.outcome import Outcome, soonest, summed
-from covey.operator.terms.remark import Remark
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -30,8 +28,8 @@ def world() -> World:
 
 
 def test_nothing_comes_to_nothing() -> None:
-    assert summed(()) == Outcome()
-    assert not summed([Outcome(), Outcome()]).actions
+    assert sum_outcomes(()) == Outcome()
+    assert not sum_outcomes([Outcome(), Outcome()]).actions
 
 
 def test_every_field_of_the_actions_is_summed() -> None:
@@ -40,13 +38,13 @@ def test_every_field_of_the_actions_is_summed() -> None:
         if each.name in {"delete_pods", "ungate"}:
             continue
         parts: list[dict[str, Any]] = [{each.name: one}, {each.name: other}]
-        total = summed(Outcome(Actions(**part)) for part in parts)
+        total = sum_outcomes(Outcome(Actions(**part)) for part in parts)
         assert getattr(total.actions, each.name) == (("one", "other") if each.default == () else one)
 
 
 def test_remarks_keep_their_order_and_the_soonest_time_counts() -> None:
     first, second = Remark("Degraded", "A", "a"), Remark("Degraded", "B", "b")
-    total = summed(
+    total = sum_outcomes(
         [Outcome(remarks=(first,), again=9.0), Outcome(Actions(notes=(NOTE,))), Outcome(Actions(), (second,), 3.0)]
     )
     assert total.remarks == (first, second)
@@ -57,7 +55,7 @@ def test_remarks_keep_their_order_and_the_soonest_time_counts() -> None:
 
 def test_a_pod_goes_once_for_the_first_reason_and_is_not_let_go(world: World) -> None:
     one, other, *_ = world.pods.values()
-    total = summed(
+    total = sum_outcomes(
         [
             Outcome(Actions(delete_pods=(DeletePod(one, "first"),), ungate=(Ungate(other, names.GATE_START),))),
             Outcome(Actions(delete_pods=(DeletePod(one, "second"),), ungate=(Ungate(one, names.GATE_START),))),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from covey.operator.tell.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
-from covey.operator.tell.units import Unit
-from covey.operator.terms.phase import Phase
-from covey.operator.terms.problem import Problem
+from covey.operator.model.actions import Phase
+from covey.operator.model.problem import Problem
+from covey.operator.status.status import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
+from covey.operator.status.units import Unit
 
 
 class Clock:
@@ -79,13 +79,13 @@ def test_it_may_take_longer_while_many_are_on_their_way(pace: Pace) -> None:
         pace.delay(str(number), passing=True, news=True)
     assert pace.delay("0", passing=True, news=True) == PATIENCE * SETTLE
     for number in range(CROWD * 100):
-        pace.settled(str(number))
+        pace.note_current(str(number))
     assert pace.delay("one", passing=True, news=True) == SETTLE
 
 
 def test_counts_alone_are_written_once_a_second(pace: Pace, clock: Clock) -> None:
     assert pace.delay("a", passing=False, news=False) == 0.0
-    pace.written("a")
+    pace.note_write("a")
     clock.now += 0.25
     assert pace.delay("a", passing=False, news=False) == COUNTS - 0.25
     assert pace.delay("a", passing=False, news=True) == 0.0
@@ -95,7 +95,7 @@ def test_counts_alone_are_written_once_a_second(pace: Pace, clock: Clock) -> Non
 def test_nothing_is_remembered_of_what_is_gone(pace: Pace) -> None:
     for number in range(1000):
         pace.delay(str(number), passing=True, news=True)
-        pace.written(str(number))
+        pace.note_write(str(number))
         pace.forget(str(number))
     assert not pace._passing
     assert not pace._written

@@ -11,15 +11,15 @@ from covey.api import core
 from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.judge.validate import find_unsupported, resolve_topology
-from covey.operator.terms.problem import Problem, of_pod_refusal, retry_delay
-from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.accept.validate import find_unsupported, resolve_topology
+from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.objects.apply import add_digest, has_drifted
 from unit.compile.inferences import inference, role
 
 
 def stored(body: dict[str, Any]) -> dict[str, Any]:
     """An object as the API server gives it back: with what it and others have added."""
-    found = copy.deepcopy(stamped(body))
+    found = copy.deepcopy(add_digest(body))
     found["metadata"] |= {"uid": "u", "resourceVersion": "7", "labels": {**found["metadata"]["labels"], "team": "x"}}
     found["spec"]["defaulted"] = {"by": "the server"}
     return found
@@ -32,7 +32,7 @@ def group() -> dict[str, Any]:
 
 
 def test_no_drift(group: dict[str, Any]) -> None:
-    assert not has_drifted(stamped(group), msgspec.convert(stored(group), Owned))
+    assert not has_drifted(add_digest(group), msgspec.convert(stored(group), Owned))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_drift(group: dict[str, Any], path: tuple[str, ...], value: object) -> N
     for step in above:
         node = node[step]
     node[last] = value
-    assert has_drifted(stamped(group), msgspec.convert(found, Owned))
+    assert has_drifted(add_digest(group), msgspec.convert(found, Owned))
 
 
 def test_a_field_that_is_no_longer_wanted_is_drift(group: dict[str, Any]) -> None:
     found = msgspec.convert(stored(group), Owned)
     del group["spec"]["schedulingConstraints"]
-    assert has_drifted(stamped(group), found)
+    assert has_drifted(add_digest(group), found)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, SERVICES, WORKLOADS
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.places import current
+from covey.operator.model import podstate
+from covey.operator.model.observed import current
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from covey.operator.terms.actions import CreatePod, Precedence
+from covey.operator.model.actions import CreatePod, Precedence
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

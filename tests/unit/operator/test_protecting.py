@@ -9,7 +9,7 @@ import pytest
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import disruption
-from covey.operator.terms.actions import Actions
+from covey.operator.model.actions import Actions
 from unit.compile.inferences import inference, role
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World

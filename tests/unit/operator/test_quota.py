@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
+from covey.operator.model.node_drain import Notice
+from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
-from covey.operator.quota.balance import Balance
-from covey.operator.quota.charge import Charge, charge_of
-from covey.operator.quota.scopes import counts
-from covey.operator.snapshot.notice import Notice
-from covey.operator.snapshot.observed import Observed
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
+from covey.operator.quota.charge import Charge, charge_of, counts
+from covey.operator.quota.fit import Balance
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -42,7 +42,7 @@ class Stage:
         reflector = self.quotas.reflectors[0]
         before = reflector.store.get(quota.metadata.key)
         objects = reflector._objects
-        list(objects.drop(quota) if kind == DELETED else objects.put(quota))
+        list(objects.drop(quota) if kind == DELETED else objects.update(quota))
         self.quotas._on_quota(kind, quota, before)
 
 
@@ -90,14 +90,14 @@ def test_a_change_of_a_quota_wakes_who_waits_for_it() -> None:
 def test_pods_of_a_minimum_that_runs_are_reserved_until_they_are_there() -> None:
     quotas = Stage(gpus(8)).quotas
     quotas.note(ONE, waits=True, first={CHARGE: 2})
-    assert quotas.reserved(OTHER) == {CHARGE: 2}
-    assert not quotas.reserved(ONE)
-    assert not quotas.reserved(ELSEWHERE)
+    assert quotas.reserved_demand(OTHER) == {CHARGE: 2}
+    assert not quotas.reserved_demand(ONE)
+    assert not quotas.reserved_demand(ELSEWHERE)
     quotas.note(ONE, waits=False, first=None)
-    assert not quotas.reserved(OTHER)
+    assert not quotas.reserved_demand(OTHER)
     quotas.note(ONE, waits=True, first={CHARGE: 2})
     quotas.forget(ONE)
-    assert not quotas.reserved(OTHER)
+    assert not quotas.reserved_demand(OTHER)
 
 
 def test_after_a_start_every_resource_is_looked_at_once_first() -> None:

@@ -14,9 +14,9 @@ from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from covey.operator.execute.executor import Executor
-from covey.operator.terms.actions import Actions, Annotate, DeleteObject, Mark, Ungate
-from covey.operator.terms.objects import CONTROLLER_REVISIONS
-from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked
+from covey.operator.model.actions import Actions, Annotate, DeleteObject, Mark, Ungate
+from covey.operator.model.objects import CONTROLLER_REVISIONS
+from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from unit.compile.inferences import inference, role
 from unit.operator.test_execute import DENIED, OWNER, Gatekeeper, Server, pod_of
 from unit.operator.world import World

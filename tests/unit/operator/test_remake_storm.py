@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.operator.snapshot import podstate
+from covey.operator.model import podstate
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_native import Native, uids
 

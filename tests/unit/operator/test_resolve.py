@@ -14,8 +14,8 @@ from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.judge.resolve import find_refused, resolve_backend
-from covey.operator.snapshot.observed import Observed
+from covey.operator.accept.validate import find_refused, resolve_backend
+from covey.operator.model.observed import Observed
 from unit.compile.inferences import confirmed, inference, role
 from unit.operator.test_judge import conditions
 from unit.operator.world import World

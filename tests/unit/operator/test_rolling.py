@@ -11,9 +11,8 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import StoredRevision
-from covey.operator.snapshot.places import current
+from covey.operator.model import podstate
+from covey.operator.model.observed import StoredRevision, current
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -75,7 +75,7 @@ def pods_of(wanted: DisaggregatedInference) -> dict[Slot, core.Pod]:
     tree = Flat("1.36").compile(wanted)
     found = {}
     for slot in tree.slots:
-        body = tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
+        body = tree.pods.build_named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
         body["metadata"]["uid"] = f"uid-{body['metadata']['name']}"
         found[slot] = msgspec.convert(body, core.Pod)
     return found
@@ -106,7 +106,7 @@ def test_all_of_a_minimum_or_nothing() -> None:
     large = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
     view = large.view()
     assert view.lacks(wanted, minimum) is None
-    assert view.confined(minimum[0].slots[0]) == {}, "nothing requires a level"
+    assert view.domain_labels(minimum[0].slots[0]) == {}, "nothing requires a level"
 
 
 def test_the_first_of_a_rollout_is_asked_for_by_itself() -> None:
@@ -181,8 +181,8 @@ def test_a_required_level_counts() -> None:
     view = Ground(*near).view()
     assert view.lacks(wanted, minimum) is None
     # Whoever binds them is told which rack; also of a pod that may go anywhere, lest it takes the others' room.
-    assert [view.confined(slot) for slot in minimum[0].slots] == [{"rack": "r0"}] * 2
-    assert view.confined(minimum[1].slots[0]) == {"rack": "r1"}
+    assert [view.domain_labels(slot) for slot in minimum[0].slots] == [{"rack": "r0"}] * 2
+    assert view.domain_labels(minimum[1].slots[0]) == {"rack": "r1"}
 
 
 def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
@@ -197,8 +197,8 @@ def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
     ground = Ground(*nodes)
     view = ground.view()
     assert view.lacks(wanted, minimum) is None
-    rack = view.confined(minimum[0].slots[0])
-    assert rack == view.confined(minimum[1].slots[0]) != {}
+    rack = view.domain_labels(minimum[0].slots[0])
+    assert rack == view.domain_labels(minimum[1].slots[0]) != {}
     # Alone it would fit; beside its unit there is no room, until there is.
     first = Slot(0, "prefill", 0, 0)
     pods[first] = let_go(pods[first], "n0" if rack == {"rack": "r0"} else "n2")
@@ -208,7 +208,7 @@ def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
     assert view.lacks(wanted, [anchor, surplus]) is not None
     ground.room._on_node("ADDED", make_node("n5", labels=rack), None)
     assert view.lacks(wanted, [anchor, surplus]) is None
-    assert view.confined(surplus.slots[0]) == rack
+    assert view.domain_labels(surplus.slots[0]) == rack
 
 
 def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:

@@ -14,9 +14,9 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Owner
 from covey.kube.resources import SERVICES
+from covey.operator.model.accepted import Record, read_record
+from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
-from covey.operator.snapshot.accepted import Record, read_record
-from covey.operator.snapshot.observed import is_former
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.test_rolling import NEW, act, roll, serve

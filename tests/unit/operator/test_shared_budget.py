@@ -17,14 +17,14 @@ from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
-from covey.operator.execute.allowance import Allowance
-from covey.operator.execute.end_budget import BudgetEnder
+from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.put import BudgetEnder
+from covey.operator.model.observed import SHARED_BUDGET
+from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from covey.operator.observe.caches import Caches
 from covey.operator.reconcile import Reconciler
-from covey.operator.snapshot.observed import SHARED_BUDGET
-from covey.operator.tell.gauges import WorkloadGauges
-from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked
+from covey.operator.status.metrics import WorkloadGauges
 from unit.compile.inferences import inference, role
 from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
@@ -68,7 +68,7 @@ class Seen:
         """The watch tells of a budget."""
         [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
         changed = msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **meta))
-        for change in reflector._objects.put(changed):
+        for change in reflector._objects.update(changed):
             reflector._announce(change)
 
     def drop(self) -> None:
@@ -253,7 +253,10 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> No
         cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None)
     )
     seen.looks.clear()
-    assert [len(each.protect) for each in (actions, reconciler._allowed(("ml", "llama"), actions))] == [70, 50]
+    assert [len(each.protect) for each in (actions, reconciler._limit_protections(("ml", "llama"), actions))] == [
+        70,
+        50,
+    ]
     assert seen.looks == [("ml", "llama")]
 
 

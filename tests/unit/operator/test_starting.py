@@ -7,9 +7,9 @@ from typing import Any
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
-from covey.operator.judge.validate import find_unsupported
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
+from covey.operator.accept.validate import find_unsupported
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -10,13 +10,13 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS
+from covey.operator.model.actions import Remark
+from covey.operator.model.problem import Problem
+from covey.operator.model.stored_status import differ
 from covey.operator.plan import plan
-from covey.operator.snapshot.recorded import differ
-from covey.operator.tell import status
-from covey.operator.tell.transitions import find_transitions
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.problem import Problem
-from covey.operator.terms.remark import Remark
+from covey.operator.status import status
+from covey.operator.status.metrics import find_transitions
+from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -12,7 +12,7 @@ from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
-from covey.operator.terms.problem import Problem
+from covey.operator.model.problem import Problem
 from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
@@ -106,7 +106,9 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
         group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),
         group_status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}), name="root-decode-0"),
     ]
-    answer = Headroom.said("one", "2026-01-01T00:00:00Z", [Answer("decode", 1, is_floor=True, message="no more")])
+    answer = Headroom.dump_answers(
+        "one", "2026-01-01T00:00:00Z", [Answer("decode", 1, is_floor=True, message="no more")]
+    )
     statuses.append({"headroom": answer})
     found = {path for status in statuses for path in filled(status)}
     for kind in ("PodGroup", "CompositePodGroup"):

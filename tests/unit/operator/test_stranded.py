@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from covey.api import core, times
-from covey.operator.loss.stranded import find_stranded
-from covey.operator.snapshot.observed import Observed
+from covey.operator.model.observed import Observed
+from covey.operator.repair.minimum import find_stranded
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

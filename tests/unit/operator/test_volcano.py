@@ -12,9 +12,8 @@ from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions
-from covey.operator.terms.phase import Phase
+from covey.operator.model.actions import Actions, Phase
+from covey.operator.status.units import describe_units
 from unit.backends.volcano.objects import DISCOVERED, workers
 from unit.compile.inferences import inference
 from unit.operator.world import Step, World

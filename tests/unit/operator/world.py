@@ -22,17 +22,10 @@ from covey.backends import Cluster, Owned
 from covey.compile import Owner, Slot, disruption, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator.judge.verdict import Verdict, judge, read_case
-from covey.operator.observe.clock import RolloutClock
-from covey.operator.plan import Plan, plan
-from covey.operator.snapshot import exchange, podstate
-from covey.operator.snapshot.accepted import read_record
-from covey.operator.snapshot.notice import Notice
-from covey.operator.snapshot.observed import SHARED_BUDGET, Observed, StoredRevision, place_pods
-from covey.operator.snapshot.places import Grave
-from covey.operator.tell.status import compute
-from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import (
+from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.model import exchange, podstate
+from covey.operator.model.accepted import read_record
+from covey.operator.model.actions import (
     Actions,
     Annotate,
     CreatePod,
@@ -45,9 +38,15 @@ from covey.operator.terms.actions import (
     Serve,
     Ungate,
 )
-from covey.operator.terms.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
-from covey.operator.terms.problem import Problem
-from covey.operator.upkeep.drift import stamped
+from covey.operator.model.node_drain import Notice
+from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
+from covey.operator.model.observed import SHARED_BUDGET, Grave, Observed, StoredRevision, place_pods
+from covey.operator.model.problem import Problem
+from covey.operator.objects.apply import add_digest
+from covey.operator.observe.nodes import RolloutClock
+from covey.operator.plan import Plan, plan
+from covey.operator.status.status import compute
+from covey.operator.status.units import describe_units
 from unit.operator.budgets import budgets_in, budgets_of
 
 Step = Callable[[], None]
@@ -247,7 +246,7 @@ class World:
             self.shared.clear()
         metadata, roles = self.inference.metadata, disruption.gang_roles(self.inference.spec)
         owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-        self._apply(stamped(disruption.former_budget(owner, roles, narrow=False)))
+        self._apply(add_digest(disruption.former_budget(owner, roles, narrow=False)))
 
     def vanish(self, name: str) -> None:
         self._bury(name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from covey.placement.model import Gang, Refusal, Verdict
-from covey.placement.question.free import CHOICES, decided
+from covey.placement.question.free import CHOICES, choose_plan
 from unit.placement.builders import make_gang, make_role, make_shape
 
 
@@ -29,7 +29,7 @@ def asked(gang: Gang) -> tuple[list[frozenset[int]], Verdict]:
         found.append(choice.roles[0].first)
         return Refusal(Verdict.INFEASIBLE, ())
 
-    return found, decided(gang, refuse).verdict
+    return found, choose_plan(gang, refuse).verdict
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from covey.api import constants, core
-from covey.placement.cluster.shape import conflict, exclusive, shape_of, unmodelled
+from covey.placement.cluster.shape import conflict, exclusive, shape_of, unmodelled_constraints
 from covey.placement.model import Shape
 
 
@@ -80,23 +80,25 @@ def test_host_ports_clash_by_protocol_and_address() -> None:
 
 
 def test_what_the_planner_does_not_model_is_named() -> None:
-    assert unmodelled(pod(affinity=anti_affinity(app="x"))) == ()
-    assert unmodelled(pod(affinity=anti_affinity(key="zone", app="x"))) == ("podAntiAffinity over zone",)
-    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=core.LabelSelector(), app="x"))) == ()
+    assert unmodelled_constraints(pod(affinity=anti_affinity(app="x"))) == ()
+    assert unmodelled_constraints(pod(affinity=anti_affinity(key="zone", app="x"))) == ("podAntiAffinity over zone",)
+    assert unmodelled_constraints(pod(affinity=anti_affinity(namespace_selector=core.LabelSelector(), app="x"))) == ()
     team = core.LabelSelector(match_labels={"team": "a"})
-    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=team, app="x"))) == (
+    assert unmodelled_constraints(pod(affinity=anti_affinity(namespace_selector=team, app="x"))) == (
         "podAntiAffinity by labels of namespaces",
     )
     required = (core.PodAffinityTerm(topology_key="zone"),)
     near = core.Affinity(pod_affinity=core.PodAffinity(required=required))
-    assert unmodelled(pod(affinity=near)) == ("podAffinity over zone",)
-    assert unmodelled(pod(topology_spread_constraints=(core.TopologySpread(),))) == ("topologySpreadConstraints",)
+    assert unmodelled_constraints(pod(affinity=near)) == ("podAffinity over zone",)
+    assert unmodelled_constraints(pod(topology_spread_constraints=(core.TopologySpread(),))) == (
+        "topologySpreadConstraints",
+    )
     soft = core.TopologySpread(when_unsatisfiable="ScheduleAnyway")
-    assert unmodelled(pod(topology_spread_constraints=(soft,))) == ()
-    assert unmodelled(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
+    assert unmodelled_constraints(pod(topology_spread_constraints=(soft,))) == ()
+    assert unmodelled_constraints(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
         "persistentVolumeClaim",
     )
-    assert unmodelled(pod(resource_claims=({"name": "gpu"},))) == ("resourceClaims",)
+    assert unmodelled_constraints(pod(resource_claims=({"name": "gpu"},))) == ("resourceClaims",)
 
 
 def test_a_term_without_a_selector_matches_no_pod() -> None:

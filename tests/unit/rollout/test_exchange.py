@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from covey.rollout import Budget, Stage
-from covey.rollout.told import Gate, Settings, tell
+from covey.rollout.progress import Gate, Settings, tell
 from unit.rollout.acting import Role, Unit
 
 NO_SURGE = Budget(surge=0, unavailable=1)

@@ -8,7 +8,7 @@ import pytest
 
 from covey.api.inference import DisaggregatedInference
 from covey.compile.revision import Revision, RoleRevision
-from covey.rollout.images import differ_in_images_only, images_of
+from covey.rollout.step import differ_in_images_only, images_of
 from unit.compile.inferences import inference, role
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from covey.rollout import Budget, Stage
-from covey.rollout.told import PATIENCE, Gate, Progress, Settings, describe_partition, resumed, tell
+from covey.rollout.progress import PATIENCE, Gate, Progress, Settings, describe_partition, resume_progress, tell
 from unit.rollout.acting import Role, Unit
 
 
 def told(unit: Unit, last: Progress | None, now: float, **settings: object) -> Progress | None:
     state = unit.state
     made = Settings(**settings)  # type: ignore[arg-type] # as they are called
-    return tell({0: (state, unit.step())}, "b", resumed(last, "b", made, now), made, now)
+    return tell({0: (state, unit.step())}, "b", resume_progress(last, "b", made, now), made, now)
 
 
 def gate(progress: Progress | None) -> Gate | None:
@@ -61,7 +61,7 @@ def test_the_deadline_counts_from_the_last_progress_and_not_while_it_is_paused()
     assert gate(told(unit, paused, 100.0, deadline=60)) is Gate.ROOM
     assert gate(told(unit, paused, 161.0, deadline=60)) is Gate.ROOM
     # Another target begins anew.
-    assert resumed(late, "c", Settings(), 60.0) is None
+    assert resume_progress(late, "c", Settings(), 60.0) is None
 
 
 def test_a_partition_is_no_failure() -> None:
@@ -74,7 +74,7 @@ def test_a_partition_is_no_failure() -> None:
     assert gate(last) is Gate.PARTITION
     assert last is not None
     assert last.done
-    assert last.again(Settings(), 5000.0) is None
+    assert last.next_change_after(Settings(), 5000.0) is None
 
 
 def test_when_a_partition_lets_go_the_clock_begins_again() -> None:

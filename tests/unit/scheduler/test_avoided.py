@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.avoided import avoided_nodes, avoided_now
+from covey.admission.levels import avoided_nodes, avoided_now
 from covey.api import core
-from covey.api.avoided import Avoided, read, written
+from covey.api.annotations import Avoided, dump_avoided, read
 from covey.api.constants import ANNOTATION_AVOID
 from covey.placement.model import Level, Topology
 from scheduler_builders import cache, node, put, root_key
@@ -22,7 +22,7 @@ TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 
 def told(root: core.Group, *avoided: Avoided) -> core.Group:
     """The root as the operator has annotated it."""
-    annotations = {ANNOTATION_AVOID: written(avoided) or ""}
+    annotations = {ANNOTATION_AVOID: dump_avoided(avoided) or ""}
     return msgspec.structs.replace(root, metadata=msgspec.structs.replace(root.metadata, annotations=annotations))
 
 
@@ -76,4 +76,4 @@ def test_nonsense_says_nothing(text: str | None) -> None:
 
 @given(st.lists(st.builds(Avoided, st.integers(0, 4_000_000_000).map(float), st.text(), st.text(min_size=1))))
 def test_what_is_written_is_read(avoided: list[Avoided]) -> None:
-    assert list(read(written(avoided))) == avoided
+    assert list(read(dump_avoided(avoided))) == avoided

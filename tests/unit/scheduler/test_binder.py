@@ -10,10 +10,9 @@ import pytest
 from covey.api import core
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT
+from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN
 from covey.scheduler.cache import Cache
-from covey.scheduler.strangers import UNSEEN
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
 from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 from unit.kube.virtual_time import now, run

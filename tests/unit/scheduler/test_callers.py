@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from covey.api import times
-from covey.scheduler.callers import BELIEVED, QUIET, Callers
+from covey.scheduler.certificates import BELIEVED, QUIET, Callers
 from covey.scheduler.releases import Releases
 from scheduler_builders import cache, group, member, node, put, root_key
 from unit.scheduler.test_releases import GROUPS, Writes

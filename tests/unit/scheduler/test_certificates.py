@@ -15,9 +15,8 @@ from cryptography import x509
 
 from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
-from covey.scheduler.certificates import not_after
-from covey.scheduler.client_names import add_check, names
-from covey.scheduler.endpoint import Endpoint
+from covey.scheduler.certificates import add_check, names, not_after
+from covey.scheduler.server import Endpoint
 from covey.scheduler.settings import EndpointMode, Settings, Tls
 
 

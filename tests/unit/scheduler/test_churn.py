@@ -21,16 +21,14 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
-from covey.scheduler.guard import Guard
+from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
 from covey.scheduler.lives import Lives
-from covey.scheduler.parking import Parking
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.wake import Waker
-from covey.scheduler.wire import ENCODER, BindArgs, FilterArgs
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from unit.kube.virtual_time import run
@@ -80,14 +78,14 @@ class Parts:
         self.topologies = Topologies(made)
         self.binder = Binder(made, api, self.writer, topology=self.topologies.choose, clock=clock)
         self.waker = Waker(made, self.writer)
-        self.guard = Guard(made, self.waker.refused)
+        self.guard = Guard(made, self.waker.note_refusal)
         self.queueing = Queueing(made, self.topologies, reserve_after=30.0, monotonic=clock)
         self.lives = Lives()
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.admission = Admission(
             *(made, Committer(made, self.writer), self.writer, self.queueing),
             *(Reservations(made, reserve_after=30.0), recorder, self.lives),
-            decided=lambda root: self.statuses.changed(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self.statuses.note_change(root),  # noqa: PLW0108 - it is made below
             parking=Parking(clock),
         )
         self.statuses = StatusWriter(made, api, self.admission.decision, self.lives, clock=clock)

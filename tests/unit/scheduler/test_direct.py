@@ -11,7 +11,7 @@ import pytest
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.direct import FIRST_WAIT, LONGEST_WAIT, DirectBinding
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 from scheduler_builders import GATE, RELEASE, START, cache, drop, group, member, node, put, role_groups
 from unit.kube.virtual_time import now, run
 

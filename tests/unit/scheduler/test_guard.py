@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Keep
-from covey.scheduler.guard import Guard
-from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult
+from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult, Guard
 from scheduler_builders import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
 
 NODES = ["n1", "n2", "n3"]

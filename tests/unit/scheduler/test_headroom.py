@@ -14,11 +14,11 @@ from covey.admission import headroom as counting
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
-from covey.api.headroom import Question, written
+from covey.api.headroom import Question, dump_question
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queueing import Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
 from scheduler_builders import GATE, drop, group, member, node, put, role_groups
@@ -61,7 +61,7 @@ class Clock:
 
 def asking(found: core.Group, asked: str | None, roles: dict[str, bool] | None = None) -> core.Group:
     """The root when the operator has put a question on it."""
-    text = written(Question(asked, roles or {"decode": True})) if asked else None
+    text = dump_question(Question(asked, roles or {"decode": True})) if asked else None
     annotations = {ANNOTATION_QUESTION: text} if text else {}
     return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
 

@@ -9,7 +9,7 @@ import msgspec
 
 from covey.api import core
 from covey.api.constants import REASON_WAITING
-from covey.scheduler.intake import GATHER, Intake
+from covey.scheduler.wake import GATHER, Intake
 from scheduler_builders import START, cache, drop, group, member, node, put, root_key
 from scheduler_loop import Loop, tree
 

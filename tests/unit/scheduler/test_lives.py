@@ -71,13 +71,13 @@ def written(lives: Lives, found: Unit, now: str = CREATED) -> dict[str, Any]:
     """What the status writer does with a root."""
     _, status = statuses(found, Decision(), lambda _node: (), now)[0]
     lives.before(found.root)
-    lives.written(found, status)
+    lives.observe_status(found, status)
     return status
 
 
 def admit(lives: Lives, found: Unit) -> None:
     """The pins of everything that is pinned in it have just been written."""
-    lives.admitted(found, [pod for pod in found.pods() if podstate.pinned(pod)])
+    lives.note_admission(found, [pod for pod in found.pods() if podstate.pinned_node(pod)])
 
 
 def replans() -> Counter[str]:
@@ -228,7 +228,7 @@ def test_an_admission_is_told_once_whoever_leads_and_again_after_a_loss(clock: C
     def tell(lives: Lives, found: Unit, now: str) -> tuple[bool, dict[str, Any]]:
         _, status = statuses(found, Decision(), lambda _node: (), now)[0]
         lives.before(found.root)
-        return lives.written(found, status), status
+        return lives.observe_status(found, status), status
 
     lives = Lives(clock)
     assert tell(lives, gang(GATED, GATED), "2026-01-01T00:10:00Z")[0] is False

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.scheduler.cache import Cache
-from covey.scheduler.preemption import allowed
-from covey.scheduler.wire import ENCODER, PREEMPT_ARGS, MetaPod, MetaVictims, PreemptResult
+from covey.scheduler.guard import ENCODER, PREEMPT_ARGS, MetaPod, MetaVictims, PreemptResult, allowed_victims
 from scheduler_builders import RELEASE, cache, drop, group, member, node, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
@@ -21,18 +20,18 @@ def victims(*uids: str, violations: int = 0) -> MetaVictims:
 
 def preempts(made: Cache, *uids: str, gpus: int = 4, **fields: Any) -> bool:
     """May an ordinary pod evict these on node n1?"""
-    return bool(allowed(made, pod("high", gpus=gpus, **fields), {"n1": victims(*uids)}))
+    return bool(allowed_victims(made, pod("high", gpus=gpus, **fields), {"n1": victims(*uids)}))
 
 
 def test_ordinary_pods_evict_each_other_and_the_answer_is_what_was_asked() -> None:
     made = cache(*GROUPS, node("n1"), node("n2"), *(pod(f"p{n}", node=f"n{n % 2 + 1}", gpus=4) for n in range(4)))
     asked = {"n1": victims("uid-p2", "uid-p0", violations=1), "n2": victims("uid-p1")}
-    assert allowed(made, pod("high", gpus=4), asked) == asked
+    assert allowed_victims(made, pod("high", gpus=4), asked) == asked
 
 
 def test_a_member_never_evicts() -> None:
     made = cache(*GROUPS, node("n1"), pod("low", node="n1"))
-    assert allowed(made, member("decode", 0, pin="n1"), {"n1": victims("uid-low")}) == {}
+    assert allowed_victims(made, member("decode", 0, pin="n1"), {"n1": victims("uid-low")}) == {}
     assert not preempts(made, "uid-low", labels={"scheduling.covey.dev/pod-group": "no-such-group"})
 
 
@@ -40,7 +39,7 @@ def test_a_member_is_never_evicted_and_other_nodes_are_left() -> None:
     bound = member("decode", 0, pin="n1", node="n1")
     made = cache(*GROUPS, node("n1"), node("n2"), bound, pod("low", node="n1"), pod("other", node="n2"))
     asked = {"n1": victims("uid-low", bound.metadata.uid), "n2": victims("uid-other")}
-    assert allowed(made, pod("high"), asked) == {"n2": asked["n2"]}
+    assert allowed_victims(made, pod("high"), asked) == {"n2": asked["n2"]}
 
 
 def test_a_member_that_waits_at_the_barrier_is_none_either() -> None:
@@ -105,7 +104,7 @@ def test_a_victim_frees_nothing_on_another_node() -> None:
 
 def test_a_node_without_victims_is_left_out() -> None:
     made = cache(*GROUPS, node("n1"))
-    assert allowed(made, pod("high"), {"n1": victims(), "n2": MetaVictims(None)}) == {}
+    assert allowed_victims(made, pod("high"), {"n1": victims(), "n2": MetaVictims(None)}) == {}
 
 
 @given(st.lists(st.integers(0, 7), unique=True), st.integers(0, 9))
@@ -114,7 +113,7 @@ def test_a_node_that_is_left_would_pass_the_guard_once_the_victims_are_gone(gone
     made = cache(*GROUPS, node("n1"), *ordinary, *(member("decode", n, pin="n1", gpus=1) for n in range(2)))
     high = pod("high", gpus=gpus)
     chosen = [each for n, each in enumerate(ordinary) if n in gone]
-    may = allowed(made, high, {"n1": victims(*(each.metadata.uid for each in chosen))})
+    may = allowed_victims(made, high, {"n1": victims(*(each.metadata.uid for each in chosen))})
     for each in chosen:
         drop(made, each)
     assert bool(may) == (bool(chosen) and made.capacity.reserved_away(high, "n1") is None)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.scheduler import binder
-from covey.scheduler.barrier import Call, releasable
+from covey.scheduler.barrier import Call, Progress, releasable
 from covey.scheduler.binder import Binder
-from covey.scheduler.progress import Progress
-from covey.scheduler.wire import BindArgs
+from covey.scheduler.guard import BindArgs
 from scheduler_builders import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
 from unit.kube.virtual_time import run
 

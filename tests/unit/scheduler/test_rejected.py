@@ -13,8 +13,7 @@ from covey.api import core, times
 from covey.api.constants import REASON_UNSCHEDULABLE
 from covey.api.groups import GroupStatus
 from covey.scheduler.cache import Cache
-from covey.scheduler.parking import FIRST, HASTE, LONGEST
-from covey.scheduler.queueing import WRITTEN
+from covey.scheduler.queue import FIRST, HASTE, LONGEST, WRITTEN
 from scheduler_builders import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from scheduler_loop import WALL, Loop
 

@@ -15,9 +15,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from covey.observability.families import REGISTRY
 from covey.scheduler import server
 from covey.scheduler.binder import Binder
-from covey.scheduler.guard import Guard
+from covey.scheduler.guard import BindArgs, Guard
 from covey.scheduler.server import MAX_BODY, Extender
-from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import cache, group, member, node, pod, role_groups
 from unit.scheduler.test_binder import Api

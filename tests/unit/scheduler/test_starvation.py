@@ -11,10 +11,9 @@ import pytest
 
 from covey.admission.status import statuses
 from covey.api import core
-from covey.scheduler.guard import Guard
-from covey.scheduler.kept import KeptNodes
-from covey.scheduler.wire import ENCODER, FilterArgs
-from covey.watching.branch import reserved
+from covey.scheduler.guard import ENCODER, FilterArgs, Guard
+from covey.scheduler.reservations import KeptNodes
+from covey.watching.branch import describe_reservation
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
@@ -146,7 +145,7 @@ async def test_what_is_kept_is_told() -> None:
         await stream.turn()
     found = stream.cache.index.root(root_key("big"))
     assert found is not None
-    text = reserved(found)
+    text = describe_reservation(found)
     assert text is not None
     assert "nvidia.com/gpu" in text
     assert str(stream.claim.path[-1]) in text

@@ -11,7 +11,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.observability.families import REGISTRY
 from covey.scheduler import admission, books
-from covey.scheduler.misses import FIRST, LONGEST
+from covey.scheduler.writer import FIRST, LONGEST
 from scheduler_builders import cache, drop, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 

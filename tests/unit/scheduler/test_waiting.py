@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey.admission.tree import Key
 from covey.observability import metrics, scheduler_metrics
-from covey.scheduler.waiting import REASONS, Waiting
+from covey.scheduler.pacing import REASONS, Waiting
 from scheduler_builders import root_key
 from scrapes import Scrape
 
@@ -44,7 +44,7 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
             model.pop(step, None)
             continue
         root, reason, since = step
-        found.put(root, reason, since)  # type: ignore[arg-type] # as the strategy says
+        found.update(root, reason, since)  # type: ignore[arg-type] # as the strategy says
         label = reason or "Waiting"
         begun = since if since is not None else model.get(root, ("", NOW))[1]
         model[root] = (str(label) if label in REASONS else "Other", begun)  # type: ignore[assignment] # a float
@@ -57,9 +57,9 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
 
 def test_the_heap_does_not_outgrow_who_waits() -> None:
     found = waiting()
-    found.put(root_key("old"), None, 1.0)
+    found.update(root_key("old"), None, 1.0)
     for second in range(5_000):
-        found.put(root_key("new"), "Infeasible", float(second + 2))
+        found.update(root_key("new"), "Infeasible", float(second + 2))
         found.drop(root_key("new"))
     assert found.oldest == {"Waiting": 1.0}
     assert sum(map(len, found._heaps.values())) < 100
@@ -71,11 +71,11 @@ def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
     text = metrics.render().decode()
     assert all(f'covey_gangs_waiting{{reason="{reason}"}} 0.0' in text for reason in REASONS)
     assert all(f'covey_gangs_waiting_oldest_age_seconds{{reason="{reason}"}} 0.0' in text for reason in REASONS)
-    found.put(root_key("a"), None, NOW - 90)
-    found.put(root_key("b"), "Infeasible", NOW - 30)
+    found.update(root_key("a"), None, NOW - 90)
+    found.update(root_key("b"), "Infeasible", NOW - 30)
     assert ages() == {"Waiting": 90, "Infeasible": 30}
-    found.put(root_key("a"), "Infeasible", NOW - 90)
+    found.update(root_key("a"), "Infeasible", NOW - 90)
     assert ages() == {"Infeasible": 90}
     # Clocks differ: nobody has waited less than no time.
-    found.put(root_key("a"), None, NOW + 5)
+    found.update(root_key("a"), None, NOW + 5)
     assert found.age("Waiting") == 0.0

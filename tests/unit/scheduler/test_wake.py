@@ -30,7 +30,7 @@ async def woken(made: Cache, *, refused: list[core.Pod], gone: core.Pod, expecte
     writer: Any = Writer()
     waker = Waker(made, writer, sleep=at_once)
     for each in refused:
-        waker.refused(each)
+        waker.note_refusal(each)
     running = asyncio.create_task(waker.run())
     drop(made, gone)
     names = [await asyncio.wait_for(touched.get(), 30) for _ in range(expected)]
@@ -54,8 +54,8 @@ async def test_those_who_are_placed_or_gone_are_forgotten() -> None:
     made = cache(node("n1"), node("n2"), *GROUPS, pinned, *refused)
 
     class Listening(Waker):
-        def refused(self, found: core.Pod) -> None:
-            super().refused(found)
+        def note_refusal(self, found: core.Pod) -> None:
+            super().note_refusal(found)
             if found.metadata.name == "placed":
                 put(made, pod("placed", gpus=1, node="n2"))
             if found.metadata.name == "gone":
@@ -64,7 +64,7 @@ async def test_those_who_are_placed_or_gone_are_forgotten() -> None:
     writer: Any = type("Nobody", (), {})()
     waker = Listening(made, writer)
     for each in refused:
-        waker.refused(each)
+        waker.note_refusal(each)
     drop(made, pinned)
     assert [found.metadata.name for found in waker._due._queue] == ["left"]  # type: ignore[attr-defined]
     assert list(waker._refused) == ["uid-huge"]
@@ -95,7 +95,7 @@ class Counting:
 def waiting(made: Cache, refused: list[core.Pod]) -> Waker:
     waker = Waker(made, None)  # type: ignore[arg-type] # nothing is touched
     for each in refused:
-        waker.refused(each)
+        waker.note_refusal(each)
     return waker
 
 

@@ -97,9 +97,9 @@ async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
     await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not await writer.settled(0.01)
+    assert not await writer.wait_until_idle(0.01)
     asyncio.get_running_loop().call_later(0.01, api.answer.set)
-    assert await writer.settled(5.0)
+    assert await writer.wait_until_idle(5.0)
 
 
 def test_a_patch_without_an_answer_ends_before_anybody_else_may_lead() -> None:

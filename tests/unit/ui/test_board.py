@@ -130,7 +130,7 @@ def test_pods_of_a_gang_that_may_not_be_read_are_shown_all_the_same() -> None:
 def test_of_other_namespaces_than_those_looked_at_pods_are_only_counted() -> None:
     board = Board(["mine"])
     for thing in (*nodes(1), bound(expanded("llm")["llm-0-decode-0-0"], "n0-0-0")):
-        board.put(thing)
+        board.update(thing)
     parts = board.parts()
     assert (parts.pods, parts.nodes["n0-0-0"].others) == ({}, 8)
 
@@ -138,9 +138,9 @@ def test_of_other_namespaces_than_those_looked_at_pods_are_only_counted() -> Non
 def test_a_heartbeat_changes_nothing() -> None:
     board = Board()
     node, *_ = nodes(1)
-    board.put(node)
+    board.update(node)
     board.change()
-    board.put(
+    board.update(
         msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="7")), node
     )
     assert board.change() == {}
@@ -153,10 +153,10 @@ def test_gangs_of_other_controllers_are_counted() -> None:
     assert draw(owned(each, None) for each in groups).foreign == len(roots) == 1
     board = Board()
     for each in groups:
-        board.put(owned(each, None))
+        board.update(owned(each, None))
     assert board.change()["foreign"] == 1
     for each in groups:
-        board.put(each, owned(each, None))
+        board.update(each, owned(each, None))
     assert board.change()["foreign"] == 0
 
 
@@ -165,9 +165,9 @@ def test_a_group_that_changes_hands_is_told_of_its_new_owner_alone() -> None:
     root = told(things["a-0"], conditions=[condition("Admitted", "False", "Infeasible", "no room")])
     board = Board()
     for each in (*(things | {"a-0": root}).values(), expanded("b")[""]):
-        board.put(each)
+        board.update(each)
     assert [each.reason for each in board.parts().waiting.values() if each.gang == "default/a"] == ["Infeasible"]
-    board.put(owned(root, "b"), root)
+    board.update(owned(root, "b"), root)
     reasons = {each.gang: each.reason for each in board.parts().waiting.values()}
     assert reasons == {"default/a": "Waiting", "default/b": "Infeasible"}
 
@@ -192,7 +192,7 @@ def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
                 thing = owned(thing, generator.choice([None, "a", "b"]))
             elif isinstance(thing, core.Node) and generator.random() < 0.5:
                 thing = msgspec.structs.replace(thing, spec=core.NodeSpec(unschedulable=True))
-            board.put(thing, held.get(key))
+            board.update(thing, held.get(key))
             held[key] = thing
         if generator.random() < 0.3:
             state = merge(state, plain(board.change()))

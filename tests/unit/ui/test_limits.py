@@ -10,11 +10,11 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
+from covey.ui.feed import Sender
 from covey.ui.gate import OwnToken
-from covey.ui.limits import Limits
+from covey.ui.headers import Limits
 from covey.ui.process import serve_link
-from covey.ui.sender import Sender
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 

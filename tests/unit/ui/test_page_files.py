@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from covey.cli.picture import palette
+from covey.cli.picture import tiles
 
 PAGE = {
     each.name: each.read_text() for each in files("covey.ui").joinpath("page").iterdir() if each.name != "__init__.py"
@@ -16,7 +16,7 @@ SCRIPTS = {name: text for name, text in PAGE.items() if name.endswith(".js")}
 def test_the_hues_are_those_of_the_pictures_on_a_terminal() -> None:
     shades = re.findall(r"\.i(\d)\.s(\d)(?:, \.i\d)? \{ --ink: (#[0-9a-f]{6}) \}", PAGE["palette.css"])
     assert {(int(ink), int(replica)): hue for ink, replica, hue in shades} == {
-        (ink, replica): palette.shade(ink, replica) for ink in range(8) for replica in range(3)
+        (ink, replica): tiles.shade(ink, replica) for ink in range(8) for replica in range(3)
     }
 
 

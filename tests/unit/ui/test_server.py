@@ -9,11 +9,10 @@ from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
-from covey.ui.headers import bearer_token, is_meant, is_strange
-from covey.ui.limits import Limits
+from covey.ui.headers import Limits, bearer_token, is_meant, is_strange
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 

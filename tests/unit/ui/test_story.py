@@ -6,7 +6,7 @@ import msgspec
 
 from covey.api import core
 from covey.manifests.documents import convert
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui.chronicle import Chronicle, Event, Pod
 from covey.ui.story import MOST_EVENTS, tell
 from unit.ui.world import condition, expanded, told

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from covey.kube.connection import Connection
-from covey.kube.official import Configuration
+from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.contract import Mode
 from covey.ui.feed import Feed, Who
-from covey.ui.limits import Limits
+from covey.ui.headers import Limits
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 
 

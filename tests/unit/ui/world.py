@@ -12,7 +12,7 @@ from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 from covey.ui.board import Thing
 
 

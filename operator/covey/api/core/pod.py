@@ -217,10 +217,10 @@ def container_status(pod: Pod, name: str) -> ContainerStatus | None:
 
 
 def _tells(container: Container, status: ContainerStatus | None) -> bool:
-    return status is not None and (status.restart_count > 0 or _resized(container, status))
+    return status is not None and (status.restart_count > 0 or _is_resizing(container, status))
 
 
-def _resized(container: Container, status: ContainerStatus) -> bool:
+def _is_resizing(container: Container, status: ContainerStatus) -> bool:
     wanted = (container.resources.requests if container.resources else None) or {}
     running = status.resources.requests if status.resources else None
     return any(each is not None and each != wanted for each in (running, status.allocated_resources))

@@ -1,4 +1,15 @@
-"""The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload."""
+"""The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload.
+
+Kubernetes 1.35 (``v1alpha1``): groups are entries of the Workload, and pods say which copy of an entry they form.
+
+::
+
+    Workload <inference>     podGroups: one for each role; gang of size pods, or of minReplicas single pods
+    Pod                      workloadRef: {name, podGroup: <role>, podGroupReplicaKey: <unit>-<replica>, or <unit>}
+
+There are no PodGroups and no status. The list never changes: a Workload of another shape takes the place of the old
+one, which concerns only pods that are not bound yet. The hierarchy is held by gates (``gates``).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +20,58 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
-from covey.backends.kubernetes import gates, needs, shared
-from covey.backends.kubernetes.embedded_groups import WORKLOADS, EmbeddedGroups
+from covey.api.roles import Role
+from covey.backends.kubernetes import gates, shared
 from covey.backends.kubernetes.fixed import digest, is_other
 from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
-from covey.compile import Layout, Levels, Revision, Tree, compile_inference
+from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference
+from covey.compile.groups import Anchor, Level, Membership, Object
+from covey.compile.layout import Scale
 from covey.kube.resources import Resource
+
+WORKLOADS: Final = Resource(shared.GROUP, "v1alpha1", "workloads", "Workload")
+
+
+class EmbeddedGroups:
+    """Builds the Workload of one resource.
+
+    Args:
+        owner: the resource.
+        spec: its spec.
+        revision: which roles have replicas of several pods.
+    """
+
+    def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision) -> None:
+        self._owner = owner
+        self._spec = spec
+        self._sizes = {name: role.size for name, role in revision.roles.items()}
+        self._scale = Scale.of(spec)
+
+    def levels(self, _layout: Layout) -> tuple[Level, ...]:
+        """The Workload."""
+        return (Level("workload", () if self._spec.suspend else (self._workload(),)),)
+
+    def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
+        """The pod names the entry and its copy, and has the gate that the operator lifts."""
+        key = f"{slot.unit}-{slot.replica}" if revision.size > 1 else str(slot.unit)
+        reference = {"name": self._owner.name, "podGroup": slot.role, "podGroupReplicaKey": key}
+        return Membership(spec={"workloadRef": reference, **gates.GATED})
+
+    def anchor(self, _slot: Slot, _revision: RoleRevision) -> Anchor:
+        """The Workload."""
+        return WORKLOADS.type, self._owner.name
+
+    def _workload(self) -> Object:
+        groups = [{"name": role.name, "policy": self._policy(role)} for role in self._spec.roles]
+        spec = {"controllerRef": shared.controller_of(self._owner), "podGroups": groups}
+        return shared.object_of(WORKLOADS, self._owner.metadata(self._owner.name, {}), spec)
+
+    def _policy(self, role: Role) -> Object:
+        size = self._sizes[role.name]
+        minimum = size if size > 1 else self._scale.roles[role.name].minimum
+        return {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+
 
 _MEMBER: Final = shared.pod_probe(
     "kubernetes-pod-workload-ref",
@@ -43,13 +99,13 @@ class Embedded:
 
     def absent(self, cluster: Cluster) -> str | None:
         """Return what the cluster lacks, or None: the kind is needed, and pods that may name it."""
-        return needs.missing_kinds(cluster, self.kinds(), "1.35") or needs.missing_field(
+        return shared.missing_kinds(cluster, self.kinds(), "1.35") or shared.missing_field(
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, _cluster: Cluster) -> tuple[str, ...]:
         """Report the fields that these groups cannot carry: they have a name and a count."""
-        return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
+        return (*shared.refused_fields(spec, levels), *_refusals(spec, levels))
 
     def compile(
         self,
@@ -87,7 +143,7 @@ class Embedded:
         return gates.release(progress)
 
 
-def _refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
+def _refusals(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     yield from refused_everywhere(spec)
     yield from refused_strays(spec)
     for role in spec.roles:

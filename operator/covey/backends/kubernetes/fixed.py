@@ -63,21 +63,21 @@ def is_other(stored: Owned, wanted: Mapping[str, Any], mutable: frozenset[str] =
     """
     if stored.metadata.annotation(names.ANNOTATION_FIXED) == digest(wanted, mutable):
         return False
-    return bool(_fixed(stored.spec, mutable) != _fixed(wanted, mutable))
+    return bool(_immutable_part(stored.spec, mutable) != _immutable_part(wanted, mutable))
 
 
 def digest(wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> str:
     """A digest of the fields of a spec that nobody may change."""
-    return short_hash(json.dumps(_fixed(wanted, mutable), sort_keys=True, separators=(",", ":")), 12)
+    return short_hash(json.dumps(_immutable_part(wanted, mutable), sort_keys=True, separators=(",", ":")), 12)
 
 
-def _fixed(value: Any, mutable: frozenset[str]) -> Any:
+def _immutable_part(value: Any, mutable: frozenset[str]) -> Any:
     """Return the part of a value that counts; a null is the same as nothing, and named items have no order."""
     if isinstance(value, Mapping):
         kept = ((key, item) for key, item in value.items() if key in WRITTEN and key not in mutable)
-        return {key: _fixed(item, mutable) for key, item in kept if item is not None}
+        return {key: _immutable_part(item, mutable) for key, item in kept if item is not None}
     if isinstance(value, list | tuple):
-        items = [_fixed(item, mutable) for item in value]
+        items = [_immutable_part(item, mutable) for item in value]
         return sorted(items, key=_name) if all(isinstance(item, dict) and "name" in item for item in items) else items
     return value
 

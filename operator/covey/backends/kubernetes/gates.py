@@ -60,15 +60,15 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
             going += (each for each in at_once if each.is_complete and not each.is_let_go)
             going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
     slots = tuple(slot for each in going for slot in each.slots)
-    return Release(slots, waits, confined=_confined(progress, slots), withheld=frozenset(withheld))
+    return Release(slots, waits, confined=_domain_labels(progress, slots), withheld=frozenset(withheld))
 
 
-def _confined(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
+def _domain_labels(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
     """Return the node labels of the domains in which the whole was found to fit, by place.
 
     kube-scheduler needs them, as it goes from replica to replica and never back.
     """
-    found = ((slot, progress.room.confined(slot)) for slot in slots) if progress.room is not None else ()
+    found = ((slot, progress.room.domain_labels(slot)) for slot in slots) if progress.room is not None else ()
     return {slot: labels for slot, labels in found if labels}
 
 
@@ -85,16 +85,18 @@ def _wait(progress: Progress, minimum: Sequence[ReplicaProgress]) -> core.Condit
     missing = sum(not each.is_complete for each in minimum)
     if missing:
         what = f"{missing} of {len(minimum)} replicas of its minimum have no pods yet"
-        return _kept(names.REASON_WAITING, what)
+        return _waiting_condition(names.REASON_WAITING, what)
     if progress.room is None:
-        return _kept(names.REASON_WAITING, _UNSEEN)
+        return _waiting_condition(names.REASON_WAITING, _UNSEEN)
     lacks = progress.room.lacks(progress.inference, minimum)
     if lacks is None:
         return None
-    return _kept(REASON, f"{lacks}; Covey's gates let the minimum of all roles go together, once all of it fits")
+    return _waiting_condition(
+        REASON, f"{lacks}; Covey's gates let the minimum of all roles go together, once all of it fits"
+    )
 
 
-def _kept(reason: str, message: str) -> core.Condition:
+def _waiting_condition(reason: str, message: str) -> core.Condition:
     return core.Condition(names.ADMITTED, "False", reason, message)
 
 

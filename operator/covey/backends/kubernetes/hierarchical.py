@@ -15,7 +15,7 @@ from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.fixed import digest, is_other
-from covey.backends.kubernetes.refusals import refused
+from covey.backends.kubernetes.refusals import refusals_of
 from covey.backends.kubernetes.release import release
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.backends.kubernetes.tree import GroupTree
@@ -94,7 +94,7 @@ class Hierarchical:
         _cluster: Cluster,
     ) -> tuple[str, ...]:
         """Report the fields that these groups cannot carry."""
-        return tuple(refused(spec, levels))
+        return tuple(refusals_of(spec, levels))
 
     def compile(
         self,

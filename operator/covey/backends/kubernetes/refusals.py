@@ -14,7 +14,7 @@ _EXTENDER = "or use backend Extender"
 _SYSTEM = ("system-cluster-critical", "system-node-critical")
 
 
-def refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
+def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     """All that is refused of a spec. The tree is three levels deep, of the four that a Workload may have."""
     yield from shared.refused_fields(spec, levels)
     if spec.priority_class_name in _SYSTEM:

@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.times import seconds
 from covey.backends.kubernetes.shared import POD_GROUPS
-from covey.backends.kubernetes.units import said
+from covey.backends.kubernetes.units import scheduled_condition
 from covey.backends.seam import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.compile.identity import Slot, group_name
 
@@ -41,7 +41,7 @@ class _Replica:
 
     @property
     def said(self) -> core.Condition | None:
-        return said(self.group) if self.group is not None else None
+        return scheduled_condition(self.group) if self.group is not None else None
 
     @property
     def is_placed(self) -> bool:
@@ -66,7 +66,12 @@ def release(progress: Progress) -> Release:
         minimum = minimums[number]
         if undecided or not all(each.is_placed for each in minimum):
             withheld |= {slot for each in unit if not each.progress.in_minimum for slot in each.progress.slots}
-        for found in (_stuck(unit, now), _ignored(minimum, now), _silent(minimum, now), _refused(minimum)):
+        for found in (
+            _stuck(unit, now),
+            _check_gangs_ignored(minimum, now),
+            _silent(minimum, now),
+            _refusal_of_successors(minimum),
+        ):
             if isinstance(found, core.Condition):
                 waits.setdefault(number, found)
                 if found.reason in {REASON_IGNORED, REASON_STUCK}:
@@ -80,7 +85,7 @@ def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
     """Tell whether kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
     if all(each.is_placed for each in minimum) or any(each.said and each.said.status == "False" for each in minimum):
         return False
-    return not any(isinstance(found(minimum, now), core.Condition) for found in (_ignored, _silent))
+    return not any(isinstance(found(minimum, now), core.Condition) for found in (_check_gangs_ignored, _silent))
 
 
 def _group_of(progress: Progress, replica: ReplicaProgress) -> Owned | None:
@@ -116,7 +121,7 @@ def _name(group: Owned | None) -> str:
     return group.metadata.name if group is not None else ""
 
 
-def _ignored(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
+def _check_gangs_ignored(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
     """Report pods of the gang that were bound without their groups having been placed."""
     since = [
         at
@@ -155,7 +160,7 @@ def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float |
     wait = _SILENCE - (now - max(created, default=now))
     if wait > 0:
         return wait
-    told = next(_told(pods), "")
+    told = next(_unschedulable_messages(pods), "")
     return _condition(
         REASON_IGNORED,
         f"kube-scheduler has not tried the unit for {_SILENCE:.0f} seconds{f' ({told})' if told else ''}: see whether it "
@@ -163,7 +168,7 @@ def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float |
     )
 
 
-def _refused(minimum: Sequence[_Replica]) -> core.Condition | None:
+def _refusal_of_successors(minimum: Sequence[_Replica]) -> core.Condition | None:
     """Report a group that was placed once and has lost pods, with what kube-scheduler says against their successors."""
     for each in minimum:
         if each.said is None or each.said.status != "True":
@@ -175,7 +180,7 @@ def _refused(minimum: Sequence[_Replica]) -> core.Condition | None:
     return None
 
 
-def _told(pods: Sequence[core.Pod]) -> Iterator[str]:
+def _unschedulable_messages(pods: Sequence[core.Pod]) -> Iterator[str]:
     """Yield what the scheduler says of pods that it has not tried."""
     for pod in pods:
         condition = core.condition(pod.status.conditions, "PodScheduled")

@@ -25,9 +25,8 @@ from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Scale, Slot, identity
-from covey.compile.groups import UNIT_TEMPLATE, replica_template, role_template
+from covey.compile.groups import UNIT_TEMPLATE, Anchor, Level, Membership, Object, replica_template, role_template
 from covey.compile.layout import Replicas
-from covey.compile.membership import Anchor, Level, Membership, Object
 
 _ALL: Final[Mapping[str, Any]] = {"all": {}}
 _SINGLE: Final[Mapping[str, Any]] = {"single": {}}
@@ -179,4 +178,4 @@ class GroupTree:
         }
 
     def _common(self, *, whole: bool) -> Object:
-        return {"disruptionMode": dict(_ALL if whole else _SINGLE), **shared.prioritised(self._spec)}
+        return {"disruptionMode": dict(_ALL if whole else _SINGLE), **shared.priority_fields(self._spec)}

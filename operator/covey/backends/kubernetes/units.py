@@ -2,6 +2,8 @@
 
 In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has its minimum is counted here, as
 ``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True.
+
+Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
 """
 
 from __future__ import annotations
@@ -9,12 +11,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.backends.kubernetes.gates import LET_GO, REASON
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.backends.seam import Identity, Owned
+from covey.backends.seam import Identity, Owned, UnitReport
 from covey.compile.identity import group_name
+
+#: Condition of a PodGroup: of 1.36, and of 1.37.
+CONDITIONS: Final = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
+
+
+class Reports:
+    """Groups by unit, sorted once for each snapshot, however many units are asked for.
+
+    Args:
+        kind: type of the groups.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._objects: Mapping[Identity, Owned] = {}
+        self._units: Mapping[str, Sequence[Owned]] = {}
+
+    def of(self, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
+        """The report of a unit; None where it has no groups."""
+        if objects is not self._objects:
+            self._objects, self._units = objects, _by_unit(self._kind, objects)
+        groups = self._units.get(str(unit))
+        if not groups:
+            return None
+        first = min(groups, key=lambda group: (group.metadata.creation_timestamp, group.metadata.name))
+        return UnitReport(first.metadata.uid, first.metadata.creation_timestamp, _admitted_condition(groups))
+
+
+def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Owned]]:
+    found: dict[str, list[Owned]] = {}
+    for (type_, _), owned in objects.items():
+        unit = owned.metadata.label(names.LABEL_UNIT)
+        if type_ == kind and unit is not None:
+            found.setdefault(unit, []).append(owned)
+    return found
+
+
+def _admitted_condition(groups: Sequence[Owned]) -> core.Condition:
+    """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
+    for group in sorted(groups, key=lambda each: each.metadata.name):
+        said = next(filter(None, (core.condition(group.status.conditions, each) for each in CONDITIONS)), None)
+        if said is not None and said.status != "True":
+            what = f"kube-scheduler says of PodGroup {group.metadata.name}: {said.message or said.reason}"
+            return core.Condition(names.ADMITTED, "True", REASON, f"{LET_GO}; {what}")
+    return core.Condition(names.ADMITTED, "True", REASON, LET_GO)
+
 
 #: Condition of a PodGroup in 1.37.
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
@@ -57,16 +107,18 @@ class UnitTree:
 
     def _failures(self, composite: Owned) -> Iterator[core.Condition]:
         """Conditions of the children without which a group lacks its minimum, those that were placed left out."""
-        children = sorted(self._children(composite), key=lambda child: (not self._is_scheduled(child), _order(child)))
+        children = sorted(
+            self._child_groups(composite), key=lambda child: (not self._is_scheduled(child), _order(child))
+        )
         for child in children[: _least(composite)]:
             if child.metadata.name in self.leaves and self.leaves[child.metadata.name] is child:
-                condition = said(child)
+                condition = scheduled_condition(child)
                 if condition is not None and condition.status != "True":
                     yield condition
             else:
                 yield from self._failures(child)
 
-    def _children(self, parent: Owned) -> Iterator[Owned]:
+    def _child_groups(self, parent: Owned) -> Iterator[Owned]:
         yield from self._by_parent.get(parent.metadata.name, ())
 
     @cached_property
@@ -78,12 +130,12 @@ class UnitTree:
 
     def _is_scheduled(self, group: Owned) -> bool:
         if self.leaves.get(group.metadata.name) is group:
-            condition = said(group)
+            condition = scheduled_condition(group)
             return condition is not None and condition.status == "True"
-        return sum(self._is_scheduled(child) for child in self._children(group)) >= _least(group)
+        return sum(self._is_scheduled(child) for child in self._child_groups(group)) >= _least(group)
 
 
-def said(leaf: Owned) -> core.Condition | None:
+def scheduled_condition(leaf: Owned) -> core.Condition | None:
     """Return kube-scheduler's condition on a PodGroup; None where it has written nothing."""
     return core.condition(leaf.status.conditions, INITIALLY_SCHEDULED)
 

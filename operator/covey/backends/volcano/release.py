@@ -40,16 +40,18 @@ def release(progress: Progress) -> Release:
         if (why := _waits_for(roots[unit], replicas))
     }
     ready = {unit: replicas for unit, replicas in progress.units.items() if unit not in waits}
-    first = tuple(slot for replicas in ready.values() for slot in _held(replicas, in_minimum=True))
+    first = tuple(slot for replicas in ready.values() for slot in _gated_slots(replicas, in_minimum=True))
     bound = (replicas for unit, replicas in ready.items() if progress.has_minimum(unit))
-    return Release(first or tuple(slot for replicas in bound for slot in _held(replicas, in_minimum=False)), waits)
+    return Release(
+        first or tuple(slot for replicas in bound for slot in _gated_slots(replicas, in_minimum=False)), waits
+    )
 
 
 def _minimum(replicas: Iterable[ReplicaProgress]) -> Iterator[ReplicaProgress]:
     return (each for each in replicas if each.in_minimum)
 
 
-def _held(replicas: Iterable[ReplicaProgress], *, in_minimum: bool) -> Iterator[Slot]:
+def _gated_slots(replicas: Iterable[ReplicaProgress], *, in_minimum: bool) -> Iterator[Slot]:
     for each in replicas:
         if each.in_minimum is in_minimum and each.is_complete and not each.is_let_go:
             yield from each.slots
@@ -60,7 +62,7 @@ def _waits_for(root: Owned | None, replicas: Sequence[ReplicaProgress]) -> str |
     if root is None:
         return "waits until its PodGroup exists"
     if not all(each.is_complete for each in minimum):
-        return f"waits until every pod of the minimum exists: {_counted(minimum, 'is_complete')}"
+        return f"waits until every pod of the minimum exists: {_describe_progress(minimum, 'is_complete')}"
     if _lags(root, minimum):
         return "waits until its PodGroup has the new minimum"
     if all(each.is_let_go for each in minimum) and not all(each.is_bound for each in minimum):
@@ -72,7 +74,7 @@ def _unmet(root: Owned, minimum: Sequence[ReplicaProgress]) -> str | None:
     """Return a correction where Volcano's own phase would mislead, or None."""
     if root.status.phase not in MET:
         return None
-    counted = _counted(minimum, "is_bound")
+    counted = _describe_progress(minimum, "is_bound")
     return f"Volcano calls the PodGroup {root.status.phase}, which counts its pods only; bound are {counted}"
 
 
@@ -86,7 +88,7 @@ def _lags(root: Owned, minimum: Iterable[ReplicaProgress]) -> bool:
     return any(stored.get(role, 0) < len(replicas) for role, replicas in wanted.items())
 
 
-def _counted(minimum: Iterable[ReplicaProgress], what: str) -> str:
+def _describe_progress(minimum: Iterable[ReplicaProgress], what: str) -> str:
     """Describe the progress of each role: ``prefill 1/2, decode 1/1``."""
     return ", ".join(
         f"{role} {sum(getattr(each, what) for each in replicas)}/{len(replicas)}"

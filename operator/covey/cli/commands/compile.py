@@ -14,9 +14,9 @@ from covey.backends import Backend as BackendModule
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
-from covey.manifests.errors import InputError, Place
 from covey.manifests.inference import read_inference
-from covey.operator.judge.validate import resolve_topology
+from covey.manifests.sources import InputError, Place
+from covey.operator.accept.validate import resolve_topology
 from covey.planning.facts import Facts, read_facts
 
 Object = dict[str, Any]
@@ -48,7 +48,7 @@ def compile_command(
     objects = [
         body
         for inference in _inferences(files, namespace, recursive=recursive)
-        for body in _expanded(inference, backend, dialect, facts)
+        for body in _expand(inference, backend, dialect, facts)
     ]
     if form == "json":
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
@@ -78,7 +78,7 @@ def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> l
     return found
 
 
-def _expanded(
+def _expand(
     inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: Facts
 ) -> Iterable[Object]:
     if backend is not None:

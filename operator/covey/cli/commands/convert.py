@@ -8,10 +8,9 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
-from covey.manifests.conversion import SOURCES, converted, known_levels
 from covey.manifests.documents import read_documents
-from covey.manifests.errors import InputError, Place
-from covey.manifests.inference import read_inference
+from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
+from covey.manifests.sources import InputError, Place
 from covey.planning.facts import read_facts
 
 Object = dict[str, Any]
@@ -40,7 +39,7 @@ def convert_command(
     objects: list[Object] = []
     warnings = list(facts.warnings)
     for document in read_documents(files, recursive=recursive):
-        found, remarks = converted(document, levels)
+        found, remarks = convert_document(document, levels)
         if found is document:
             warnings.append(f"{document.place}: skipped {document.kind} {document.name}")
             continue

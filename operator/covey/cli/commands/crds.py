@@ -11,7 +11,7 @@ from covey.api.crds import render, write
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, full_name
 from covey.cli.errors import CommandError
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 
 
 @click.command()

@@ -25,8 +25,8 @@ def explain(
 ) -> None:
     """Explain why a DisaggregatedInference is pending, degraded or held: a reason at each node of its tree.
 
-    What has nothing to say is one line; `covey status` shows all of it. Below the tree stands what each reason means, and
-    what to do.
+    What has nothing to say is one line; `covey status` shows all of it. Below the tree stands what each reason means,
+    and what to do.
     """
     view = look(name, namespace, context, kubeconfig)
     (branch,), advice = view.trees(), view.advice()

@@ -16,9 +16,9 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rolled import Body, Found, Stored
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
+from covey.planning.additions import HeadroomReport, RoleReport, headroom_of
 from covey.planning.facts import Facts, read_facts
-from covey.planning.headroom import HeadroomReport, RoleReport, headroom_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import plan_all
 
@@ -55,27 +55,29 @@ def headroom(
 ) -> None:
     """Show how many more replicas of each role would fit now, all else as it is.
 
-    Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it says
-    what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
+    Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it
+    says what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
     """
     if files:
         _refuse(name, context, kubeconfig, nodes)
         facts = read_facts(nodes, pods, topologies, recursive=recursive)
-        reports = _planned(read_manifests(files, namespace, "default", facts.topologies, recursive=recursive), facts)
+        reports = _plan_reports(
+            read_manifests(files, namespace, "default", facts.topologies, recursive=recursive), facts
+        )
     elif nodes or pods or topologies:
         raise InputError("-f", "is missing", "give the manifests, or leave out --nodes, --pods and --topology")
     elif not name:
         raise InputError("NAME", "is missing", "name a DisaggregatedInference, or give manifests with -f")
     else:
         stored = Stored(name, namespace, context, kubeconfig)
-        reports = [asyncio.run(_last(stored) if last else _asked(stored, timeout))]
+        reports = [asyncio.run(_last(stored) if last else _ask(stored, timeout))]
     if form == "json":
         echo_json(reports[0] if not files else reports)
     elif form == "yaml":
         echo_yaml(reports)
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.headroom import print_headroom  # noqa: PLC0415 - the same
+        from covey.cli.render.tables import print_headroom  # noqa: PLC0415 - the same
 
         for report in reports:
             print_headroom(report, open_console(no_color=no_color), heads=not no_headers, named=bool(files))
@@ -90,7 +92,7 @@ def _refuse(name: str | None, context: str | None, kubeconfig: str | None, nodes
     options.refuse_cluster(context, kubeconfig, "leave it out, or ask for a resource by its name")
 
 
-def _planned(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
+def _plan_reports(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
     facts = with_manifests(facts, manifests)
     workloads, warnings = workloads_of(manifests, facts)
     planned = plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
@@ -102,13 +104,13 @@ def _planned(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
 async def _last(stored: Stored) -> HeadroomReport:
     async with stored.connect() as found:
         body = await found.body()
-    if not _told(body):
+    if not _stored_answer(body):
         what = f"nobody has asked for the head-room of {found.name} yet"
         raise CommandError(f"{what}; leave out --last to ask")
     return report_of(body)
 
 
-async def _asked(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
+async def _ask(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
     async with stored.connect() as found:
         asked = _question()
         await found.patch({"metadata": {"annotations": {names.ANNOTATION_HEADROOM: asked}}})
@@ -129,7 +131,7 @@ def _question() -> str:
 async def _answer(found: Found, asked: str) -> Body:
     while True:
         body = await found.body()
-        answered = str(_told(body).get("asked", ""))
+        answered = str(_stored_answer(body).get("asked", ""))
         newest = (body["metadata"].get("annotations") or {}).get(names.ANNOTATION_HEADROOM, "")
         # Somebody may have asked after us: the answer to that is younger still. A time may follow (headroom-seconds).
         if any(answered == each or answered.startswith(f"{each} ") for each in (asked, newest) if each):
@@ -137,13 +139,13 @@ async def _answer(found: Found, asked: str) -> Body:
         await asyncio.sleep(_PACE)
 
 
-def _told(body: Body) -> dict[str, Any]:
+def _stored_answer(body: Body) -> dict[str, Any]:
     return dict((body.get("status") or {}).get("headroom") or {})
 
 
 def report_of(body: Body) -> HeadroomReport:
     """Read the head-room from the status of a stored resource."""
-    told, meta = _told(body), body["metadata"]
+    told, meta = _stored_answer(body), body["metadata"]
     roles = tuple(
         RoleReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))
         for row in (body.get("status") or {}).get("roles", ())

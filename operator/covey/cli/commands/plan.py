@@ -12,8 +12,8 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.manifests.errors import InputError
-from covey.planning.additions import add_nodes, told
+from covey.manifests.sources import InputError
+from covey.planning.additions import add_nodes, with_additions
 from covey.planning.facts import Facts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
@@ -96,7 +96,7 @@ def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Plann
     workloads, warnings = workloads_of(manifests, facts)
     facts, added = add_nodes(replace(facts, warnings=(*facts.warnings, *warnings)), additions, workloads)
     planned = plan_all(workloads, facts, time.perf_counter)
-    return replace(planned, report=told(planned.report, added))
+    return replace(planned, report=with_additions(planned.report, added))
 
 
 def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
@@ -114,9 +114,9 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         return
     if form == "svg":
         from covey.cli.picture import svg  # noqa: PLC0415 - only for this form
-        from covey.cli.render import words  # noqa: PLC0415 - only for this form
+        from covey.cli.render import objects  # noqa: PLC0415 - only for this form
 
-        remarks = [words.added(each) for each in report.added_nodes]
+        remarks = [objects.describe_added_nodes(each) for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
     _print(planned, form, no_headers=no_headers, no_color=no_color)
@@ -127,14 +127,14 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
 
     report, console = planned.report, open_console(no_color=no_color)
-    from covey.cli.render.table import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
+    from covey.cli.render.tables import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
 
     if form == "picture":
         from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich
 
         print_picture(_floor(planned), console)
     elif form == "tree":
-        from covey.cli.render.tree import print_tree  # noqa: PLC0415 - needs rich
+        from covey.cli.render.objects import print_tree  # noqa: PLC0415 - needs rich
 
         print_tree(report, console)
     else:

@@ -13,7 +13,7 @@ import click
 
 from covey.cli.errors import CommandError
 from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effective
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.scheduler.config import render
 
 F = TypeVar("F", bound=Callable[..., Any])

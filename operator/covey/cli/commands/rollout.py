@@ -9,8 +9,7 @@ from typing import Any, Final
 import click
 
 from covey.cli import options
-from covey.cli.errors import CommandError
-from covey.cli.misuse import HelpfulGroup
+from covey.cli.errors import CommandError, HelpfulGroup
 from covey.cli.rolled import Stored, former, history_of, read_state, roles_of
 
 #: Seconds between two looks of ``--watch``.

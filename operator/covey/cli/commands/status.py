@@ -9,7 +9,7 @@ from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
 from covey.cli.look import View, look
 from covey.kube.resources import DISAGGREGATED_INFERENCES
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
 from covey.watching.places import floor_now
 

@@ -9,12 +9,12 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
+from covey.planning.drawing import survey
 from covey.planning.facts import Facts, read_facts
-from covey.planning.grounds import survey
-from covey.planning.topologies import default_topology
-from covey.watching.usage import measure
+from covey.planning.inferences import default_topology
+from covey.watching.places import measure
 
 
 @click.command()
@@ -71,7 +71,7 @@ def top(
         echo_yaml([report])
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.usage import print_usage  # noqa: PLC0415 - the same
+        from covey.cli.render.tables import print_usage  # noqa: PLC0415 - the same
 
         print_usage(report, open_console(no_color=no_color), heads=not no_headers)
 

@@ -9,7 +9,7 @@ import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.manifests.errors import InputError
+from covey.manifests.sources import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

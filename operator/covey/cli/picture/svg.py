@@ -15,10 +15,8 @@ from html import escape
 from textwrap import wrap
 from typing import Final
 
-from covey.cli.picture.palette import hue, shade
-from covey.cli.picture.tiles import GAP, Sheet, Tile, flow, side_by_side, stack
-from covey.picture.floor import Box, Floor, Mark, NodeBox, Run
-from covey.picture.names import short_names
+from covey.cli.picture.tiles import GAP, Sheet, Tile, flow, hue, shade, side_by_side, stack
+from covey.picture.floor import Box, Floor, Mark, NodeBox, Run, short_names
 
 _STYLE: Final = """
 text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Helvetica,Arial,sans-serif;
@@ -127,7 +125,7 @@ def _all(boxes: Sequence[Box]) -> list[Box]:
 # Frames
 
 
-def _framed(inner: Tile, name: str, note: str, look: str, tip: str = "") -> Tile:
+def _frame(inner: Tile, name: str, note: str, look: str, tip: str = "") -> Tile:
     """A frame with the domain's name above on the left, what is free on the right."""
     width = max(inner.width + 2 * _INSET, _header(name, note))
 
@@ -154,10 +152,10 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: float) -> list[Tile]:
     if boxes and not boxes[0].boxes:
         return _racks(pen, whole, idle, width)
     framed = [
-        _framed(
+        _frame(
             stack(_domains(pen, box.boxes, width - 2 * _INSET)),
             box.title,
-            _marked(box, pen.free(box)),
+            _marked_note(box, pen.free(box)),
             f"domain {_look(box)}",
         )
         for box in whole
@@ -184,10 +182,10 @@ def _rack(pen: _Pen, box: Box) -> Tile:
     nodes = stack([Tile(pen.rack - 16, _LINE - 4, partial(_draw_node, pen, node)) for node in box.nodes], 4)
     note = f"{box.free * pen.floor.scale:,} {'left' if box.ours else 'free'}"
     mine = " mine" if box.ours or any(node.runs for node in box.nodes) else ""
-    return _framed(nodes, box.title, _marked(box, note), f"rack{mine} {_look(box)}")
+    return _frame(nodes, box.title, _marked_note(box, note), f"rack{mine} {_look(box)}")
 
 
-def _marked(box: Box, note: str) -> str:
+def _marked_note(box: Box, note: str) -> str:
     """The note of a domain: the words of the verdict, then what is free."""
     return f"{box.mark} · {note}" if box.mark else note
 
@@ -256,7 +254,7 @@ def _small_rack(pen: _Pen, box: Box, note: str, width: float) -> Tile:
                 sheet.rect(x, top, (used, _BAR_LINE - 1), "other", radius=1)
 
     bars = Tile(width, len(box.nodes) * _BAR_LINE, draw)
-    return _framed(bars, pen.titles[box.title], note, "rack", f"{box.title}: {pen.free(box)}")
+    return _frame(bars, pen.titles[box.title], note, "rack", f"{box.title}: {pen.free(box)}")
 
 
 def _idle(pen: _Pen, box: Box, wide: int) -> Tile:

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from covey.cli.console import page_width
-from covey.cli.picture.palette import bright
-from covey.picture.floor import Box, Floor, NodeBox, Run
-from covey.picture.names import short_names
+from covey.cli.picture.tiles import bright
+from covey.picture.floor import Box, Floor, NodeBox, Run, short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read
@@ -89,7 +88,7 @@ class _Pen:
 
     def edge(self, rack: Box) -> tuple[str, str]:
         """The upper edge of a rack: its title, and what is free there."""
-        return f"{self.titles[rack.title]}{_marked(rack)}", f" {rack.free * self.floor.scale:,} free ╮"
+        return f"{self.titles[rack.title]}{_mark_text(rack)}", f" {rack.free * self.floor.scale:,} free ╮"
 
     def rack_width(self) -> int:
         drawn = [leaf for leaf in _leaves(self.floor.boxes) if leaf.focus]
@@ -104,7 +103,7 @@ def _bar(used: int, cells: int) -> str:
     return _BARS[-(-used * (len(_BARS) - 1) // cells)] if cells else " "
 
 
-def _marked(box: Box) -> str:
+def _mark_text(box: Box) -> str:
     return f" ◀ {box.mark}" if box.mark else ""
 
 
@@ -124,7 +123,7 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: int, *, small: bool) -> lis
             lines += [Text(), *_summaries(pen, list(group))]
             continue
         for box in group:
-            heading = Text().append(box.title, "bold").append(f"  {_free_of(pen, box)}{_marked(box)}", _DIM)
+            heading = Text().append(box.title, "bold").append(f"  {_free_of(pen, box)}{_mark_text(box)}", _DIM)
             lines += [Text(), heading, *_domains(pen, box.boxes, width, small=small)]
     return lines
 
@@ -168,7 +167,7 @@ def _small_racks(pen: _Pen, racks: Sequence[Box]) -> list[Text]:
         line = Text().append(f"  {pen.titles[rack.title].ljust(wide)} ", "bold" if rack.ours else _DIM)
         for node in rack.nodes:
             line.append_text(pen.one_cell(node))
-        lines.append(line.append(f"  {_free_of(pen, rack)}{_marked(rack)}", _DIM))
+        lines.append(line.append(f"  {_free_of(pen, rack)}{_mark_text(rack)}", _DIM))
     return lines
 
 

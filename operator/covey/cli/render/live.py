@@ -10,10 +10,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from covey.api.inference import DisaggregatedInference
-from covey.cli.render.table import columns, show
-from covey.cli.render.words import BAD, DIM, GOOD
+from covey.cli.render.objects import BAD, DIM, GOOD
+from covey.cli.render.tables import columns, show
 from covey.watching.advice import Advice
-from covey.watching.branch import Branch, State, troubled
+from covey.watching.branch import Branch, State, branches_with_reason
 
 _MARKS = {
     State.READY: ("✓", GOOD),
@@ -63,13 +63,13 @@ def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool 
     for branch in branches:
         namespace, _, name = branch.name.partition("/")
         state = Text(branch.state.value, _MARKS[branch.state][1])
-        reason = next((each.reason for each in troubled(branch)), "")
+        reason = next((each.reason for each in branches_with_reason(branch)), "")
         table.add_row(namespace, name, f"{branch.ready}/{branch.total}", state, reason)
     show(table, console, heads=heads)
 
 
 def _grow(tree: Tree, branch: Branch, *, whole: bool) -> None:
-    if not whole and not any(troubled(branch)):
+    if not whole and not any(branches_with_reason(branch)):
         return
     alike: dict[tuple[str, str, str], list[Branch]] = {}
     for child in branch.children:

@@ -1,16 +1,91 @@
-"""The objects of a resource, as a tree of groups and pods."""
+"""Trees of groups and pods, of a resource and of a plan, and the phrases that they share.
+
+The objects of a resource, as a tree of groups and pods.
+
+Small phrases that every form of output shares.
+
+The plan as a tree: workload, unit, role, replica, nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
 from covey.api.constants import LABEL_POD_GROUP
-from covey.cli.render.words import DIM
+from covey.cli.picture.tiles import bright
+from covey.picture.floor import path_order
+from covey.placement.model import Path
+from covey.planning.report import (
+    AddedReport,
+    DomainReport,
+    InstanceReport,
+    Report,
+    RoleReport,
+    TopologyReport,
+    UnitReport,
+    WorkloadReport,
+)
+
+GOOD: Final = "green"
+BAD: Final = "red"
+DIM: Final = "bright_black"
+#: So many added nodes are named; more are counted.
+_NAMED: Final = 8
+
+
+def verdict_style(verdict: str) -> str:
+    """The colour of a verdict."""
+    return {"Admitted": GOOD, "Infeasible": BAD}.get(verdict, "yellow")
+
+
+def topology_words(topology: TopologyReport) -> str:
+    """The chosen topology in a line: its name and levels, broad to narrow."""
+    levels = " > ".join(level.name for level in topology.levels)
+    return f"topology {topology.name}: {levels}" if topology.name else "no topology"
+
+
+def domains(placement: Sequence[DomainReport], known: Sequence[DomainReport] = ()) -> str:
+    """``block b1, rack r2``; hosts are said by the node's name anyway, and what is ``known`` is not said again."""
+    above = {each.level for each in known}
+    return ", ".join(domain_name(each.level, each.domain) for each in placement if each.level not in {*above, "host"})
+
+
+def domain_name(level: str, domain: str | None) -> str:
+    """A domain with its level, which is left out where the domain's own name begins with it (``rack-7``)."""
+    return str(domain) if str(domain).startswith(level) else f"{level} {domain}"
+
+
+def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -> str:
+    """Where the replicas of a role lie beyond what is ``known`` of the unit: their finest domains, in natural order."""
+    found: dict[Path, str] = {}
+    for instance in instances:
+        shown = [each for each in instance.placement if each.level != "host" and each not in known]
+        if shown:
+            found[shown[-1].path] = domain_name(shown[-1].level, shown[-1].domain)
+    return ", ".join(dict.fromkeys(found[path] for path in sorted(found, key=path_order)))
+
+
+def headline(workload: WorkloadReport) -> str:
+    """The outcome for a workload, in a few words."""
+    admitted = sum(unit.admitted for unit in workload.units)
+    many = f", {admitted} of {len(workload.units)} units" if len(workload.units) > 1 else ""
+    return f"{workload.verdict}{many}"
+
+
+def describe_added_nodes(report: AddedReport) -> str:
+    """The outcome for the nodes of one ``--add-nodes``."""
+    where = f" in the new {report.level} {report.domain}" if report.level else ""
+    copies = f"{len(report.nodes):,} copies of {report.template}{where}"
+    if not report.used:
+        return f"none of {copies} is used"
+    more = f" and {len(report.used) - _NAMED:,} more" if len(report.used) > _NAMED else ""
+    return f"{len(report.used):,} of {copies} used: {', '.join(report.used[:_NAMED])}{more}"
+
 
 Object = Mapping[str, Any]
 
@@ -71,3 +146,55 @@ def _detail(body: Object) -> str:
         for each in constraints.get("topology") or ()
     ]
     return f"  {', '.join(parts)}" if parts else ""
+
+
+#: Nodes named for one replica; the rest is counted.
+_NODES = 8
+
+
+def print_tree(report: Report, console: Console) -> None:
+    """A tree for each workload."""
+    console.print(Text(topology_words(report.topology), DIM), soft_wrap=True)
+    for workload in report.workloads:
+        console.print(_workload(workload))
+
+
+def _workload(workload: WorkloadReport) -> Tree:
+    label = Text().append(f"{workload.namespace}/{workload.name}  ", "bold")
+    if workload.workload is not None:
+        label.append(f"{workload.kind} of Workload {workload.workload}  ", DIM)
+    label.append(headline(workload), verdict_style(workload.verdict))
+    tree = Tree(label.append(f"  {workload.elapsed_ms:g} ms", DIM), guide_style=DIM)
+    for unit in workload.units:
+        _add_unit(tree, workload, unit)
+    return tree
+
+
+def _add_unit(tree: Tree, workload: WorkloadReport, unit: UnitReport) -> None:
+    label = Text("✓ " if unit.admitted else "✗ ", GOOD if unit.admitted else BAD)
+    label.append(f"unit {unit.index}").append(f"  {domains(unit.placement)}", DIM)
+    branch = tree.add(label)
+    for number, role in enumerate(unit.roles):
+        _add_role(branch, role, unit, number)
+    for wish in unit.preferred:
+        mark, style = ("✓", GOOD) if wish.achieved else ("○", "yellow")
+        reached = "" if wish.achieved else f", reached {wish.reached or 'nothing'}"
+        branch.add(Text(f"{mark} ", style).append(f"{wish.scope} prefers one {wish.level}{reached}", DIM))
+    for message in dict.fromkeys(reason.message for reason in workload.reasons if reason.unit == unit.index):
+        branch.add(Text(message, BAD))
+
+
+def _add_role(branch: Tree, role: RoleReport, unit: UnitReport, number: int) -> None:
+    label = Text(role.name, f"bold {bright(number)}").append(f"  {role.admitted}/{role.replicas}")
+    inner = branch.add(label.append(f"  minimum {role.min_replicas}", DIM))
+    for instance in role.instances:
+        inner.add(_instance(instance, unit, number))
+
+
+def _instance(instance: InstanceReport, unit: UnitReport, number: int) -> Text:
+    label = Text("● " if instance.minimum else "○ ", bright(number, instance.replica))
+    label.append(f"replica {instance.replica}  ")
+    nodes = list(dict.fromkeys(pod.node for pod in instance.pods))
+    named = ", ".join(nodes[:_NODES]) + (f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else "")
+    where = domains(instance.placement, unit.placement)
+    return label.append(f"{where}  " if where else "").append(named, DIM)

@@ -22,27 +22,13 @@ from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.observability.logging import get_logger
 from covey.operator.execute.creations import Creations
-from covey.operator.execute.denials import Denials
-from covey.operator.execute.dependants import Dependants
+from covey.operator.execute.denials import Denials, Dependants
 from covey.operator.execute.pods import PodWriter, may_begin_to_serve
-from covey.operator.execute.put import ObjectWriter, Stored
-from covey.operator.execute.put_scaler import ScalerWriter
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import (
-    Actions,
-    CreatePod,
-    DeleteObject,
-    DeletePod,
-    Object,
-    PutScaler,
-)
-from covey.operator.terms.objects import CONTROLLER_REVISIONS
-from covey.operator.terms.problem import (
-    Blocked,
-    Problem,
-    is_denial,
-    sum_up,
-)
+from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
+from covey.operator.model.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, PutScaler
+from covey.operator.model.objects import CONTROLLER_REVISIONS
+from covey.operator.model.observed import Observed
+from covey.operator.model.problem import Blocked, Problem, is_denial, sum_up
 
 _log = get_logger(__name__)
 
@@ -127,7 +113,7 @@ class Executor:
             await self._unless_denied("record", self._writer.store, actions.store)
         await self._each(self._put_scaler, actions.scalers)
         for level in actions.apply:
-            await self._each(self._put, level)
+            await self._each(self._put_object, level)
         unpublished = await self._publish(actions.publish)
         await self._each(self._pods.exchange, actions.exchange)
         create = [item for item in actions.create if item.slot not in self._pods.addressed]
@@ -143,17 +129,17 @@ class Executor:
         if self._delays:
             raise self._delays[0]
 
-    async def _put(self, body: Object) -> None:
+    async def _put_object(self, body: Object) -> None:
         """Put an object; pods need their groups and Services, and no budget."""
         if type_of(body) in _NO_POD_NEEDS:
-            await self._unless_denied("budget", self._writer.put, body)
+            await self._unless_denied("budget", self._writer.apply, body)
         elif not self._dependants.lack(body):
             await self._put_needed(body)
 
     async def _put_needed(self, body: Object) -> None:
         kind, name = type_of(body), body["metadata"]["name"]
         try:
-            await self._writer.put(body)
+            await self._writer.apply(body)
         except Blocked as blocked:
             self._problems.append(blocked.problem)
         except (Conflict, Retryable) as error:
@@ -187,7 +173,7 @@ class Executor:
     async def _publish(self, services: Collection[Object]) -> Exception | None:
         """Put Services that no pod waits for; return the error, if any."""
         try:
-            await self._each(self._writer.put, services)
+            await self._each(self._writer.apply, services)
         except (KubeError, Blocked, Retryable) as error:
             return error
         return None
@@ -217,7 +203,7 @@ class Executor:
     async def _put_scaler(self, action: PutScaler) -> None:
         """Put a RoleScaler; a denial or a conflict does not keep pods from being created."""
         try:
-            await self._scalers.put(action)
+            await self._scalers.apply(action)
         except Blocked as blocked:
             self._problems.append(blocked.problem)
         except (Conflict, NotFound) as gone:

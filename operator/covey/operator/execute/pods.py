@@ -14,11 +14,11 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
-from covey.operator.execute.put_images import put_images
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import is_ours
-from covey.operator.terms.actions import CreatePod, DeletePod, Drain, Exchange, Relabel, Serve, Ungate
-from covey.operator.terms.problem import Blocked, of_pod_refusal
+from covey.operator.execute.put import put_images
+from covey.operator.model import podstate
+from covey.operator.model.actions import CreatePod, DeletePod, Drain, Exchange, Relabel, Serve, Ungate
+from covey.operator.model.observed import is_ours
+from covey.operator.model.problem import Blocked, of_pod_refusal
 
 _log = get_logger(__name__)
 

@@ -1,4 +1,13 @@
-"""Writes objects other than pods: groups, Services and ControllerRevisions. Nothing is adopted that is not ours."""
+"""Writes objects other than pods: groups, Services, ControllerRevisions, RoleScalers, budgets and images in place.
+
+Writes objects other than pods: groups, Services and ControllerRevisions. Nothing is adopted that is not ours.
+
+Deletes the budget of a namespace where no resource needs it any more.
+
+Gives the containers of a running pod other images.
+
+Writes RoleScalers. ``spec.replicas`` is written once, when one is created; after that it is not Covey's.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +15,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from covey.api import constants as names
+from covey.api import core
 from covey.backends import Owned
 from covey.backends.seam import FieldManager
-from covey.compile import Owner, type_of
+from covey.compile import Owner, disruption, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
-from covey.kube.go_json import go_json
+from covey.kube.json_text import go_json
+from covey.kube.resources import POD_DISRUPTION_BUDGETS, ROLE_SCALERS
 from covey.observability.logging import get_logger
-from covey.operator.snapshot.observed import SHARED_BUDGET, Observed, is_ours, is_shared
-from covey.operator.terms.actions import Annotate, DeleteObject, Mark, Object
-from covey.operator.terms.objects import (
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Annotate, DeleteObject, Exchange, Mark, Object, PutScaler
+from covey.operator.model.objects import (
     ANNOTATION_COMPLETED,
     ANNOTATION_FAILED,
     BY_TYPE,
@@ -24,10 +35,44 @@ from covey.operator.terms.objects import (
     ControllerRevision,
     RoleScaler,
 )
-from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked, Problem
-from covey.operator.upkeep.drift import has_drifted
+from covey.operator.model.observed import SHARED_BUDGET, Observed, is_ours, is_shared
+from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked, Problem
+from covey.operator.objects.apply import has_drifted
 
 _log = get_logger(__name__)
+
+
+class BudgetEnder:
+    """Looks at one namespace. No resource owns its budget, so nobody else would delete it.
+
+    A resource that comes at this moment makes it again once the watch shows that it has gone.
+
+    Args:
+        client: to the API server.
+        find: the budget of a namespace.
+        is_needed: whether a resource there needs it, or may need it.
+    """
+
+    def __init__(self, client: Client, find: Callable[[str], Owned | None], is_needed: Callable[[str], bool]) -> None:
+        self._client = client
+        self._find = find
+        self._is_needed = is_needed
+
+    async def __call__(self, namespace: str) -> None:
+        """Delete the budget of a namespace, if nobody needs it.
+
+        Raises:
+            KubeError: that failed; it has to be tried again.
+        """
+        found = self._find(namespace)
+        if found is None or found.metadata.deletion_timestamp is not None or self._is_needed(namespace):
+            return
+        try:
+            await self._client.delete(POD_DISRUPTION_BUDGETS, disruption.NAME, namespace, uid=found.metadata.uid)
+        except (NotFound, Conflict):
+            return
+        _log.info("budget of namespace deleted", namespace=namespace)
+
 
 S = TypeVar("S", Owned, ControllerRevision, RoleScaler)
 
@@ -131,7 +176,7 @@ class ObjectWriter:
         except (NotFound, Conflict):
             _log.debug("object has gone", kind=action.type, object=action.name)
 
-    async def put(self, body: Object) -> None:
+    async def apply(self, body: Object) -> None:
         """Bring an object up to date; create it where there is none, which costs half of what applying does."""
         kind, name = type_of(body), body["metadata"]["name"]
         found = self._objects.get((kind, name))
@@ -221,3 +266,97 @@ class ObjectWriter:
 def _is_of_data(error: Invalid) -> bool:
     """Tell whether a patch was refused as a change of ``data`` (``ValidateControllerRevisionUpdate``)."""
     return any(isinstance(each, dict) and each.get("field") == "data" for each in error.details.get("causes") or ())
+
+
+async def put_images(client: Client, action: Exchange) -> core.Pod | None:
+    """Change images and revision of a pod in one request; return the pod as written, None where nothing was.
+
+    What its containers run now is read first: the watch may be behind the kubelet. So may what it was chosen by: a pod
+    that has begun to serve meanwhile is left, since the budget may need it.
+
+    Raises:
+        NotFound: it is gone.
+        ApiError: the change was denied.
+    """
+    metadata = action.pod.metadata
+    stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
+    idle = not podstate.is_ready(action.pod)
+    if _is_settled(stored, action) or (idle and _serves(stored)):
+        return None
+    operations = exchange.operations(stored, action.images, action.revision, action.at, as_is=idle)
+    try:
+        return await client.json_patch(resources.PODS, metadata.name, metadata.namespace, operations, type=core.Pod)
+    except Invalid:
+        # A test that fails has no code of its own. A pod that was changed meanwhile comes back here.
+        again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
+        if again.metadata.resource_version != stored.metadata.resource_version:
+            return None
+        raise
+
+
+def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
+    """Tell whether a pod takes no images: another incarnation, on its way out, or done already."""
+    metadata = stored.metadata
+    return (
+        metadata.uid != action.pod.metadata.uid
+        or metadata.deletion_timestamp is not None
+        or metadata.label(names.LABEL_REVISION) == action.revision
+    )
+
+
+def _serves(stored: exchange.Stored) -> bool:
+    return podstate.is_ready(core.Pod(stored.metadata, stored.spec, stored.status))
+
+
+class ScalerWriter:
+    """Writes the RoleScalers of one resource.
+
+    Args:
+        client: to the API server.
+        owner: the resource.
+        writer: finds out whose object has a name.
+        stored: called with the type and every RoleScaler that was created.
+    """
+
+    def __init__(
+        self, client: Client, owner: Owner, writer: ObjectWriter, stored: Callable[[str, RoleScaler], None]
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._writer = writer
+        self._stored = stored
+
+    async def apply(self, action: PutScaler) -> None:
+        """Bring a RoleScaler up to date, but for the replicas that it asks for.
+
+        Raises:
+            Blocked: one of this name belongs to somebody else.
+            KubeError: a request failed.
+        """
+        found = action.stored or await self._create(action)
+        metadata = {"name": action.name, "namespace": self._owner.namespace}
+        if action.patch:
+            # A merge patch makes this process the owner of the fields that it names, and of no other.
+            patch = {**action.patch, "metadata": {**action.patch.get("metadata", {}), "uid": found.metadata.uid}}
+            await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, patch, type=Ignored)
+        if action.status:
+            body = {key: action.body[key] for key in ("apiVersion", "kind")}
+            await self._client.apply(
+                ROLE_SCALERS,
+                {**body, "metadata": metadata, "status": action.status},
+                manager=names.MANAGER_OPERATOR_STATUS,
+                subresource="status",
+                type=Ignored,
+            )
+
+    async def _create(self, action: PutScaler) -> RoleScaler:
+        try:
+            created = await self._client.create(ROLE_SCALERS, action.body, type=RoleScaler)
+        except AlreadyExists:
+            # Ours, when it has lost the label by which it is found.
+            found = await self._writer.claim(ROLE_SCALERS.type, action.name, RoleScaler)
+            labels = {"metadata": {"uid": found.metadata.uid, "labels": action.body["metadata"]["labels"]}}
+            await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, labels, type=Ignored)
+            return found
+        self._stored(ROLE_SCALERS.type, created)
+        return created

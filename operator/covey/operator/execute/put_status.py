@@ -11,7 +11,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, NotFound
 from covey.observability.logging import get_logger
-from covey.operator.terms.objects import Inference
+from covey.operator.model.objects import Inference
 
 _log = get_logger(__name__)
 

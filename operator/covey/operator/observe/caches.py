@@ -26,30 +26,10 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
-from covey.operator.observe.clock import RolloutClock
-from covey.operator.observe.domains import Domains
-from covey.operator.observe.informer import Informer
-from covey.operator.observe.ledger import Ledger
-from covey.operator.observe.newborn import Newborns
-from covey.operator.observe.nodes import Nodes
-from covey.operator.observe.probing import IMAGE, Probing
-from covey.operator.observe.quotas import Quotas
-from covey.operator.observe.room import ClusterRoom
-from covey.operator.observe.shared import NamespaceBudgets
-from covey.operator.observe.watched import Key, Watched, owner_key, shows
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.accepted import Record, read_record
-from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.operator.snapshot.observed import (
-    Observed,
-    is_former,
-    is_ours,
-    is_shared,
-    place_pods,
-    read_revisions,
-)
-from covey.operator.snapshot.recorded import differ
-from covey.operator.terms.objects import (
+from covey.operator.model import podstate
+from covey.operator.model.accepted import Record, read_record
+from covey.operator.model.node_drain import AUTOSCALERS
+from covey.operator.model.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
     ControllerRevision,
@@ -60,6 +40,16 @@ from covey.operator.terms.objects import (
     read_role_scaler,
     read_topology,
 )
+from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
+from covey.operator.model.stored_status import differ
+from covey.operator.observe.expectations import Ledger, Newborns
+from covey.operator.observe.informer import Informer
+from covey.operator.observe.nodes import Nodes, RolloutClock
+from covey.operator.observe.probing import IMAGE, Probing
+from covey.operator.observe.quotas import Quotas
+from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.shared import NamespaceBudgets
+from covey.operator.observe.watched import Domains, Key, Watched, owner_key, shows
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03
@@ -167,15 +157,15 @@ class Caches:
         """
         await self.inferences.confirm(self._client, key)
 
-    async def synced(self) -> None:
+    async def wait_until_synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
-        for event in self._known():
+        for event in self._sync_events():
             await event.wait()
 
     @property
     def is_synced(self) -> bool:
         """Tell whether everything has been listed once that the cluster serves."""
-        return all(event.is_set() for event in self._known())
+        return all(event.is_set() for event in self._sync_events())
 
     @property
     def unserved(self) -> frozenset[Resource]:
@@ -229,17 +219,17 @@ class Caches:
             objects,
             revisions,
             ledger.graves(key),
-            ledger.retired(key),
-            ledger.condemned(key),
+            ledger.retired_pods(key),
+            ledger.pending_deletions(key),
             now,
             nodes=self.nodes.of(names_of_nodes),
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
-            gone=self.nodes.gone(names_of_nodes),
+            gone=self.nodes.deleted_nodes(names_of_nodes),
             clock_since=self.clock.since(key, now),
             quotas=self.quotas.of(owner.namespace),
             ranges=self.quotas.ranges(owner.namespace),
-            reserved=self.quotas.reserved(key),
+            reserved=self.quotas.reserved_demand(key),
             former=tuple(pod for pod in former if podstate.is_published(pod)),
             shared=self.budgets.of(owner.namespace),
             scalers={
@@ -305,7 +295,7 @@ class Caches:
         found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
-    def _known(self) -> list[asyncio.Event]:
+    def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
         if self.domains is not None:
@@ -349,7 +339,7 @@ class Caches:
         # The label may only have been edited away: the resource that had the pod has to know.
         for key in owner_key(before) if before else ():
             if key not in now:
-                self.ledger.ended(key, before or pod, ours=self._is_ours(key, before or pod))
+                self.ledger.note_end(key, before or pod, ours=self._is_ours(key, before or pod))
             self._enqueue_soon(key)
         for key in now:
             self.ledger.shown(key, pod)

@@ -3,7 +3,8 @@
 Kopf tells of every change that it hears of, but not of what it does not: an object deleted while its watch was broken
 is never mentioned again, and of a kind without objects there is no word at all. Three things make that good:
 
-- **Lists.** The session (``kopf_session``) shows each list that Kopf reads. A stored object that a complete list lacks is
+- **Lists.** The session (``kopf_session``) shows each list that Kopf reads. A stored object that a complete list lacks
+is
   gone. Nothing counts as synced before one complete list was seen and Kopf's handlers have had all of it.
 - **By name.** ``confirm`` asks for one object that somebody has reason to doubt.
 - **Audit.** Every ten minutes the metadata of all objects are listed and compared, whatever Kopf says.
@@ -227,7 +228,7 @@ class Informer(Generic[T]):
             return self._objects.drop(stored) if stored is not None and is_stored else iter(())
         if (stored is not None and metadata.is_before(stored.metadata)) or self._is_known_gone(metadata):
             return iter(())
-        return self._objects.put(self._read(raw))
+        return self._objects.update(self._read(raw))
 
     def _is_known_gone(self, metadata: Meta) -> bool:
         """Tell whether a later list lacks the object: its event has been waiting in Kopf since before that list."""

@@ -1,20 +1,23 @@
 """The aiohttp session that Kopf watches through: it hands Kopf what Kopf can bear, and nothing that would end it.
 
-============================  ===========================================================================================
-The API server                Kopf gets
-============================  ===========================================================================================
-a list, a watch event         shallow copies (``kube.shallow``), in whole lines; an informer has seen the list before
-no answer, 401, 403, 429,     nothing: the request is made again after half a second, for ever
-5xx
-404 of a list                 a broken connection, after half a second: it lists again. The kind is known not to be served
-410 of a list (an expired     a broken connection: it lists again from the beginning
-``continue``), other 4xx
-any refusal of a watch, and   an ERROR event with code 410: it lists again. Kopf ends its operator at any other
-any ERROR event in one
-half a line                   nothing: the event comes again when the watch is resumed
-============================  ===========================================================================================
+============================
+=========================================================================================== The API server
+Kopf gets ============================
+=========================================================================================== a list, a watch event
+shallow copies (``kube.shallow``), in whole lines; an informer has seen the list before no answer, 401, 403, 429,
+nothing: the request is made again after half a second, for ever 5xx 404 of a list                 a broken connection,
+after half a second: it lists again. The kind is known not to be served 410 of a list (an expired     a broken
+connection: it lists again from the beginning ``continue``), other 4xx any refusal of a watch, and   an ERROR event with
+code 410: it lists again. Kopf ends its operator at any other any ERROR event in one half a line
+nothing: the event comes again when the watch is resumed ============================
+===========================================================================================
 
 A watch of one kind begins at most twice a second: Kopf resumes one that has ended at once, and without a pause.
+
+Storages of Kopf that store nothing.
+
+Kopf builds an object's essence at every event, by a deep copy, and clears its own traces from it by another; both serve
+handlers of changes, of which Covey has none.
 """
 
 from __future__ import annotations
@@ -27,16 +30,54 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
+import kopf
 from yarl import URL
 
 from covey.kube.connection import Connection
 from covey.kube.errors import KubeError, Undecodable
-from covey.kube.session import new_session
 from covey.kube.shallow import shallow_event, shallow_list
+from covey.kube.transport import new_session
 from covey.kube.watch import LineBuffer
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.operator.observe.informer import EVERYWHERE, Informer
+
+
+class NoDiffBase(kopf.DiffBaseStorage):
+    """No last-handled configuration."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:  # noqa: ARG002 - Kopf's signature
+        """Return an empty essence."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002 - likewise
+        """Return nothing."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Store nothing."""
+
+
+class NoProgress(kopf.ProgressStorage):
+    """No progress of handlers."""
+
+    def fetch(self, *, key: Any, body: kopf.Body) -> Any:  # noqa: ARG002 - Kopf's signature
+        """Return nothing."""
+        return None
+
+    def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Store nothing."""
+
+    def purge(self, *, key: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Store nothing."""
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        """Store nothing."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """The essence as it is."""
+        return essence
+
 
 _log = get_logger(__name__)
 

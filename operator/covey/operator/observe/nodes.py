@@ -1,7 +1,13 @@
-"""The nodes of the cluster, and which of them are to be empty.
+"""The nodes of the cluster, which of them are to be empty, and the start times of deadlines.
+
+The nodes of the cluster, and which of them are to be empty.
 
 All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what
 matters to their pods there has changed, so that a node that flaps costs one look for each resource on it.
+
+Start times of rollout deadlines: none runs while nobody leads, or while something is on its way out.
+
+Another process begins again, so nothing of this has to be remembered anywhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +23,43 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
-from covey.operator.snapshot.notice import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
+from covey.operator.model.node_drain import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
+
+Key = tuple[str, str]
+
+
+class RolloutClock:
+    """Times in seconds since the epoch, by resource."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+        self._since: dict[Key, float] = {}
+        self._standing: set[Key] = set()
+
+    def begin(self, now: float) -> None:
+        """Note that this process leads from now on."""
+        self._begun = now
+        self._since.clear()
+        self._standing.clear()
+
+    def since(self, key: Key, now: float) -> float:
+        """Time since which a deadline of a resource runs; ``now`` where something was on its way out so far."""
+        return now if key in self._standing else self._since.get(key, self._begun)
+
+    def note(self, key: Key, now: float, *, stands: bool) -> None:
+        """Note whether the clock of a resource stands still."""
+        if stands or key in self._standing:
+            self._since[key] = now
+        if stands:
+            self._standing.add(key)
+        else:
+            self._standing.discard(key)
+
+    def forget(self, key: Key) -> None:
+        """Forget a resource that is gone."""
+        self._since.pop(key, None)
+        self._standing.discard(key)
+
 
 #: Candidates that a resource gets to know: they are written on its groups.
 _MANY: Final = 64
@@ -54,7 +96,7 @@ class Nodes:
         #: Nodes that were seen to be deleted, and when.
         self._gone: dict[str, float] = {}
 
-    def gone(self, names: Iterable[str]) -> dict[str, float]:
+    def deleted_nodes(self, names: Iterable[str]) -> dict[str, float]:
         """Find nodes that were seen to be deleted, with the time in seconds since the epoch."""
         return {name: self._gone[name] for name in names if name in self._gone} if self._gone else {}
 
@@ -81,15 +123,15 @@ class Nodes:
             self._on_change(name)
             return
         self._gone.pop(name, None)
-        if before is not None and _said(node) == _said(before):
+        if before is not None and _notice_source(node) == _notice_source(before):
             return
         was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers, self._evacuations)
         if now is not None:
-            self._notices[name] = now = self._dated(now, was)
+            self._notices[name] = now = self._date_notice(now, was)
         if now != was or is_out_of_service(node) != (before is not None and is_out_of_service(before)):
             self._on_change(name)
 
-    def _dated(self, notice: Notice, before: Notice | None) -> Notice:
+    def _date_notice(self, notice: Notice, before: Notice | None) -> Notice:
         """Date a notice: where the node gives no time, by when this process first saw it so."""
         if notice.since is not None or not (notice.candidate or notice.waits):
             return notice
@@ -97,6 +139,6 @@ class Nodes:
         return replace(notice, since=before.since if same and before is not None else self._clock())
 
 
-def _said(node: core.Node) -> tuple[object, ...]:
+def _notice_source(node: core.Node) -> tuple[object, ...]:
     """The parts of a node that a notice is read from."""
     return node.spec, is_to_be_drained(node)

@@ -25,7 +25,7 @@ from covey.kube.reflector import Reflector
 from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.balance import Demand, merge_demands
+from covey.operator.quota.fit import Demand, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
@@ -85,7 +85,7 @@ class Quotas:
         """The LimitRanges of a namespace."""
         return tuple(item for each in self._ranges.reflectors for item in each.by_index(_NAMESPACE, namespace))
 
-    def reserved(self, key: Key) -> Demand:
+    def reserved_demand(self, key: Key) -> Demand:
         """The pods of other resources of the namespace that come first."""
         return merge_demands(demand for other, demand in self._first.get(key[0], {}).items() if other != key)
 

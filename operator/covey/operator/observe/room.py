@@ -7,7 +7,7 @@ pods get the domain of their place.
 
 A resource that finds no room is looked at again when room comes free. Of those that ask for the same only the first is,
 and the next one when that went: a node that is freed does not wake a thousand. What a freed node cannot help is not
-woken at all (``admission.asks``).
+woken at all (``admission.wake``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
 from covey.admission.gangs import UnplannableError, missing
-from covey.admission.slots import Slots
 from covey.admission.stock import Stock
+from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
@@ -155,7 +154,7 @@ class ClusterRoom:
         if isinstance(answer, Mapping):
             self.stock.promise(answer, asked.pods, now)
             self._leave(place)
-            return asked.confined(answer, self._labels)
+            return asked.domain_labels(answer, self._labels)
         restore()
         self._line[place] = _Wait(self._ask_of(asked.gang), number)
         return answer
@@ -230,12 +229,12 @@ class ClusterRoom:
         return list(firsts.values())
 
     def _helps(self, ask: Ask, freed: Collection[str]) -> bool:
-        self._slots.changed(self.stock.take_touched())
+        self._slots.note_changes(self.stock.take_touched())
         if len(freed) > _MANY or (freed and ask.parts is None):
             return True
         inventory = self.stock.inventory
         states = (inventory.nodes.get(name) for name in freed)
-        return any(state is not None and ask.helped(state, inventory, self._slots) for state in states)
+        return any(state is not None and ask.can_help(state, inventory, self._slots) for state in states)
 
     def _on_node(self, kind: EventType, node: core.Node, _previous: core.Node | None) -> None:
         if kind == DELETED:
@@ -270,6 +269,6 @@ class View:
         self._confined.update(answer)
         return None
 
-    def confined(self, slot: Slot) -> Mapping[str, str]:
+    def domain_labels(self, slot: Slot) -> Mapping[str, str]:
         """Node labels of the domain that was found for a pod, where a level is required."""
         return self._confined.get(slot, {})

@@ -13,11 +13,11 @@ from covey.backends import Identity, Owned
 from covey.compile import disruption
 from covey.kube.reflector import OnEvent
 from covey.kube.watch import DELETED, EventType
+from covey.operator.model.objects import InferenceText
+from covey.operator.model.observed import SHARED_BUDGET, is_shared
+from covey.operator.observe.expectations import Newborns
 from covey.operator.observe.informer import Informer
-from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.snapshot.observed import SHARED_BUDGET, is_shared
-from covey.operator.terms.objects import InferenceText
 
 
 class NamespaceBudgets:

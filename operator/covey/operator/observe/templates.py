@@ -27,7 +27,7 @@ from covey.compile.identity import hostname
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.terms.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 
 #: Seconds that an accepted template counts as accepted for other resources, too.
 _SHARED: Final = 60.0
@@ -103,11 +103,11 @@ class TemplateCheck:
             self._answers = {content: known for content, known in self._answers.items() if known[0] > now}
             asking = asyncio.create_task(self._ask(sample.body))
             self._answers[sample.content] = (now + _SHARED, asking)
-            asking.add_done_callback(partial(self._answered, sample.content))
+            asking.add_done_callback(partial(self._forget_refusal, sample.content))
         # A resource that gives up waiting does not end it for the others.
         return await asyncio.shield(asking)
 
-    def _answered(self, content: tuple[object, ...], asked: asyncio.Task[Problem | None]) -> None:
+    def _forget_refusal(self, content: tuple[object, ...], asked: asyncio.Task[Problem | None]) -> None:
         """Forget an answer unless it is an acceptance: only that is shared with resources that come later."""
         accepted = not asked.cancelled() and asked.exception() is None and asked.result() is None
         if not accepted and self._answers.get(content, (0.0, None))[1] is asked:
@@ -152,7 +152,7 @@ def _samples(tree: Tree) -> Iterator[_Sample]:
     for name, role in tree.revision.roles.items():
         for index in range(min(role.size, 2)):
             slot = Slot(0, name, 0, index)
-            body = tree.pods.named(slot, f"{tree.owner.name}-{hostname(slot)}-check")
+            body = tree.pods.build_named(slot, f"{tree.owner.name}-{hostname(slot)}-check")
             spec = body["spec"]
             # The hash stands for the role's template and for what it is made into.
             content = (tree.owner.namespace, role.hash, index, spec["schedulerName"], spec.get("priorityClassName"))

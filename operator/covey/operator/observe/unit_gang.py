@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from covey.admission.compiled import compiled_units
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.holds import counted_shape
+from covey.admission.losses import counted_shape
+from covey.admission.round import compiled_units
 from covey.admission.tree import Unit
 from covey.api import constants as names
 from covey.api import core
@@ -47,7 +47,7 @@ class Asked:
         """All pods that the question is about."""
         return tuple(pod for each in self.replicas for pod in each.pods)
 
-    def confined(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
+    def domain_labels(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
         """Labels of each pod's domain, of every level down to the required one; empty where none is required.
 
         Pods that may go anywhere have their domain too: they would take the room of those that may not.
@@ -102,7 +102,7 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
         for role in spec.roles
     )
     narrowed = spec.model_copy(update={"replicas": 1, "roles": roles, "suspend": False})
-    revision = _fitted(Revision.of(spec), replicas)
+    revision = _with_sizes(Revision.of(spec), replicas)
     tree = compile_inference(
         inference.model_copy(update={"spec": narrowed}),
         layout=_layout(revision, replicas),
@@ -117,7 +117,7 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
     return Asked(unit, gang, tuple(replicas), level, topology)
 
 
-def _fitted(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:
+def _with_sizes(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:
     """The revision with the sizes that the replicas have: a change of size may be under way."""
     sizes = {each.role: len(each.slots) for each in replicas}
     return replace(revision, roles={n: role.of_size(sizes.get(n, role.size)) for n, role in revision.roles.items()})

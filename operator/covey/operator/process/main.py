@@ -31,13 +31,13 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.operator.execute.end_budget import BudgetEnder
+from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Key
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
-from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.status.metrics import WorkloadGauges
 
 _log = get_logger(__name__)
 
@@ -143,7 +143,7 @@ class OperatorProcess:
         self, client: Client, queue: WorkQueue[Key], namespaces: WorkQueue[str], recorder: EventRecorder
     ) -> None:
         assert self._caches is not None
-        if not await self._unless_stopped(self._caches.synced()):
+        if not await self._unless_stopped(self._caches.wait_until_synced()):
             return
         settle_memory()
         gauges = WorkloadGauges(self._settings.metrics_workload_limit)
@@ -176,10 +176,10 @@ class OperatorProcess:
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._note_task_end)
         return task
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
+    def _note_task_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a part of the process has failed", exc_info=error)

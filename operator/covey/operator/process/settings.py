@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
+from covey.operator.model.actions import Limits
+from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
-from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.operator.terms.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

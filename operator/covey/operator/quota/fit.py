@@ -11,28 +11,126 @@ any other minimum                       all of it, or none; what is there of one
 replacements                            replica by replica; what does not fit is reserved against what comes after
 surplus, surge                          replica by replica
 ======================================  ===============================================================================
+
+The balance of a namespace's ResourceQuotas, while pods are taken from it one after another.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import groupby
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import PodFactory
 from covey.compile.identity import hostname
-from covey.operator.quota.balance import Balance, Demand, Shortage, merge_demands
-from covey.operator.quota.charge import Charge, charge_of
-from covey.operator.replicas.precedence import Replica, replica_of
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Precedence, Relabel
-from covey.operator.terms.outcome import Outcome
-from covey.operator.terms.problem import Problem
-from covey.operator.terms.remark import Remark
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
+from covey.operator.model.observed import Observed
+from covey.operator.model.problem import Problem
+from covey.operator.quota.charge import Charge, charge_of, counts
+from covey.operator.replicas.replicas import Replica, replica_of
+from covey.placement.cluster.resources import parse_quantity
+
+#: Pods, by what each is charged.
+Demand = Mapping[Charge, int]
+_BYTES: Final = ("memory", "ephemeral-storage")
+_UNITS: Final = (("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The lack of one resource in one quota. ``left`` is None while the quota's status does not say."""
+
+    quota: str
+    resource: str
+    needed: Fraction
+    left: Fraction | None
+
+    def __str__(self) -> str:
+        """The text that a condition shows: ``quota team-a/gpus: requests.nvidia.com/gpu 16 needed, 8 left``."""
+        if self.left is None:
+            return f"quota {self.quota}: {self.resource} is not counted yet"
+        needed, left = (_text(self.resource, each) for each in (self.needed, max(self.left, Fraction(0))))
+        return f"quota {self.quota}: {self.resource} {needed} needed, {left} left"
+
+
+class Balance:
+    """The balance of all quotas of a namespace.
+
+    Args:
+        quotas: as the API server has them; ``status.used`` counts pods from their creation on.
+        reserved: pods that are to come first, and are not there yet.
+    """
+
+    def __init__(self, quotas: Iterable[core.ResourceQuota], reserved: Demand | None = None) -> None:
+        self._quotas = tuple(sorted(quotas, key=lambda quota: quota.metadata.key))
+        self._left = [_left(quota) for quota in self._quotas]
+        if reserved:
+            self.take(reserved)
+
+    def shortages(self, demand: Demand) -> tuple[Shortage, ...]:
+        """List what quotas lack for these pods; empty where they fit."""
+        found = []
+        for quota, left in zip(self._quotas, self._left, strict=True):
+            name = "/".join(quota.metadata.key)
+            for resource, needed in sorted(_charge_of(quota, demand).items()):
+                if resource not in left:
+                    if resource in (quota.spec.hard or {}):
+                        found.append(Shortage(name, resource, needed, None))
+                elif needed > left[resource]:
+                    found.append(Shortage(name, resource, needed, left[resource]))
+        return tuple(found)
+
+    def take(self, demand: Demand) -> None:
+        """Count these pods as there."""
+        for quota, left in zip(self._quotas, self._left, strict=True):
+            for resource, needed in _charge_of(quota, demand).items():
+                if resource in left:
+                    left[resource] -= needed
+
+
+def _left(quota: core.ResourceQuota) -> dict[str, Fraction]:
+    """Amounts left, by resource; one without an entry in ``status.used`` is left out: it is not counted yet."""
+    used = quota.status.used or {}
+    return {
+        name: parse_quantity(hard) - parse_quantity(used[name])
+        for name, hard in (quota.status.hard or {}).items()
+        if name in used
+    }
+
+
+def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for charge, count in demand.items():
+        if count and counts(quota, charge):
+            for name, value in charge.amounts:
+                total[name] = total.get(name, Fraction(0)) + value * count
+    return total
+
+
+def merge_demands(demands: Iterable[Demand]) -> Demand:
+    """All pods of several demands."""
+    total = Counter[Charge]()
+    for each in demands:
+        total.update(each)
+    return total
+
+
+def _text(resource: str, value: Fraction) -> str:
+    """A quantity as people write it."""
+    if value.denominator != 1:
+        return f"{float(value * 1000):g}m"
+    if resource.endswith(_BYTES):
+        for suffix, power in _UNITS:
+            if value and value % 1024**power == 0:
+                return f"{value // 1024**power}{suffix}"
+    return str(value)
+
 
 _RESERVES = (Precedence.RUNNING_MINIMUM, Precedence.REPLACEMENT)
 _OF_MINIMUM = (Precedence.RUNNING_MINIMUM, Precedence.MINIMUM)
@@ -170,7 +268,7 @@ def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable
         slot = item.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
         if kind not in found:
-            found[kind] = charge_of(factory.named(slot, hostname(slot), item.told), ranges)
+            found[kind] = charge_of(factory.build_named(slot, hostname(slot), item.told), ranges)
         return found[kind]
 
     return charge

@@ -18,11 +18,10 @@ from covey.compile.identity import Slot
 from covey.compile.past import Past
 from covey.compile.pods import Told
 from covey.compile.revision import RoleRevision
-from covey.operator.replicas.fate import NO_FATE, Fate
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.places import Place
-from covey.operator.terms.actions import CreatePod, DeletePod, Relabel
+from covey.operator.model import podstate
+from covey.operator.model.actions import CreatePod, DeletePod, Relabel
+from covey.operator.model.observed import Observed, Place
+from covey.operator.replicas.replicas import NO_FATE, Fate
 
 Pods = Sequence[core.Pod]
 
@@ -67,7 +66,7 @@ class ReplicaPlanner:
         gone = [(pod, "superseded") for place in places for pod in place.others]
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
-            relabel=tuple(_unaddressed(pod for pod, _ in gone)),
+            relabel=tuple(_remove_address(pod for pod, _ in gone)),
             delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_going(pod)),
             create=tuple(
                 self._successor(place, revision, fate, broken=broken)
@@ -85,14 +84,14 @@ class ReplicaPlanner:
     def _successor(self, place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> CreatePod:
         last, told = place.last(self._inference), fate.pasts.get(place.slot)
         if last is None:
-            return CreatePod(place.slot, told=Told(fate.least.joined(told)), replaces=told is not None)
+            return CreatePod(place.slot, told=Told(fate.least.merge(told)), replaces=told is not None)
         if last.retired:
             return CreatePod(place.slot, last.uid, Told(Past(unit=fate.least.unit)))
         own = replace(last.past, restarts=last.restarts + (broken or last.bound))
         if last.labels.get(names.LABEL_REVISION) != revision.hash:
             own, told = replace(own, failures=0), None
         room = {names.ANNOTATION_ROOM: last.node} if last.bound else {}
-        return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least), marks=room), replaces=True)
+        return CreatePod(place.slot, last.uid, Told(own.merge(told).merge(fate.least), marks=room), replaces=True)
 
 
 def plan_replicas(
@@ -137,7 +136,7 @@ def _why_replaced(place: Place, revision: RoleRevision, fate: Fate, *, broken: b
     return "outdated while waiting" if _is_outdated(place.now, revision) else None
 
 
-def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
+def _remove_address(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
     """Take the address from pods that must not be found under it any more.
 
     One that was never bound has no address to be found under, and goes at once; one that does not go is marked.

@@ -22,9 +22,9 @@ from covey.api import core
 from covey.compile.identity import Slot
 from covey.compile.layout import RoleCount, Scale, UnitCount
 from covey.compile.revision import Revision, RoleRevision
-from covey.operator.replicas.freed import Rooms
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed, number
+from covey.operator.model import podstate
+from covey.operator.model.observed import Observed, number
+from covey.operator.replicas.replicas import Rooms
 
 #: What is lost with a replica or a unit; the one with less goes first.
 Standing = tuple[float, ...]

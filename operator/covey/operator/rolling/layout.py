@@ -1,27 +1,93 @@
-"""The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of."""
+"""Services of single revisions, while several run side by side: with them a router pairs prefill and decode.
+
+Caches of one revision may mean nothing to another. Pods say of which revision of their *role* they are; which of them
+belong together only a revision of the resource says. So while a rollout is on its way each such revision has one
+Service for each role, also for a role that does not change, all with the same ``covey.dev/whole-revision``. They appear
+together once every role has a Ready replica of it, and stay until one has none any more, Ready or not.
+
+The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of.
+
+Completion of the revision in force: it has been rolled out and serves, and is then worth going back to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Layout, Scale
-from covey.compile.layout import Unit
-from covey.compile.revision import Revision
-from covey.operator.replicas.scale import Running, States, choose_units
-from covey.operator.rolling.departing import is_anything_leaving
-from covey.operator.rolling.leaving import Leaving, Place
-from covey.operator.rolling.memory import read_progress
-from covey.operator.rolling.moving import Move, find_move, takes_over
-from covey.operator.rolling.refusals import Refused
-from covey.operator.rolling.seen import Seen
-from covey.operator.snapshot.observed import Observed
+from covey.compile import Layout, Revision, Scale, Tree
+from covey.compile.groups import Object
+from covey.compile.layout import RoleCount, Unit
+from covey.compile.network import Network
+from covey.operator.model.observed import Observed
+from covey.operator.objects.apply import identity_of
+from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
+from covey.operator.rolling.leaving import Leaving, Place, is_anything_leaving
+from covey.operator.rolling.move import Move, find_move, takes_over
+from covey.operator.rolling.observe import Refused, Seen, read_progress
 from covey.rollout import Stage, UnitState, UnitStep, next_step
-from covey.rollout.told import Progress, Settings, resumed, tell
+from covey.rollout.progress import Progress, Settings, resume_progress, tell
+
+#: A revision of a role: the role, and its hash.
+Part = tuple[str, str]
+
+
+def with_pairs(
+    tree: Tree, spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed, states: States
+) -> Tree:
+    """The tree with the Services of revisions that run side by side.
+
+    Args:
+        tree: what is wanted.
+        spec: what is kept up.
+        in_force: the revision that is rolled out.
+        observed: the snapshot.
+        states: how far each replica has come.
+    """
+    laid_out = {(role, revision.hash) for _, role, _, revision in tree.layout.replicas()}
+    roles = sorted({role for role, _ in laid_out})
+    if len(roles) < 2 or len(laid_out) == len(roles):
+        return tree
+    ready = {
+        (role, revision.hash)
+        for unit, role, number, revision in tree.layout.replicas()
+        if (state := states.get(unit, {}).get(role, {}).get(number)) is not None
+        and state.is_ready
+        and state.revision.hash == revision.hash
+    }
+    network = Network(tree.owner, spec)
+    services: list[Object] = []
+    for whole, parts in _wholes(in_force, observed, roles).items():
+        if not parts.items() <= laid_out:
+            continue
+        found = [network.of_revision(role, revision, whole) for role, revision in parts.items()]
+        if parts.items() <= ready or any(identity_of(body) in observed.objects for body in found):
+            services += found
+    return replace(tree, published=(*tree.published, *services))
+
+
+def _wholes(in_force: Revision, observed: Observed, roles: list[str]) -> Mapping[str, Mapping[str, str]]:
+    """Revisions of the resource, the newest first: hashes of these roles by hash of the whole.
+
+    Two that differ in other roles only are one, under the newer name.
+    """
+    found: dict[tuple[str, ...], str] = {}
+    for revision in (in_force, *_stored_revisions(observed)):
+        if revision.roles.keys() >= set(roles):
+            found.setdefault(tuple(revision.roles[role].hash for role in roles), revision.hash)
+    return {whole: dict(zip(roles, hashes, strict=True)) for hashes, whole in found.items()}
+
+
+def _stored_revisions(observed: Observed) -> Iterator[Revision]:
+    for stored in sorted(observed.revisions, key=lambda each: each.number, reverse=True):
+        if stored.record is not None:
+            yield stored.record.revision
+
 
 _DEADLINE: Final = 1800.0
 
@@ -90,7 +156,7 @@ def roll(
         return Rolling(_layout({}, in_force.hash, scale))
     stands = is_anything_leaving(spec, observed)
     settings = replace(settings, runs_from=now if stands else observed.clock_since)
-    last = resumed(read_progress(before or {}), in_force.hash, settings, now)
+    last = resume_progress(read_progress(before or {}), in_force.hash, settings, now)
     late = last is not None and last.is_late(settings, now)
     stays = settings.paused or late
     chosen = choose_units(scale, observed, states)
@@ -101,18 +167,18 @@ def roll(
     overdue = set(units) if crowded else {unit for unit, state in units.items() if seen.is_overdue(unit, state)}
     if lacking is not None and overdue:
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
-        units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
+        units |= {unit: _mark_starved(unit, units[unit], lacks) for unit in overdue}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
-        other = seen.unit(move.to, move.counted(scale).unit(move.to), stays=stays)
+        other = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
         given_up = _given_up(seen, move.to, other, lacking, settings.deadline)
         move = replace(move, done=takes_over(units[move.unit], other, given_up))
-        scale = move.counted(scale)
+        scale = move.count_into(scale)
         units[move.to] = other
         units = {unit: units[unit] for unit in sorted(units) if not (move.done and unit == move.unit)}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
-    again = [progress.again(settings, now) if progress is not None else seen.doubt, seen.due]
+    again = [progress.next_change_after(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
     due = min((each for each in again if each is not None), default=None)
     return Rolling(layout, progress, due, steps, move, stands)
@@ -148,7 +214,7 @@ def _given_up(
     return is_given_up
 
 
-def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
+def _mark_starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
     """The unit, marked as starved where it is known to have no room for a surge."""
     waiting = [
         (unit, name, n)
@@ -169,3 +235,27 @@ def revision_left(in_force: Revision, observed: Observed, running: Running) -> s
         if found is not None and told & {(name, role.hash) for name, role in found.roles.items()}:
             return found.hash
     return ""
+
+
+def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: States, scale: Scale) -> bool:
+    """Tell whether all replicas are of the revision in force, and every unit serves: its minimum, and one of each role.
+
+    Args:
+        in_force: the revision.
+        rolling: what there shall be.
+        running: of which revision each replica is.
+        states: how far each replica has come.
+        scale: what is wanted.
+    """
+    layout = rolling.layout
+    if rolling.progress is not None or not layout.units:
+        return False
+    if any(each.hash != in_force.roles[role].hash for (_, role, _), each in running.items()):
+        return False
+    scale = layout.scale or scale
+    return all(_serves(scale.unit(unit), states.get(unit, {})) for unit in layout.units)
+
+
+def _serves(roles: Mapping[str, RoleCount], states: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
+    least = {name: replace(count, minimum=max(count.minimum, min(1, count.replicas))) for name, count in roles.items()}
+    return count_unit(least, states, attrgetter("is_ready")).has_minimum

@@ -7,6 +7,8 @@ first: they cannot be moved to another group. One unit after another, in this or
 2. One that serves stays until another one that was built next to it serves (``moving``), which needs room for one
    unit more. It begins when the others have their minimum bound.
 3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
+
+Replicas of revisions of which no record is left: nobody knows what they run, so nothing of them is rolled.
 """
 
 from __future__ import annotations
@@ -18,13 +20,44 @@ from operator import attrgetter
 from covey.api import constants as names
 from covey.backends import Backend, Identity, Owned
 from covey.compile import Layout, Scale
-from covey.operator.replicas.scale import ReplicaState, States, count_unit
-from covey.operator.rolling.moving import Move
-from covey.operator.snapshot.observed import number
-from covey.operator.terms.actions import Actions, DeleteObject, Note
-from covey.operator.terms.outcome import Outcome
-from covey.operator.terms.remark import Remark
-from covey.operator.upkeep.applying import Deviation
+from covey.compile.revision import Revision
+from covey.operator.model.actions import Actions, DeleteObject, Note, Outcome, Remark
+from covey.operator.model.observed import Observed, number
+from covey.operator.objects.apply import Deviation
+from covey.operator.replicas.scale import ReplicaState, States, count_unit, known_revisions
+from covey.operator.rolling.move import Move
+
+#: Revisions that are named in one message.
+_NAMED = 3
+
+
+def find_unexplained(observed: Observed, in_force: Revision) -> dict[str, dict[str, int]]:
+    """Find revisions, by role, that no record explains and that are not in force, with their number of replicas."""
+    known = known_revisions(observed)
+    found: dict[str, dict[str, set[tuple[int, int]]]] = {}
+    for slot, pod in observed.current.items():
+        revision = pod.metadata.label(names.LABEL_REVISION) or ""
+        wanted = in_force.roles.get(slot.role)
+        if wanted is not None and revision != wanted.hash and (slot.role, revision) not in known:
+            found.setdefault(slot.role, {}).setdefault(revision, set()).add((slot.unit, slot.replica))
+    return {role: {each: len(replicas) for each, replicas in told.items()} for role, told in sorted(found.items())}
+
+
+def describe_unexplained(found: dict[str, dict[str, int]]) -> str:
+    """Describe replicas of unexplained revisions; empty where there are none."""
+    told = [
+        f"{count} of {role} ({revision or 'without a revision'})"
+        for role, revisions in found.items()
+        for revision, count in sorted(revisions.items())
+    ]
+    if not told:
+        return ""
+    rest = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    return (
+        f"replicas of revisions without a record: {', '.join(told[:_NAMED])}{rest}; what they run is not known, and they "
+        "are not rolled: delete their pods, one replica after another, to have them made anew"
+    )
+
 
 #: Objects that cannot be changed in place, by identity.
 _Fixed = Mapping[Identity, Owned]

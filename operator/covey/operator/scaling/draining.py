@@ -22,11 +22,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot, slot_of
-from covey.operator.replicas.news import count_of
-from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Actions, DeletePod, Drain, Note, Serve
-from covey.operator.terms.outcome import Outcome
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
+from covey.operator.model.observed import Observed
+from covey.operator.replicas.messages import count_of
 
 _Place = tuple[int, str, int]
 _Items = Sequence[DeletePod]

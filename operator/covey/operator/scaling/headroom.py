@@ -23,8 +23,8 @@ from covey.backends import Backend, Owned
 from covey.compile import Layout
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Annotate
+from covey.operator.model.actions import Annotate
+from covey.operator.model.observed import Observed
 
 #: Seconds that pass at least before it is asked again by the clock.
 LEAST_PERIOD: Final = 10
@@ -69,10 +69,10 @@ def find_headroom(
     # 1. Nobody asks (any more): nothing is reported.
     if not asked:
         return Headroom()
-    return replace(_found(asked, inference, backend, layout, observed, _last(before)), again=again)
+    return replace(_find_answer(asked, inference, backend, layout, observed, _last(before)), again=again)
 
 
-def _found(
+def _find_answer(
     asked: str,
     inference: DisaggregatedInference,
     backend: Backend | None,
@@ -93,9 +93,9 @@ def _found(
     # 4. The scheduler process has answered it.
     answer = root.status.headroom
     if answer is not None and answer.asked == asked:
-        return _answered(answer)
+        return _read_answer(answer)
     # 5. It is asked, or asked already.
-    wanted = questions.written(Question(asked, {role.name: role.is_scaled for role in inference.spec.roles}))
+    wanted = questions.dump_question(Question(asked, {role.name: role.is_scaled for role in inference.spec.roles}))
     if root.metadata.annotation(names.ANNOTATION_QUESTION) == wanted:
         return last
     change = {names.ANNOTATION_QUESTION: wanted}
@@ -144,7 +144,7 @@ def _root(name: str, layout: Layout, observed: Observed) -> Owned | None:
     return None
 
 
-def _answered(answer: core.Headroom) -> Headroom:
+def _read_answer(answer: core.Headroom) -> Headroom:
     rows = answer.roles or ()
     texts = [f"{each.name}: {each.message}" for each in rows if each.message]
     texts += [f"{each.name}: there may be room for more" for each in rows if each.at_least]

@@ -131,10 +131,10 @@ class Engine:
         return found.table
 
     def _final(self, scope: DomainNode, view: View) -> Whole:
-        counted = self.counted(scope, view)
+        counted = self.count(scope, view)
         total = counted.total
         if total is not None and view.anchored:  # what is outside the view was worked out without it
-            total = self._anchored(total, scope, view, self.frames[scope.depth + 1])
+            total = self._keep_anchored(total, scope, view, self.frames[scope.depth + 1])
         if total is None or not total.tables:
             return Whole(None, counted.alike, counted.work)
         found = self._finals.get(total.number)
@@ -153,22 +153,22 @@ class Engine:
 
     def entry(self, domain: DomainNode, view: View) -> Entry | None:
         """Compute what a domain offers to the one above it; None when a mandatory part does not fit in it."""
-        return self._stepped(domain, view, self.counted(domain, view))[0]
+        return self._step_counted(domain, view, self.count(domain, view))[0]
 
-    def _stepped(self, domain: DomainNode, view: View, counted: Counted) -> tuple[Entry | None, int]:
+    def _step_counted(self, domain: DomainNode, view: View, counted: Counted) -> tuple[Entry | None, int]:
         """Compute what a counted domain offers, and the work of it in all."""
         if counted.total is None:
             return None, counted.work
         entry, work = self._step(counted.total, domain.depth, real=domain.real)
         if view.anchored:
-            entry = self._anchored(entry, domain, view, self.frames[domain.depth])
+            entry = self._keep_anchored(entry, domain, view, self.frames[domain.depth])
         return entry, counted.work + work
 
     def total(self, domain: DomainNode, view: View) -> Entry | None:
         """Compute what the children of a domain hold together, less mandatory pods, before replicas are counted."""
-        return self.counted(domain, view).total
+        return self.count(domain, view).total
 
-    def counted(self, domain: DomainNode, view: View) -> Counted:
+    def count(self, domain: DomainNode, view: View) -> Counted:
         """Compute the `total` of a domain with the work of computing it; the search's budget is not charged.
 
         Raises:
@@ -189,7 +189,7 @@ class Engine:
             view.totals[domain.path] = Counted(total, None, found.work)
         return view.totals[domain.path]
 
-    def children(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
+    def offers_below(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
         """Return a domain's children, or at the bottom its nodes, with what each offers.
 
         A child whose mandatory part does not fit is left out; `total` is None then.
@@ -204,20 +204,20 @@ class Engine:
     def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
         """Return a key that equal places share (or None), and the work of computing what the place offers."""
         if isinstance(place, DomainNode):
-            counted = self.counted(place, view)
+            counted = self.count(place, view)
             alike = None if counted.alike is None else (place.depth, counted.alike)
-            return alike, self._stepped(place, view, counted)[1]
-        offered = self._offered(place, view, off)
+            return alike, self._step_counted(place, view, counted)[1]
+        offered = self._offer_of(place, view, off)
         return offered.number, offered.work
 
-    def _offered(self, node: NodeState, view: View, off: int) -> Offered:
+    def _offer_of(self, node: NodeState, view: View, off: int) -> Offered:
         closed = view.closed_nodes.get(node.name)
         return self.nodes.offer(node, off if closed is None else off | closed[1], self.budget)
 
     def _all_offered(self, domain: DomainNode, view: View, off: int) -> Iterator[Offered]:
         """Return what each node of a bottom domain offers."""
         if off or view.closed_nodes:
-            return (self._offered(node, view, off) for node in domain.nodes.values())
+            return (self._offer_of(node, view, off) for node in domain.nodes.values())
         return self.nodes.offers(domain.nodes, self.budget)
 
     def breaking(self, domain: DomainNode, view: View) -> Steps:
@@ -239,7 +239,7 @@ class Engine:
                 continue
             entry, _ = self._step(total, domain.depth, real=domain.real)
             if view.anchored:
-                entry = self._anchored(entry, domain, view, self.frames[domain.depth])
+                entry = self._keep_anchored(entry, domain, view, self.frames[domain.depth])
             if not found or entry.number != found[-1][1].number:
                 found.append((number, entry))
         key = (domain.depth, tuple((number, entry.number) for number, entry in found))
@@ -287,8 +287,8 @@ class Engine:
         alike: Counter[int | None] = Counter()
         if domain.depth < self.structure.bottom:
             for child in domain.children.values():
-                counted = self.counted(child, view)
-                entry, work = self._stepped(child, view, counted)
+                counted = self.count(child, view)
+                entry, work = self._step_counted(child, view, counted)
                 if counted.alike is None or counted.alike not in alike:
                     own.spend(work)
                 alike[counted.alike] += 1
@@ -367,7 +367,7 @@ class Engine:
         streams = len(self.structure.streams)
         return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
 
-    def _anchored(self, entry: Entry, domain: DomainNode, view: View, frame: Frame) -> Entry:
+    def _keep_anchored(self, entry: Entry, domain: DomainNode, view: View, frame: Frame) -> Entry:
         """Drop the answers in which an anchored group has its domain elsewhere."""
         allowed = 0
         for group, path in view.anchors.items():

@@ -73,11 +73,11 @@ class Frame:
         by_number = {child.number: child for child in children}
         different = sorted((by_number[number] for number in counts), key=lambda entry: entry.digest)
         parts = [(entry.digest, self._times(entry, counts[entry.number], budget)) for entry in different]
-        total = self._joined(parts, budget) if parts else self.zero
+        total = self._join(parts, budget) if parts else self.zero
         self._totals[key] = (total, budget.spent - before)
         return total
 
-    def _joined(self, parts: Sequence[tuple[int, Entry]], budget: Budget) -> Entry:
+    def _join(self, parts: Sequence[tuple[int, Entry]], budget: Budget) -> Entry:
         """The sum of parts in ascending order of digests, halved where the digests' first differing bit changes.
 
         So the same parts are always added up in the same way, and one changed part redoes only a few sums.
@@ -86,7 +86,7 @@ class Frame:
             return parts[0][1]
         bit = (parts[0][0] ^ parts[-1][0]).bit_length() - 1
         middle = next((i for i, (digest, _) in enumerate(parts) if bit >= 0 and digest >> bit & 1), len(parts) // 2)
-        return self.add(self._joined(parts[:middle], budget), self._joined(parts[middle:], budget), budget)
+        return self.add(self._join(parts[:middle], budget), self._join(parts[middle:], budget), budget)
 
     def growing(
         self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int, budget: Budget

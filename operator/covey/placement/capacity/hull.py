@@ -76,7 +76,7 @@ class Hull:
         for _ in range(_ROUNDS):
             for each in tried:
                 rows, total = self._most(each, asked, scale)
-                if float(total[asked] / scale @ each) < 1 - _TINY and self._proven(each, wanted, asked):
+                if float(total[asked] / scale @ each) < 1 - _TINY and self._is_infeasible(each, wanted, asked):
                     return None
                 columns.append((rows, total))
             gains = np.array([total[asked] / scale for _, total in columns]).T
@@ -86,7 +86,7 @@ class Hull:
             if float(total[asked] / scale @ weights) - reach <= _NEAR:
                 break
             tried = [weights]
-        if reach < 1 - _NEAR and self._proven(weights, wanted, asked):
+        if reach < 1 - _NEAR and self._is_infeasible(weights, wanted, asked):
             return None
         used = [j for j, share in enumerate(shares) if share > _TINY] if reach >= 1 - _NEAR else []
         self._known = [columns[j] for j in used] or self._known
@@ -102,7 +102,7 @@ class Hull:
         rows = winners[np.unique(sorts, return_index=True)[1]]
         return rows, self._counts @ self._rows[rows]
 
-    def _proven(self, weights: Array, wanted: Array, asked: Array) -> bool:
+    def _is_infeasible(self, weights: Array, wanted: Array, asked: Array) -> bool:
         """Tell whether the need weighs more than all places together, computed in whole numbers."""
         exact = np.zeros(len(wanted), dtype=np.int64)
         exact[asked] = np.rint(weights * _EXACT / wanted[asked] * wanted.max())

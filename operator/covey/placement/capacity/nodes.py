@@ -123,9 +123,9 @@ class NodeTables:
             want = self._requests[-1][resource]
             most = np.minimum(most, left // want) if want else np.where(left < 0, NEVER, most)
         most = np.where(most < 0, NEVER, most)
-        return tables.intern(trim(self._apart(grid, most).astype(np.int32)))
+        return tables.intern(trim(self._without_exclusive_pairs(grid, most).astype(np.int32)))
 
-    def _apart(self, grid: Array, most: Array) -> Array:
+    def _without_exclusive_pairs(self, grid: Array, most: Array) -> Array:
         """Take out vectors with two streams that may not share a host."""
         last = len(self._shapes) - 1
         for one, other in self._clashes:

@@ -78,7 +78,7 @@ class Solution:
             self.engine.budget = self._budget
             self._tables[scope.path] = self.engine.final(scope, self.problem.view, self._seen)
         table = self._tables[scope.path]
-        barred = self.problem.barred(scope) if self.problem.wide else []
+        barred = self.problem.barred_classes(scope) if self.problem.wide else []
         if table is None or not barred:
             return table
         return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
@@ -128,7 +128,7 @@ class Solution:
         ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
         for scope in scopes:
             domains, rest = layout.prices.split(layout.price(scope, target))
-            ranked.setdefault((domains, _broken(scope, above), rest), []).append(scope)
+            ranked.setdefault((domains, _free_bits(scope, above), rest), []).append(scope)
         tied = [(layout.prices.free(scope), scope) for scope in ranked[min(ranked)]]
         least = min(free for free, _ in tied)
         tightest = [scope for free, scope in tied if free == least]
@@ -145,7 +145,7 @@ class Solution:
         self.engine.budget = self._budget
         return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
-    def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
+    def choose(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """Return the minimum and that many further replicas of each role."""
         left = list(counts)
         found = []
@@ -189,13 +189,13 @@ class Solution:
         return tuple(by_class[kind] for kind in self.order)
 
 
-def _broken(domain: DomainNode, known: dict[Path, int]) -> int:
+def _free_bits(domain: DomainNode, known: dict[Path, int]) -> int:
     """Return which of a domain and those above it are wholly free, as bits; the broadest has the highest bit."""
     parent = domain.parent
     if parent is None:
         return int(domain.broken == 0)
     if parent.path not in known:
-        known[parent.path] = _broken(parent, known)
+        known[parent.path] = _free_bits(parent, known)
     return known[parent.path] << 1 | (domain.broken == 0)
 
 

@@ -9,7 +9,7 @@ from covey.placement.model import Assignment, Domain, Gang, Path, Plan, Preferen
 from covey.placement.question.demands import minimum_of, together
 
 
-def finished(gang: Gang, inventory: Inventory, nodes: Mapping[str, str]) -> Plan:
+def make_plan(gang: Gang, inventory: Inventory, nodes: Mapping[str, str]) -> Plan:
     """Return the plan that gives these pods (by key) these nodes."""
     topology = inventory.topologies[gang.topology]
     where = _Where(gang, inventory, nodes)
@@ -22,7 +22,10 @@ def finished(gang: Gang, inventory: Inventory, nodes: Mapping[str, str]) -> Plan
     )
     replicas = tuple(
         ReplicaPlan(
-            role.name, replica.replica, replica.replica in minimum, _shared(topology, where.paths[i, replica.replica])
+            role.name,
+            replica.replica,
+            replica.replica in minimum,
+            _shared_domains(topology, where.paths[i, replica.replica]),
         )
         for i, role in enumerate(gang.roles)
         for minimum in [minimum_of(role)]
@@ -32,7 +35,10 @@ def finished(gang: Gang, inventory: Inventory, nodes: Mapping[str, str]) -> Plan
     followers = {i for i, role in enumerate(gang.roles) if role.follow_unit}
     everyone = [path for (i, _), paths in where.paths.items() if i in followers for path in paths]
     return Plan(
-        assignments, replicas, _shared(topology, everyone), tuple(_preferences(gang, topology, where, followers))
+        assignments,
+        replicas,
+        _shared_domains(topology, everyone),
+        tuple(_preferences(gang, topology, where, followers)),
     )
 
 
@@ -90,7 +96,7 @@ def _preference(scope: str, topology: Topology, level: str, parts: Sequence[Sequ
     return Preference(scope, level, reached == wanted, None if reached is None else topology.levels[reached].name)
 
 
-def _shared(topology: Topology, paths: Sequence[Path]) -> tuple[Domain, ...]:
+def _shared_domains(topology: Topology, paths: Sequence[Path]) -> tuple[Domain, ...]:
     """The domain of each level that holds all of them, broad to narrow."""
     if not paths:
         return ()

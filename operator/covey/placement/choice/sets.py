@@ -73,11 +73,11 @@ def _best(
 ) -> _Rated | None:
     """Choose the best filled of all choices of sets, each with the single replicas that fill best next to it."""
     choices = product((True, False), repeat=len(sets))
-    rated = (_beside(gang, solution, minimum, sets, taken, singles, table) for taken in choices)
+    rated = (_choose_sets(gang, solution, minimum, sets, taken, singles, table) for taken in choices)
     return max((each for each in rated if each is not None), key=lambda each: each[0], default=None)
 
 
-def _beside(
+def _choose_sets(
     gang: Gang,
     solution: Solution,
     minimum: Sequence[Demand],

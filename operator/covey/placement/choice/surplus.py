@@ -131,7 +131,7 @@ def _scale(roles: Sequence[Growth]) -> int:
     return lcm(*(max(role.desired, 1) for role in roles)) if roles else 1
 
 
-def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
+def fill_singles(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
     """Compute how many further replicas of each role to admit when only single choices can be tried.
 
     All roles are filled alike as far as that fits; a role that can go no further stays where it is, and the others go
@@ -147,7 +147,7 @@ def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
         if reached == len(fills):
             return counts
         rising = [i for i in growing if levels[reached + 1][i] > counts[i]]
-        raised = _raised(rising, counts, fits)
+        raised = _raise_together(rising, counts, fits)
         counts = tuple(n + (i in raised) for i, n in enumerate(counts))
         growing = [i for i in growing if i not in rising or i in raised]
     return counts
@@ -190,7 +190,7 @@ def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
     return low
 
 
-def _raised(rising: Sequence[int], counts: Sequence[int], fits: Callable[[Vector], bool]) -> Sequence[int]:
+def _raise_together(rising: Sequence[int], counts: Sequence[int], fits: Callable[[Vector], bool]) -> Sequence[int]:
     """Return as many roles as can take one replica more together; among equal numbers those declared first."""
     for number in range(len(rising) - 1, 0, -1):
         for some in islice(combinations(rising, number), _SUBSETS):

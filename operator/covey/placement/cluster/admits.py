@@ -49,11 +49,13 @@ def static_cause(shape: Shape, node: core.Node) -> str | None:
 def shape_cause(shape: Shape, node: core.Node) -> str | None:
     """Return why a shape may not use a node whose state lets gangs use it, or None."""
     return (
-        _untolerated(shape, node) or _selector_cause(shape, node.metadata.labels or {}) or _affinity_cause(shape, node)
+        _untolerated_taint(shape, node)
+        or _selector_cause(shape, node.metadata.labels or {})
+        or _affinity_cause(shape, node)
     )
 
 
-def _untolerated(shape: Shape, node: core.Node) -> str | None:
+def _untolerated_taint(shape: Shape, node: core.Node) -> str | None:
     for taint in node.spec.taints or ():
         if taint.effect in _HARD and not any(tolerates(toleration, taint) for toleration in shape.tolerations):
             return f"taint {taint.key}:{taint.effect}"

@@ -55,10 +55,10 @@ def with_terms(gang: Gang, terms: Terms) -> Gang:
             if key not in known:
                 known[key] = replace(pod.shape, matched=pod.shape.matched | matched)
             found[pod.key] = known[key]
-    return _reshaped(gang, found) if found else gang
+    return _with_shapes(gang, found) if found else gang
 
 
-def _reshaped(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
+def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
     """The gang with these shapes in place of those of the pods (by key)."""
 
     def pods(replica: ReplicaRequest) -> tuple[PodRequest, ...]:
@@ -70,7 +70,7 @@ def _reshaped(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
     return replace(gang, roles=tuple(replace(role, replicas=replicas(role)) for role in gang.roles))
 
 
-def unmodelled(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ...]:
+def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ...]:
     """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them.
 
     Args:

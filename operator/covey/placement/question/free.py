@@ -26,7 +26,7 @@ RULES: Final = 4
 KINDS: Final = 8
 
 
-def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | Refusal:
+def choose_plan(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | Refusal:
     """The plan of the first choice that has one: of those alike the one that keeps the most preferences.
 
     Without one the first refusal; *Unknown* where another choice than those tried may have a plan.
@@ -42,9 +42,9 @@ def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | R
         tried += 1
         answer = ask(choice, first is None and best is None)
         if isinstance(answer, Plan):
-            if best is None or _kept(answer) > _kept(best):
+            if best is None or _count_achieved(answer) > _count_achieved(best):
                 best = answer
-            if _kept(best) == len(best.preferred):
+            if _count_achieved(best) == len(best.preferred):
                 return best
         elif first is None or answer.verdict is Verdict.UNKNOWN:
             first = answer
@@ -56,7 +56,7 @@ def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | R
     return guessed_refusal(first, names) if names and first.verdict is Verdict.INFEASIBLE else first
 
 
-def _kept(plan: Plan) -> int:
+def _count_achieved(plan: Plan) -> int:
     return sum(each.achieved for each in plan.preferred)
 
 
@@ -114,7 +114,7 @@ def look(replica: ReplicaRequest) -> object:
     return pods(shapes), inside(replica.parts)
 
 
-def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
+def count_costly_rules(gang: Gang, demands: Sequence[Demand]) -> int:
     """Count the rules on these demands that cost tables: over several of them, or with pods that are placed."""
     found = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
     placed = {(role.name, r.replica) for role in gang.roles for r in role.replicas if any(pod.node for pod in r.pods)}
@@ -144,10 +144,10 @@ def too_many(gang: Gang, demands: Sequence[Demand]) -> bool:
         )
         for d in demands
     }
-    return ruled(gang, demands) > RULES or len(kinds) > KINDS
+    return count_costly_rules(gang, demands) > RULES or len(kinds) > KINDS
 
 
-def unruled(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:
+def without_rules(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:
     """The demands that are under no rule over several replicas."""
     members = {member for rule in gang.rules for member in rule.members}
     return [d for d in demands if (gang.roles[d.role].name, d.replica.replica) not in members]

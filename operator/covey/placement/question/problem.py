@@ -74,7 +74,7 @@ class Problem:
         inside = all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
         return inside and (self.anchor is None or self.anchor == scope.path)
 
-    def barred(self, scope: DomainNode) -> list[int]:
+    def barred_classes(self, scope: DomainNode) -> list[int]:
         """The classes that may not use a candidate, because a group of theirs does not lie there."""
         path = scope.path
         unmet = {
@@ -228,7 +228,7 @@ class _Builder:
             groups=tuple(group.depth for group in self._groups),
         )
         view = View(
-            closed=self._closed(structure, aims),
+            closed=self._closed_classes(structure, aims),
             closed_nodes=self._closed_nodes(structure),
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
@@ -341,7 +341,7 @@ class _Builder:
         known = self._inventory.nodes
         return {name: (path(self._gang.topology, name), bits) for name, bits in off.items() if name in known}
 
-    def _closed(self, structure: Structure, aims: Aims) -> Mapping[Path, int]:
+    def _closed_classes(self, structure: Structure, aims: Aims) -> Mapping[Path, int]:
         spread = self._gang.spread
         if spread is None or not aims.spread:
             return {}

@@ -46,7 +46,7 @@ def torn(gang: Gang, inventory: Inventory) -> list[Torn]:
     return found
 
 
-def allowed(scopes: Sequence[Torn], demands: Iterable[Demand]) -> list[Demand]:
+def allowed_demands(scopes: Sequence[Torn], demands: Iterable[Demand]) -> list[Demand]:
     """Return the demands that no torn scope holds back, ``together`` sets whole."""
     held = list(demands)
     stuck = {d.replica.together for d in held if any(scope.holds(d) for scope in scopes)} - {None}

@@ -11,7 +11,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict, where
 from covey.placement.question.demands import Demand, minimum_of
 from covey.placement.refusal.exclusions import exclusions
-from covey.placement.refusal.reasons import listed
+from covey.placement.refusal.reasons import join_names
 
 
 def asked_for(demands: Sequence[Demand]) -> Mapping[str, int]:
@@ -35,7 +35,7 @@ def overdrawn(scope: DomainNode, asked: Mapping[str, int]) -> str | None:
     return min(short, key=lambda name: (-short[name] / asked[name], resources.rank(name)), default=None)
 
 
-def crowded(
+def refuse_crowded(
     gang: Gang,
     inventory: Inventory,
     scope: DomainNode,
@@ -52,7 +52,7 @@ def crowded(
         room: an upper bound on the replicas of a role that fit there next to the others.
     """
     roles = sorted({demand.role for demand in demands})
-    names = listed([gang.roles[role].name for role in roles])
+    names = join_names([gang.roles[role].name for role in roles])
     place = f"{gang.required} {where(scope.path)}" if scope.path else "the cluster"
     asked = asked_for(demands)
     resource = overdrawn(scope, asked)
@@ -68,7 +68,7 @@ def crowded(
             f"{place}{', the best,' if scope.path else ''} has {resources.text(resource, have)} free"
         )
     else:
-        others = listed([gang.roles[role].name for role in roles if role != last])
+        others = join_names([gang.roles[role].name for role in roles if role != last])
         message = (
             f"{names} do not fit together in {place}: beside {others} there is room for at most "
             f"{done + most} of {done + len(open_ones)} replicas of {request.name}"
@@ -93,4 +93,4 @@ def crowded(
     return Refusal(Verdict.INFEASIBLE, (reason,))
 
 
-__all__ = ["asked_for", "crowded", "overdrawn"]
+__all__ = ["asked_for", "overdrawn", "refuse_crowded"]

@@ -34,7 +34,7 @@ _ENOUGH: Final = 1 << 60
 def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
     """Explain why a gang's minimum fits nowhere; one reason for each role that is to blame."""
     case = _Case(gang, inventory, solution, needed)
-    return Refusal(Verdict.INFEASIBLE, case.told(), bounds(gang, solution, case.kinds))
+    return Refusal(Verdict.INFEASIBLE, case.reasons_or_fallback(), bounds(gang, solution, case.kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Case:
             if pod.node is not None:
                 self._own.setdefault(pod.node, []).append(pod.shape)
 
-    def told(self) -> tuple[Reason, ...]:
+    def reasons_or_fallback(self) -> tuple[Reason, ...]:
         """One reason for each role to blame; never none."""
         return tuple(self.reasons()) or (self._plainly(),)
 
@@ -142,22 +142,22 @@ class _Case:
         nothing = (0,) * len(self._open)
         lack = self._lack(role, best.scope, (*nothing[:role], best.count, *nothing[role + 1 :]))
         fix = lack.fix(whole=self._settles(role, best.scope, lack))
-        satisfied = self._satisfied(role, best.count)
+        satisfied = self._count_satisfied(role, best.count)
         return self._reason(
-            role, "unit", self._scope_level(), best.scope.path, satisfied, lack, self._counted(role, best, fix)
+            role, "unit", self._scope_level(), best.scope.path, satisfied, lack, self._describe_count(role, best, fix)
         )
 
     def _no_replica(self, role: int, depth: int) -> Reason:
         """Report a role of which no replica fits into any domain of its level."""
         demand = self._open[role][0]
-        ranked = self._ranked(demand, depth, [scope for scope, _ in self._tables])
+        ranked = self._rank_domains(demand, depth, [scope for scope, _ in self._tables])
         level = self._solution.engine.tree.topology.levels[depth].name
         size = len(demand.missing)
         name = self._gang.roles[role].name
         if not ranked:
             message = f"{name}: no {level} can be used at all"
             lack = Shortage(None, 0, 0, size)
-            return self._reason(role, "replica", level, (), self._satisfied(role, 0), lack, message)
+            return self._reason(role, "replica", level, (), self._count_satisfied(role, 0), lack, message)
         shapes = [pod.shape for pod in demand.missing]
         tried = [(self._bench(d, {}).lack(shapes), fits, d) for fits, d in ranked[:_TRIED]]
         lack, fits, domain = min(tried, key=lambda t: (t[0].size, -t[1]))
@@ -167,7 +167,7 @@ class _Case:
             f"{name}: no {level} has room for a replica of {size} pod{'s' * (size > 1)}"
             f"{'' if lack.apart else self._asking(shapes)}; the best, {where(domain.path)}, has room for {fits}{fix}"
         )
-        return self._reason(role, "replica", level, domain.path, self._satisfied(role, 0), lack, message)
+        return self._reason(role, "replica", level, domain.path, self._count_satisfied(role, 0), lack, message)
 
     def _jointly(self) -> Iterable[Reason]:
         """Report that each role fits alone, but not all of them together."""
@@ -183,20 +183,20 @@ class _Case:
         beside = {i: self._most(table, i, full) for i in self._roles}
         placed = {i: counts[i] if beside[i] < 0 else beside[i] for i in self._roles}
         short = [i for i in self._roles if placed[i] < len(self._open[i])]
-        short = [i for i in short if self._satisfied(i, placed[i]) < self._gang.roles[i].minimum] or short[:1]
-        names = listed([self._gang.roles[i].name for i in self._roles])
+        short = [i for i in short if self._count_satisfied(i, placed[i]) < self._gang.roles[i].minimum] or short[:1]
+        names = join_names([self._gang.roles[i].name for i in self._roles])
         message = ""
         for i in short:
             rest = counts if beside[i] < 0 else (*full[:i], beside[i], *full[i + 1 :])
             lack = self._lack(i, scope, rest)
-            others = listed([self._gang.roles[j].name for j in self._roles if j != i])
+            others = join_names([self._gang.roles[j].name for j in self._roles if j != i])
             fix = lack.fix(whole=self._settles(i, scope, lack))
             message = message or (  # one sentence for all: the mirrored ones would add nothing
-                f"{names} each fit alone but not together in {self._named(scope)}: beside {others} there is room for "
+                f"{names} each fit alone but not together in {self._scope_name(scope)}: beside {others} there is room for "
                 f"{self._done(i) + placed[i]} of {self._total(i)} replicas of {self._gang.roles[i].name}{fix}"
-                f"{self._out(self._excluded(i))}"
+                f"{self._out(self._exclusions(i))}"
             )
-            satisfied = self._satisfied(i, placed[i])
+            satisfied = self._count_satisfied(i, placed[i])
             yield self._reason(i, "unit", self._scope_level(), scope.path, satisfied, lack, message, told=True)
 
     def _stuck(self) -> Iterable[Reason]:
@@ -211,17 +211,17 @@ class _Case:
                 message = (
                     f"{self._gang.roles[item.role].name}: {count} missing pod{'s' * (count > 1)} of replica "
                     f"{item.replica} must join the others in {self._place(path)}, which has no room"
-                    f"{lack.fix(whole=alone and self._unruled(), one=True)}"
+                    f"{lack.fix(whole=alone and self._is_only_room(), one=True)}"
                 )
                 yield self._reason(item.role, "replica", self._level(path), path, self._whole(item.role), lack, message)
             if not unfit and len(items) > 1:
-                yield from self._crowded(path, items)
+                yield from self._crowded_reasons(path, items)
 
-    def _crowded(self, path: Path, items: Sequence[Item]) -> Iterable[Reason]:
+    def _crowded_reasons(self, path: Path, items: Sequence[Item]) -> Iterable[Reason]:
         """Report half placed replicas that each would fit into their domain, but not all of them."""
         lack = self._bench_at(path).lack([shape for item in items for shape in self._shapes(item)])
         if lack.size > (0, 0):
-            replicas = listed([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
+            replicas = join_names([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
             message = (
                 f"the missing pods of the replicas {replicas} must all join the others in {self._place(path)}, "
                 f"which has no room for all of them{lack.fix(whole=False, one=True)}"
@@ -253,7 +253,7 @@ class _Case:
     def _place(self, path: Path) -> str:
         return f"{self._level(path)} {where(path)}"
 
-    def _unruled(self) -> bool:
+    def _is_only_room(self) -> bool:
         """Tell whether room is all that matters: no rule binds replicas to each other, no level stands inside them."""
         problem, spread = self._solution.problem, self._gang.spread
         if any(kind.parts for kind in problem.structure.classes):
@@ -265,7 +265,7 @@ class _Case:
         table = next((table for place, table in self._tables if place is scope), None)
         full = tuple(map(len, self._open))
         beside = -1 if table is None else self._most(table, role, full)
-        if beside < 0 or not self._unruled() or len(self._needed) < len(minimum_demands(self._gang)):
+        if beside < 0 or not self._is_only_room() or len(self._needed) < len(minimum_demands(self._gang)):
             return False
         if only is not None and len(self._open[role]) - beside > 1:
             return False
@@ -275,7 +275,7 @@ class _Case:
         """The depth that a replica of the role must not straddle."""
         return max(self._solution.problem.structure.classes[kind].depth for kind in self.kinds[role])
 
-    def _ranked(self, demand: Demand, depth: int, scopes: Sequence[DomainNode]) -> list[tuple[int, DomainNode]]:
+    def _rank_domains(self, demand: Demand, depth: int, scopes: Sequence[DomainNode]) -> list[tuple[int, DomainNode]]:
         """The domains of a depth inside the scopes, by how many of a replica's pods they hold."""
         engine, view = self._solution.engine, self._solution.problem.view
         dimensions = engine.frames[depth + 1].dimensions
@@ -312,8 +312,8 @@ class _Case:
         if only is not None:
             places = [only]
         elif structure.scope < depth <= structure.bottom:
-            places = [domain for _, domain in self._ranked(missing[0], depth, [scope])][:_TRIED] or [scope]
-        taken = self._taken(scope, counts)
+            places = [domain for _, domain in self._rank_domains(missing[0], depth, [scope])][:_TRIED] or [scope]
+        taken = self._shapes_by_node(scope, counts)
         benches = [self._bench(place, taken) for place in places]
         steps = sum(len(place.nodes) for place in places) * len(missing[0].missing)
         tried = missing[: max(_COUNTED, _STEPS // max(steps, 1))]
@@ -324,13 +324,13 @@ class _Case:
             if len(benches) > 1:
                 bench = min(benches, key=lambda bench: bench.copy().lack(shapes).size)
             total = total.plus(bench.lack(shapes))
-        return total if len(tried) == len(missing) else total.scaled(len(missing), len(tried))
+        return total if len(tried) == len(missing) else total.scale(len(missing), len(tried))
 
     def _usable(self, place: DomainNode) -> list[NodeState]:
         """Return the nodes of a place that the gang does not exclude."""
         return [node for node in place.nodes.values() if node.name not in self._gang.excluded_nodes]
 
-    def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
+    def _shapes_by_node(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
         """Return the shapes of the pods that the counted replicas (and the fixed demands) put on each node."""
         chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
         try:
@@ -357,7 +357,7 @@ class _Case:
         """Count the replicas of the role's minimum all of whose pods are placed."""
         return sum(replica.placed for replica in minimum_replicas(self._gang.roles[role]))
 
-    def _satisfied(self, role: int, count: int) -> int:
+    def _count_satisfied(self, role: int, count: int) -> int:
         """Count the replicas of the role's minimum that are whole when that many of its open ones find room."""
         lost = {demand.replica.together for demand in self._open[role][count:]} - {None}
         numbers = minimum_of(self._gang.roles[role])
@@ -375,14 +375,14 @@ class _Case:
         scope = self._solution.problem.structure.scope
         return self._solution.engine.tree.topology.levels[scope].name if scope >= 0 else None
 
-    def _named(self, scope: DomainNode) -> str:
+    def _scope_name(self, scope: DomainNode) -> str:
         return f"{self._scope_level()} {where(scope.path)}" if scope.path else "the cluster"
 
-    def _counted(self, role: int, best: _Best, fix: str) -> str:
+    def _describe_count(self, role: int, best: _Best, fix: str) -> str:
         name = self._gang.roles[role].name
         done = self._done(role) + best.count
         return (
-            f"{name}: room for {done} of {self._total(role)} replicas in {self._named(best.scope)}, "
+            f"{name}: room for {done} of {self._total(role)} replicas in {self._scope_name(best.scope)}, "
             f"{'the best' if best.scope.path else 'all of it'}{fix}"
         )
 
@@ -408,7 +408,7 @@ class _Case:
     ) -> Reason:
         """Make a reason. ``told``: the message is complete as it is."""
         request = self._gang.roles[role]
-        excluded = self._excluded(role)
+        excluded = self._exclusions(role)
         if not told:
             message += self._out(excluded)
         if not request.minimum:  # it is not missed for itself, but for the replica that it comes with
@@ -435,19 +435,19 @@ class _Case:
         if not excluded:
             return ""
         nodes = sum(e.nodes for e in excluded)
-        causes = listed([f"{e.nodes} {e.cause}" for e in excluded[:3]])
+        causes = join_names([f"{e.nodes} {e.cause}" for e in excluded[:3]])
         return f"; {nodes} node{'s are' if nodes > 1 else ' is'} out: {causes}"
 
-    def _excluded(self, role: int) -> tuple[Exclusion, ...]:
+    def _exclusions(self, role: int) -> tuple[Exclusion, ...]:
         gang, request = self._gang, self._gang.roles[role]
         levels = [level for level in ((gang.required if request.follow_unit else None), request.required) if level]
         shapes = [pod.shape for replica in request.replicas for pod in replica.pods if pod.node is None]
         return exclusions(gang, self._inventory, shapes, levels)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join names as people write them one after another."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 
-__all__ = ["explain", "listed"]
+__all__ = ["explain", "join_names"]

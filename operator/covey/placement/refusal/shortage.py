@@ -61,7 +61,7 @@ class Shortage:
             self.cause or other.cause,
         )
 
-    def scaled(self, times: int, by: int) -> Shortage:
+    def scale(self, times: int, by: int) -> Shortage:
         """Estimate the shortage for more replicas than were tried."""
         return replace(
             self,

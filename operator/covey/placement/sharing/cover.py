@@ -116,11 +116,11 @@ class Cover(Generic[Child]):
         price = _words(self._last[mask], cell)
         for index in range(len(self.offers) - 1, -1, -1):
             if index not in self._kept and index not in between:
-                between = self._between(index)
+                between = self._prices_between(index)
             before = self._kept.get(index) or between[index]
             if mask in before and _words(before[mask], cell) == price:
                 continue
-            inner, point = self._chosen(before, self.offers[index], left, mask, price)
+            inner, point = self._choose_point(before, self.offers[index], left, mask, price)
             taken = tuple(map(min, point, left))
             found.append(Share(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
@@ -129,7 +129,7 @@ class Cover(Generic[Child]):
             price = _words(before[mask], cell)
         return found[::-1]
 
-    def _chosen(
+    def _choose_point(
         self, before: dict[int, Array], offer: Offer[Child], vector: Vector, mask: int, price: Price
     ) -> tuple[int, Vector]:
         """The first point of an offer with which a vector has its price, by the prices without it."""
@@ -144,7 +144,7 @@ class Cover(Generic[Child]):
                 return inner, tuple(points.rows[first].tolist())
         raise AssertionError("a price without an offer")
 
-    def _between(self, index: int) -> dict[int, dict[int, Array]]:
+    def _prices_between(self, index: int) -> dict[int, dict[int, Array]]:
         """Return the prices from those that are kept up to those with that many children."""
         first = index - index % self._step
         layer, found = self._kept[first], {}
@@ -182,11 +182,11 @@ def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
         return _one_by_one(layer, need, rows, prices)
     squeeze = _Squeeze.of(layer, prices) if len(layer) > 1 else None
     if squeeze is None:
-        return _moved(layer, need, rows, prices)
+        return _move_prices(layer, need, rows, prices)
     nowhere = layer[0] >= NO_WAY
     packed = squeeze.pack(layer)
     packed[0, nowhere] = NO_WAY
-    return squeeze.unpack(_moved(packed, need, rows, squeeze.pack(prices)))
+    return squeeze.unpack(_move_prices(packed, need, rows, squeeze.pack(prices)))
 
 
 def _one_by_one(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
@@ -250,7 +250,7 @@ class _Squeeze:
         return words
 
 
-def _moved(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
+def _move_prices(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
     """Compute the same, for prices as they are.
 
     The layer lies in a larger box, so that what a point leaves of all vectors is one stretch of it that begins where

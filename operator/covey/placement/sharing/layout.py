@@ -23,10 +23,9 @@ from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path
-from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
 from covey.placement.sharing.mixture import Mixture
-from covey.placement.sharing.prices import Place, Price, Prices
+from covey.placement.sharing.prices import Chain, Place, Price, Prices
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096
@@ -80,14 +79,14 @@ class Layout:
         known = self.engine.worked.get(scope.path)
         if alone and known is not None and known[0] == key:
             return known[1]
-        need = self.below(scope, target)
+        need = self.vector_below(scope, target)
         cells = prod(n + 1 for n in need)
         work = cells * cells * len(scope.children) * self.prices.words
         if work <= _HOST_CELLS:  # whatever the domains hold
             return work
         boxes = (
             prod(min(most, wanted) + 1 for most, wanted in zip(table.extent, need, strict=True))
-            for _, entry in self.engine.children(scope, self.view)
+            for _, entry in self.engine.offers_below(scope, self.view)
             for table in entry.tables.values()
         )
         work = sum(boxes) * cells * self.prices.words
@@ -137,7 +136,9 @@ class Layout:
         """Yield the finest places inside a domain that offer no less apart than together; cheap domains first."""
         engine = self.engine
         if domain.depth >= engine.structure.bottom:
-            yield from ((node, entry) for _, node, entry in self._priced(engine.children(domain, self.view)))
+            yield from (
+                (node, entry) for _, node, entry in self._price_children(engine.offers_below(domain, self.view))
+            )
             return
         for child in sorted(domain.children.values(), key=lambda child: (self._own(child), order(child))):
             if self._plain(child):
@@ -158,14 +159,14 @@ class Layout:
             and domain.depth not in structure.groups
         )
 
-    def _priced(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
+    def _price_children(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
         """Children with what they cost themselves, cheap ones first."""
         priced = [(self._own(child), child, entry) for child, entry in children]
         priced.sort(key=lambda each: (each[0], order(each[1])))
         return priced
 
     def _inside(self, scope: DomainNode, target: Vector) -> Price:
-        cover = self._cover(scope, self.below(scope, target))
+        cover = self._cover(scope, self.vector_below(scope, target))
         price = min(cover.price(cover.need, mask) for mask in cover.masks)
         return price if len(price) == self.prices.words else self.prices.zero  # a chain has no prices
 
@@ -206,7 +207,7 @@ class Layout:
         fixed: Mapping[Path, list[Item]],
         nodes: dict[str, str],
     ) -> None:
-        need = self.below(domain, vector)
+        need = self.vector_below(domain, vector)
         below = self.engine.frames[domain.depth + 1].dimensions
         hands = self._open(hands, fixed.get(domain.path, ()), below)
         cover = self._cover(domain, need)
@@ -248,7 +249,7 @@ class Layout:
                 opened[dimension] = opened[dimension] + held
         return opened
 
-    def below(self, domain: DomainNode, vector: Vector) -> Vector:
+    def vector_below(self, domain: DomainNode, vector: Vector) -> Vector:
         """A domain's vector in the units of its children, mandatory pods included."""
         need = np.array(vector) @ self.engine.takes(domain.depth)
         demand = self.view.mandatory.get(domain.path)
@@ -263,7 +264,9 @@ class Layout:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
-            offered = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
+            offered = [
+                (child, entry) for child, entry in self.engine.offers_below(domain, self.view) if entry.number != 0
+            ]
             children = self._cheapest(offered, sum(need))
             words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
             cells = prod(n + 1 for n in need) * words
@@ -279,7 +282,7 @@ class Layout:
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
         """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
-        priced = self._priced(children)
+        priced = self._price_children(children)
         if self._deep(children) or any(
             isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
         ):
@@ -351,7 +354,7 @@ class Layout:
     def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""
         box = tuple(map(min, table.extent, need))
-        below = self.below(child, box)
+        below = self.vector_below(child, box)
         if max(prod(n + 1 for n in box), prod(n + 1 for n in below)) > _PRICE_CELLS:
             return None
         cells = np.indices([n + 1 for n in box]).reshape(len(box), -1).T

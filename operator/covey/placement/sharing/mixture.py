@@ -15,8 +15,8 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.hull import Hull, Mix
 from covey.placement.capacity.tables import Array, Budget, SearchLimit, Table, Vector
-from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Child, Share
+from covey.placement.sharing.prices import Chain
 
 #: Children that share the rest exactly, if that is cheap; and the work that it may be.
 _LAST: Final = (16, 8, 4, 2, 1)
@@ -74,7 +74,7 @@ class Mixture(Generic[Child]):
             if number > count:
                 continue
             for start in (0, 1):
-                self._found = self._shared(self._children[:number], start)
+                self._found = self._share_out(self._children[:number], start)
                 if self._found is not None:
                     return True
         return False
@@ -105,7 +105,7 @@ class Mixture(Generic[Child]):
         ordered = sorted(tables.values(), key=lambda table: table.digest)
         return Hull([(table, counts[table.number]) for table in ordered], self._budget)
 
-    def _shared(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[Share[Child]] | None:
+    def _share_out(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[Share[Child]] | None:
         left, rest = list(children), np.array(self.need, dtype=np.int64)
         found: list[Share[Child]] = []
         while rest.any():
@@ -116,7 +116,7 @@ class Mixture(Generic[Child]):
             mix = self._hull_of(left).mix(tuple(rest.tolist()))
             if mix is None or not mix.shares:
                 return None
-            given = dict(self._given(left, mix, start))
+            given = dict(self._alternate_vectors(left, mix, start))
             for index, vector in given.items():
                 taken = np.minimum(vector, rest)
                 rest = rest - taken
@@ -134,7 +134,9 @@ class Mixture(Generic[Child]):
             return None if len(left) > _LAST[-1] else []
         return chain.shares(need, 0) if chain.masks else []
 
-    def _given(self, left: Sequence[tuple[Child, Entry, Table]], mix: Mix, start: int) -> Iterator[tuple[int, Array]]:
+    def _alternate_vectors(
+        self, left: Sequence[tuple[Child, Entry, Table]], mix: Mix, start: int
+    ) -> Iterator[tuple[int, Array]]:
         """Every second child of each sort, and its vector: in sum always as near to the mixture as can be."""
         digests = sorted({table.digest for _, _, table in left})
         sort = {digest: index for index, digest in enumerate(digests)}

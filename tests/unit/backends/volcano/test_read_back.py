@@ -9,7 +9,7 @@ from covey.api import core
 from covey.backends import Identity, Owned
 from covey.backends.volcano import Volcano
 from covey.compile import type_of
-from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.objects.apply import add_digest, has_drifted
 from unit.backends.volcano.objects import kthena
 
 TYPE = "PodGroup.v1beta1.scheduling.volcano.sh"
@@ -67,7 +67,7 @@ def test_a_loss_is_told(phase: str) -> None:
 
 def test_what_volcano_adds_is_no_drift() -> None:
     """Its scheduler writes the whole object, as Go writes it: the queue by default, every field, its annotation."""
-    wanted = stamped(next(Volcano().compile(kthena(topology={"required": "block"})).objects()))
+    wanted = add_digest(next(Volcano().compile(kthena(topology={"required": "block"})).objects()))
     stored = msgspec.json.decode(msgspec.json.encode(wanted))
     stored["metadata"]["annotations"]["volcano.sh/job-allocated-hypernode"] = "b0"
     stored["metadata"]["managedFields"] = [

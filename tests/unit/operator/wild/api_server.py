@@ -16,8 +16,8 @@ from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from covey.kube.resources import PODS, RESOURCE_QUOTAS, Resource
+from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.quota.charge import charge_of
-from covey.operator.terms.objects import CONTROLLER_REVISIONS
 from covey.placement.cluster.resources import parse_quantity
 from merge_patch import merge
 from unit.operator.wild.defaults import add_defaults

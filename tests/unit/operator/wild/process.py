@@ -16,12 +16,12 @@ from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
-from covey.operator.execute.end_budget import BudgetEnder
+from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.informer import EVERYWHERE, Informer
 from covey.operator.observe.watched import Key
 from covey.operator.reconcile import Reconciler
-from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.wild.line import Line
 
 _WORKERS: Final = 2
@@ -83,7 +83,7 @@ class OperatorRun:
         namespaces: WorkQueue[str],
         ender: BudgetEnder,
     ) -> None:
-        await self.caches.synced()
+        await self.caches.wait_until_synced()
         self.caches.begin_leading(self._clock())
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(queue, reconciler, _WORKERS))

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from covey.operator.snapshot import podstate
+from covey.operator.model import podstate
 from unit.compile.inferences import inference
 from unit.operator import test_failing_storm
 from unit.operator.test_failing_storm import EVENTS, roles, serve

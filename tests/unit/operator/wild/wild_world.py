@@ -18,11 +18,11 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Owned
 from covey.kube.resources import DISAGGREGATED_INFERENCES, NODES, PODS, ROLE_SCALERS, Resource
-from covey.operator.observe.newborn import PATIENCE
-from covey.operator.snapshot.accepted import read_record
-from covey.operator.snapshot.notice import Notice
-from covey.operator.snapshot.observed import SHARED_BUDGET, read_revisions
-from covey.operator.terms.objects import BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision, RoleScaler
+from covey.operator.model.accepted import read_record
+from covey.operator.model.node_drain import Notice
+from covey.operator.model.objects import BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision, RoleScaler
+from covey.operator.model.observed import SHARED_BUDGET, read_revisions
+from covey.operator.observe.expectations import PATIENCE
 from unit.operator.wild.api_server import ApiServer, Json
 from unit.operator.wild.line import Line, Trouble, read_object
 from unit.operator.wild.process import OperatorRun

@@ -1,0 +1,247 @@
+"""Nodes that are kept for gangs which have waited for too long, and to whom they are closed: pure.
+
+A gang that does not fit blocks nobody behind it, so a large one could be starved by small ones for ever. What comes
+free on the nodes that are kept for it goes to it, or to gangs before it: gangs behind it are planned without those
+nodes, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
+placed may always replace what it lost.
+
+The choice of a domain to wait for: the one that can serve a gang soonest, by what is known. Pure.
+
+Looked at are the domains of the finest level at which one of them could take the whole minimum if it were empty, and
+there what has to end before it does: the fewest pods whose end nobody knows; then the earliest end of those of which it
+is known (they are terminating, or have a deadline); then the least important pods; then those that have run longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from covey.admission.wake import Ask, Need
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Path, Shape
+from covey.placement.refusal.exclusions import RESERVED
+
+N = TypeVar("N", bound=tuple[str, ...] | str)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is."""
+
+    gang: Gang
+    nodes: frozenset[str]
+    resource: str = ""
+
+
+class Reservations(Generic[N]):
+    """Kept nodes by the gang that waits for them, under any name."""
+
+    def __init__(self) -> None:
+        self._kept: dict[N, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, name: N) -> Kept | None:
+        """The nodes that are kept for one gang."""
+        return self._kept.get(name)
+
+    def items(self) -> Collection[tuple[N, Kept]]:
+        """The nodes that are kept for each gang."""
+        return self._kept.items()
+
+    def keep(self, name: N, kept: Kept) -> bool:
+        """Keep nodes for somebody, instead of any others; returns whether some are kept no longer."""
+        before = self._kept.get(name)
+        self._kept[name] = kept
+        return before is not None and not before.nodes <= kept.nodes
+
+    def drop(self, name: N) -> bool:
+        """Keep nothing for somebody; returns whether anything was."""
+        return self._kept.pop(name, None) is not None
+
+    def closed_to(self, gang: Gang, *, surplus: bool) -> Iterator[Kept]:
+        """The claims whose nodes are closed to a gang's minimum, or to its surplus."""
+        if not surplus and any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods):
+            return
+        for other in self._kept.values():
+            before = other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order
+            if before and other.gang.uid != gang.uid and _asks_for(gang, other.resource):
+                yield other
+
+
+def _asks_for(gang: Gang, resource: str) -> bool:
+    """A pod without a place asks for a resource."""
+    pods = (pod for role in gang.roles for replica in role.replicas for pod in replica.pods)
+    return not resource or any(pod.node is None and dict(pod.shape.requests).get(resource, 0) > 0 for pod in pods)
+
+
+def confine(gang: Gang, kept: Reservations[N], *, surplus: bool) -> tuple[Gang, frozenset[str]]:
+    """A gang as it may be planned, without the nodes that are kept for gangs before it, and the UIDs of those gangs."""
+    others = list(kept.closed_to(gang, surplus=surplus))
+    nodes = dict.fromkeys((node for each in others for node in each.nodes), RESERVED)
+    asked = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang
+    return asked, frozenset(each.gang.uid for each in others)
+
+
+#: Nodes that are looked at between two chances for others.
+_STEP: Final = 50
+#: Seconds by which another domain must be earlier for a gang to wait there instead.
+EARLIER: Final = 60.0
+
+
+class Ending(NamedTuple):
+    """The known end of a pod: seconds until it (None: nothing), its priority, seconds that it has run."""
+
+    seconds: float | None
+    priority: int = 0
+    ran: float = 0.0
+
+
+class Wait(NamedTuple):
+    """The pods that have to end before a domain can serve: the lowest is the soonest.
+
+    ``pods``: how many pods whose end is not known. ``seconds``: until the last of the others ends. ``priority``: of all
+    of them, summed up. ``ran``: how long they have run, negated.
+    """
+
+    pods: int
+    seconds: float
+    priority: int
+    ran: float
+
+    def sooner(self, other: Wait) -> bool:
+        """So much sooner than another that it is worth changing over."""
+        return self.pods < other.pods or (self.pods == other.pods and self.seconds + EARLIER < other.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A domain, what it waits for, and the resource that is waited for."""
+
+    path: Path
+    wait: Wait
+    resource: str
+    nodes: tuple[str, ...] = ()
+
+
+def scarce(shape: Shape) -> str:
+    """The resource that a shape is most likely to lack: its devices before all that every node has."""
+    return min((name for name, amount in shape.requests if amount > 0), key=resources.rank, default="")
+
+
+def choose(
+    ask: Ask,
+    inventory: Inventory,
+    ending: Callable[[str], Ending],
+    current: Path | None = None,
+    *,
+    excluded: Container[str] = (),
+    before: Container[str] = (),
+) -> Generator[None, None, Choice | None]:
+    """The domain to wait for, found with pauses; None when there is no such domain.
+
+    Args:
+        ask: what the gang waits for.
+        inventory: the nodes.
+        ending: of a holder, by its key.
+        current: the domain that the gang waits for by now; another one must be sooner by something that counts.
+        excluded: nodes that the gang may not use, or that are kept for gangs before it.
+        before: nodes that are kept for it by now; of two that are as good one of these is kept.
+    """
+    need = _largest(ask)
+    tree = inventory.trees.get(ask.topology)
+    if need is None or tree is None:
+        return None
+    for depth in range(len(tree.topology.levels) - 1, max(need.depth, 0) - 1, -1):
+        found: list[Choice] = []
+        for domain in list(tree.at(depth)):
+            choice = yield from _choice(need, domain, ending, excluded, before)
+            yield
+            if choice is not None:
+                found.append(choice)
+        if found:
+            best = min(found, key=lambda each: (each.wait, [value or "" for value in each.path]))
+            held = next((each for each in found if each.path == current), None)
+            return held if held is not None and not best.wait.sooner(held.wait) else best
+    return None
+
+
+def _largest(ask: Ask) -> Need | None:
+    """Of the needs that hold for all the gang, the finest; else that of the largest part."""
+    needs = [need for part in ask.parts or () for need in part.needs]
+    return max(needs, key=lambda need: (need.count, need.depth), default=None)
+
+
+def _choice(
+    need: Need, domain: DomainNode, ending: Callable[[str], Ending], excluded: Container[str], before: Container[str]
+) -> Generator[None, None, Choice | None]:
+    """Find what has to end before a domain can take the pods, and on which nodes; None when it never can."""
+    slots: list[tuple[Wait, bool, str]] = []
+    for number, (name, state) in enumerate(list(domain.nodes.items()), start=1):
+        if number % _STEP == 0:
+            yield
+        if name not in excluded:
+            slots += [(wait, name not in before, name) for wait in _slots(need.shape, state, ending)]
+    if len(slots) < need.count:
+        return None
+    resource = scarce(need.shape)
+    slots.sort()
+    chosen = [wait for wait, _, _ in slots[: need.count]]
+    wait = Wait(
+        sum(each.pods for each in chosen),
+        max((each.seconds for each in chosen), default=0.0),
+        sum(each.priority for each in chosen),
+        sum(each.ran for each in chosen),
+    )
+    kept = {name for _, _, name in slots[: max(need.count, _slots_for_all(need, resource))]}
+    return Choice(domain.path, wait, resource, tuple(sorted(kept)))
+
+
+def _slots_for_all(need: Need, resource: str) -> int:
+    """Slots of the most demanding pod that hold as much of a resource as all pods ask for together."""
+    one, all_of_them = dict(need.shape.requests).get(resource, 0), dict(need.sums).get(resource, 0)
+    return -(-all_of_them // one) if one else need.count
+
+
+def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> Sequence[Wait]:
+    """For each pod of the shape that a node could take if it were empty, what has to end before."""
+    if state.static_cause(shape) is not None:
+        return ()
+    wanted = [(name, amount) for name, amount in shape.requests if amount > 0]
+    free = dict(state.free)
+    found: list[Wait] = []
+    pods, seconds, priority, ran = 0, 0.0, 0, 0.0
+    holders = sorted(
+        ((key, ending(key)) for key in state.held),
+        key=lambda each: (each[1].seconds is None, each[1].seconds or 0.0, each[1].priority, -each[1].ran),
+    )
+    taken = 0
+
+    def count() -> int:
+        return min((free.get(name, 0) // amount for name, amount in wanted), default=0)
+
+    while True:
+        while count() > taken:
+            taken += 1
+            found.append(Wait(pods, seconds, priority, ran))
+            pods, priority, ran = 0, 0, 0.0
+        if not holders:
+            return found
+        key, end = holders.pop(0)
+        asked = dict(state.held[key].shape.requests)
+        if not any(name in asked and free.get(name, 0) < (taken + 1) * amount for name, amount in wanted):
+            continue  # nothing of what is short comes from it
+        for name, amount in asked.items():
+            free[name] = free.get(name, 0) + amount
+        pods += end.seconds is None
+        seconds = max(seconds, end.seconds or 0.0)
+        priority += end.priority
+        ran -= end.ran
+
+
+__all__ = ["Choice", "Ending", "Kept", "Reservations", "Wait", "choose", "confine", "scarce"]

@@ -1,0 +1,70 @@
+"""Nodes that new pods of a unit avoid, as the operator tells the scheduler process in an annotation of the root group.
+
+A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the
+values of a domain and of those around it, in place of the node.
+
+Annotations as anybody may have written them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from covey.api import times
+
+
+def read_json(text: str | None) -> Any:
+    """The JSON value of an annotation; None where there is none, where it is no JSON, or nested too deep to be read."""
+    try:
+        return json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Avoided:
+    """A node, or all nodes of a domain (level → value), until a time in seconds since the epoch."""
+
+    until: float
+    reason: str
+    node: str = ""
+    domain: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The words for people."""
+        return (
+            f"node {self.node}" if self.node else " ".join(f"{level} {value}" for level, value in self.domain.items())
+        )
+
+
+def dump_avoided(avoided: Iterable[Avoided]) -> str | None:
+    """The annotation; None for nothing."""
+    found = [
+        ({"node": each.node} if each.node else {"domain": dict(each.domain)})
+        | {"until": times.rfc3339(each.until), "reason": each.reason}
+        for each in avoided
+    ]
+    return json.dumps(found, separators=(",", ":")) if found else None
+
+
+def read(text: str | None) -> tuple[Avoided, ...]:
+    """Read an annotation; what cannot be understood is left out."""
+    found = read_json(text)
+    return tuple(each for item in found if (each := _read(item))) if isinstance(found, list) else ()
+
+
+def _read(item: Any) -> Avoided | None:
+    if not isinstance(item, dict):
+        return None
+    until, node, domain = times.seconds(_text(item.get("until"))), _text(item.get("node")), item.get("domain")
+    places = domain if isinstance(domain, dict) else {}
+    if until is None or not (node or places) or not all(isinstance(each, str) for each in places.values()):
+        return None
+    return Avoided(until, _text(item.get("reason")) or "", node or "", places)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""Acceptance of a spec: validation, and the verdict on what is run."""

@@ -1,1 +1,0 @@
-"""Losses: pods whose node has gone, units below their minimum, and what is given up of them."""

@@ -1,0 +1,281 @@
+"""Actions of a plan: values that say what to do, and to which incarnation of an object.
+
+Limits from which on nodes are avoided, and for how long: flags of the operator.
+
+Remarks of a plan on a resource, in addition to how far it has come.
+
+The phase of a unit: its progress, in one word.
+
+The outcome of one look at a resource. Every feature gives one, and a plan is their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum, StrEnum
+from itertools import chain
+from typing import Any, Final
+
+from covey.api import core
+from covey.compile.identity import Slot
+from covey.compile.pods import UNTOLD, PodFactory, Told
+from covey.operator.model.objects import RoleScaler
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Avoid a node for ``seconds`` after ``after`` failures of a resource there; never where ``after`` is 0."""
+
+    after: int = 3
+    seconds: float = 600.0
+
+
+DEFAULT: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that holds now, and what a person can do about it.
+
+    ``type`` is the condition that is True while it holds; of several of one type the first is reported. ``Degraded`` is
+    a type like any other. ``message`` is a sentence, ``reason`` one word for programs.
+    """
+
+    type: str
+    reason: str
+    message: str
+
+
+class Phase(StrEnum):
+    """Progress of a unit, the worst first."""
+
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    SCHEDULED = "Scheduled"
+    PARTIAL = "PartiallyReady"
+    READY = "Ready"
+
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """Set annotations of this incarnation of a pod or of another object; None removes one.
+
+    What must not be forgotten when something is given up is written so, before anything is.
+    """
+
+    type: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """Set labels and annotations of a pod; None removes one."""
+
+    pod: core.Pod
+    labels: Mapping[str, str | None]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Give the containers of a pod other images (by name), so that it is one of another revision (its hash).
+
+    ``at``: when that was decided, in seconds since the epoch.
+    """
+
+    pod: core.Pod
+    images: Mapping[str, str]
+    revision: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests."""
+
+    pod: core.Pod
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Set the readiness gate ``covey.dev/serving`` of a pod."""
+
+    pod: core.Pod
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete this incarnation. ``why`` is for the log."""
+
+    pod: core.Pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """Delete this incarnation of a Workload, group, Service or ControllerRevision; ``type`` is as of ``type_of``."""
+
+    type: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Mark a ControllerRevision as one whose rollout has failed, or was completed once, or take the marks away."""
+
+    name: str
+    uid: str
+    failed: bool
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PutScaler:
+    """Create a RoleScaler where ``stored`` is None, else change it by ``patch``; write ``status`` if not empty."""
+
+    name: str
+    body: Object
+    stored: RoleScaler | None
+    patch: Object
+    status: Object
+
+
+class Precedence(IntEnum):
+    """The order of creations (``replicas.precedence``): pods of a lower one are there before others are tried."""
+
+    RUNNING_MINIMUM = 0
+    MINIMUM = 1
+    REPLACEMENT = 2
+    SURPLUS = 3
+    SURGE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create the pod of a place.
+
+    ``predecessor`` is the UID of the pod before it, None when there was none (then its group's UID names it).
+    ``replaces`` says that it takes the place of a pod that was lost; otherwise the resource grows.
+    """
+
+    slot: Slot
+    predecessor: str | None = None
+    told: Told = UNTOLD
+    replaces: bool = False
+    precedence: Precedence = Precedence.SURPLUS
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Lift a gate of Covey's from this pod, which may go to nodes with these labels only."""
+
+    pod: core.Pod
+    gate: str
+    confined: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a person would ask about: an Event on the resource."""
+
+    reason: str
+    message: str
+    action: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """All that has to be done, in the order of the fields.
+
+    Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
+    before the next begins, and of ``create`` every precedence. What gives something up comes first: an object that
+    cannot be applied must not keep a resource from being suspended or made smaller.
+    """
+
+    annotate: tuple[Annotate, ...] = ()
+    relabel: tuple[Relabel, ...] = ()
+    #: Labels by which the namespace's budget selects pods that run already: a few at a time.
+    protect: tuple[Relabel, ...] = ()
+    drain: tuple[Drain, ...] = ()
+    serve: tuple[Serve, ...] = ()
+    delete_pods: tuple[DeletePod, ...] = ()
+    delete_objects: tuple[DeleteObject, ...] = ()
+    mark: tuple[Mark, ...] = ()
+    store: Object | None = None
+    scalers: tuple[PutScaler, ...] = ()
+    apply: tuple[tuple[Object, ...], ...] = ()
+    #: Services that no pod waits for: what is wrong with one of them keeps nothing else from being done.
+    publish: tuple[Object, ...] = ()
+    exchange: tuple[Exchange, ...] = ()
+    create: tuple[CreatePod, ...] = ()
+    ungate: tuple[Ungate, ...] = ()
+    #: Builds the pods of ``create``.
+    factory: PodFactory | None = None
+    notes: tuple[Note, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to do besides ``annotate`` and ``protect``, which change nothing that runs."""
+        fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
+        return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Actions, remarks to report, and the seconds after which time alone changes something."""
+
+    actions: Actions = field(default_factory=Actions)
+    remarks: tuple[Remark, ...] = ()
+    again: float | None = None
+
+
+def sum_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
+    """Sum up outcomes.
+
+    Of remarks of one type the first is reported, so the order counts. A pod is deleted once, for the first reason, and
+    none that is deleted is let go.
+    """
+    found = (Outcome(), *outcomes)
+    actions = Actions(**{each.name: _join([getattr(part.actions, each.name) for part in found]) for each in _FIELDS})
+    deleted = tuple(_once(actions.delete_pods))
+    gone = {item.pod.metadata.uid for item in deleted}
+    return Outcome(
+        replace(
+            actions,
+            delete_pods=deleted,
+            ungate=tuple(item for item in actions.ungate if item.pod.metadata.uid not in gone),
+        ),
+        tuple(chain.from_iterable(part.remarks for part in found)),
+        soonest(part.again for part in found),
+    )
+
+
+def soonest(times: Iterable[float | None]) -> float | None:
+    """The least of the times that are not None; None without any."""
+    return min((each for each in times if each is not None), default=None)
+
+
+_FIELDS = fields(Actions)
+
+
+def _join(values: list[Any]) -> Any:
+    """Join the values of one field: tuples one after the other, otherwise the first that is not None."""
+    if isinstance(values[0], tuple):
+        return tuple(chain.from_iterable(values))
+    return next((each for each in values if each is not None), None)
+
+
+def _once(deletions: Iterable[DeletePod]) -> Iterator[DeletePod]:
+    found: dict[str, DeletePod] = {}
+    for item in deletions:
+        found.setdefault(item.pod.metadata.uid, item)
+    return iter(found.values())

@@ -1,0 +1,313 @@
+"""The observed state: one resource's own objects, as the caches have them, sorted by the place they fill.
+
+Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
+same name left behind is not seen.
+
+The place of a pod: the one that fills it now, those that did before, and the one that was buried last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.times import rfc3339
+from covey.backends import Identity, Owned, Room
+from covey.compile import disruption
+from covey.compile.identity import Owner, Slot, pod_name, slot_of
+from covey.compile.past import NO_PAST, Past
+from covey.kube.resources import POD_DISRUPTION_BUDGETS
+from covey.operator.model import podstate
+from covey.operator.model.accepted import Record
+from covey.operator.model.actions import DEFAULT, Limits
+from covey.operator.model.node_drain import Notice
+from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """The pod of a place that was deleted last, as long as this process remembers.
+
+    It only chooses names and tells a lost pod from one that never was: a process without it still converges.
+    """
+
+    uid: str
+    name: str
+    bound: bool
+    restarts: int
+    #: The labels that it had when it was last seen.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: It is known to be gone; otherwise it may only have lost the label by which it is found.
+    confirmed: bool = True
+    #: It was not lost: there was to be no pod in this place.
+    retired: bool = False
+    #: What it knew of those before it.
+    past: Past = NO_PAST
+    #: It was the leader of a replica that had been Ready: since when.
+    started: float | None = None
+    #: The node that it had.
+    node: str = ""
+
+    @classmethod
+    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
+        """Take from a pod what is remembered of it."""
+        metadata = pod.metadata
+        bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
+        past, started, node = podstate.past(pod), podstate.ready_since(pod), pod.spec.node_name or ""
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
+
+
+def current(incarnations: Sequence[core.Pod]) -> core.Pod | None:
+    """The pod that fills a place now: neither dead nor released; of several the one furthest on, then the oldest."""
+    # A place has one, and is asked for a dozen times in every pass.
+    if len(incarnations) == 1:
+        return incarnations[0] if _fills(incarnations[0]) else None
+    return min(
+        filter(_fills, incarnations),
+        key=lambda pod: (
+            not podstate.is_addressed(pod),
+            not podstate.is_bound(pod),
+            pod.metadata.creation_timestamp,
+            pod.metadata.uid,
+        ),
+        default=None,
+    )
+
+
+def _fills(pod: core.Pod) -> bool:
+    return not podstate.is_dead(pod) and not podstate.is_released(pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place of a replica: the pod that fills it now, the earlier ones, and the one that was buried last."""
+
+    slot: Slot
+    now: core.Pod | None
+    others: tuple[core.Pod, ...]
+    grave: Grave | None
+    #: UIDs of pods that nobody lost.
+    retired: Collection[str] = ()
+
+    def lost_bound(self, inference: str) -> bool:
+        """Tell whether nobody fills the place, and the pod that did last was bound and is not retired."""
+        if self.now is not None:
+            return False
+        last = self.last(inference)
+        return last is not None and last.bound and not last.retired
+
+    @property
+    def is_blank(self) -> bool:
+        """Tell whether there is no trace of a pod."""
+        return self.now is None and not self.others and self.grave is None
+
+    def last(self, inference: str) -> Grave | None:
+        """The pod after which the next one is named: the end of the chain of successors."""
+        pods = [*self.others, *([self.now] if self.now else [])]
+        if not pods:
+            return self.grave
+        taken = {pod.metadata.name for pod in pods}
+        ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
+        latest = max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid))
+        end = Grave.of(latest, retired=latest.metadata.uid in self.retired)
+        # The pod after the last that is seen may have come and gone.
+        follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
+        return self.grave if follows else end
+
+
+#: Type and name of the budget of a namespace.
+SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, disruption.NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevision:
+    """A ControllerRevision. ``record`` is None when this release cannot read it.
+
+    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready
+    with it.
+    """
+
+    name: str
+    number: int
+    record: Record | None
+    uid: str = ""
+    failed: bool = False
+    completed: bool = False
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A snapshot, taken at ``now``.
+
+    ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
+    and Services by type and name.
+    """
+
+    pods: Mapping[Slot, tuple[core.Pod, ...]] = field(default_factory=dict)
+    strays: tuple[core.Pod, ...] = ()
+    objects: Mapping[Identity, Owned] = field(default_factory=dict)
+    revisions: tuple[StoredRevision, ...] = ()
+    graves: Mapping[Slot, Grave] = field(default_factory=dict)
+    #: UIDs of pods that go because there was to be none in their place.
+    retired: frozenset[str] = frozenset()
+    #: UIDs of pods whose deletion this process has asked for. In ``pods`` and ``strays`` they are on their way out, even
+    #: where the watch does not show it yet: all that look at a snapshot give one answer to what becomes of a pod.
+    condemned: frozenset[str] = frozenset()
+    #: When it was taken, in seconds since the epoch: the only clock that a plan has.
+    now: float = 0.0
+    #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
+    nodes: Mapping[str, core.Node] = field(default_factory=dict)
+    notices: Mapping[str, Notice] = field(default_factory=dict)
+    #: Where one of them is a mere candidate: those of the whole cluster, which successors keep off.
+    candidates: tuple[str, ...] = ()
+    #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
+    gone: Mapping[str, float] = field(default_factory=dict)
+    #: What its namespace has for all resources together.
+    shared: Mapping[Identity, Owned] = field(default_factory=dict)
+    #: RoleScalers by name.
+    scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
+    #: The free room of the cluster, where the resource's backend asks for it.
+    room: Room | None = None
+    #: When nodes are avoided.
+    limits: Limits = DEFAULT
+    #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
+    #: on its way out.
+    clock_since: float = 0.0
+    #: The ResourceQuotas and LimitRanges of its namespace.
+    quotas: tuple[core.ResourceQuota, ...] = ()
+    ranges: tuple[core.LimitRange, ...] = ()
+    #: Pods of other resources there that come before its own, by what each is charged (``quota.charge``).
+    reserved: Mapping[Any, int] = field(default_factory=dict)
+    #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
+    unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
+    #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.
+    former: tuple[core.Pod, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Count pods whose deletion this process has asked for as on their way out."""
+        if self.condemned:
+            pods = {slot: tuple(map(self._as_it_goes, found)) for slot, found in self.pods.items()}
+            object.__setattr__(self, "pods", pods)
+            object.__setattr__(self, "strays", tuple(map(self._as_it_goes, self.strays)))
+
+    def _as_it_goes(self, pod: core.Pod) -> core.Pod:
+        if pod.metadata.uid not in self.condemned or pod.metadata.deletion_timestamp is not None:
+            return pod
+        metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=rfc3339(self.now))
+        return msgspec.structs.replace(pod, metadata=metadata)
+
+    def every_pod(self) -> Iterator[core.Pod]:
+        """All pods, strays included."""
+        for pods in self.pods.values():
+            yield from pods
+        yield from self.strays
+
+    @cached_property
+    def current(self) -> Mapping[Slot, core.Pod]:
+        """The pod that fills each place now; without the places that nobody fills."""
+        found = ((slot, current(pods)) for slot, pods in self.pods.items())
+        return {slot: pod for slot, pod in found if pod is not None}
+
+    def in_unit(self, unit: int) -> Mapping[Slot, core.Pod]:
+        """The places of one unit that are filled: found once for all units."""
+        return self._current_by_unit.get(unit, {})
+
+    @cached_property
+    def _current_by_unit(self) -> Mapping[int, Mapping[Slot, core.Pod]]:
+        found: dict[int, dict[Slot, core.Pod]] = {}
+        for slot, pod in self.current.items():
+            found.setdefault(slot.unit, {})[slot] = pod
+        return found
+
+    def place(self, slot: Slot) -> Place:
+        """The place of a slot, with all that is known of its pods."""
+        if slot not in self._places:
+            now = self.current.get(slot)
+            others = tuple(pod for pod in self.pods.get(slot, ()) if pod is not now)
+            self._places[slot] = Place(slot, now, others, self.graves.get(slot), self.retired)
+        return self._places[slot]
+
+    @cached_property
+    def _places(self) -> dict[Slot, Place]:
+        return {}
+
+    def of_unit(self, unit: int) -> Mapping[Identity, Owned]:
+        """The objects of one unit, and those that all units share: found once for all units."""
+        return {**self._by_unit.get(None, {}), **self._by_unit.get(unit, {})}
+
+    @cached_property
+    def _by_unit(self) -> Mapping[int | None, Mapping[Identity, Owned]]:
+        found: dict[int | None, dict[Identity, Owned]] = {}
+        for identity, owned in self.objects.items():
+            found.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
+        return found
+
+    def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
+        """The snapshot with pods that were found in another way, in places where none was seen."""
+        return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
+
+    @property
+    def in_force(self) -> StoredRevision | None:
+        """The newest ControllerRevision: of the spec that was accepted last."""
+        return max(self.revisions, key=lambda stored: stored.number, default=None)
+
+
+def is_ours(metadata: core.Meta, owner: Owner) -> bool:
+    """Tell whether the controlling owner is this very resource."""
+    controller = metadata.controller
+    return controller is not None and controller.uid == owner.uid
+
+
+def is_former(metadata: core.Meta, owner: Owner) -> bool:
+    """Tell whether the controlling owner is a resource of the same name that was there before."""
+    controller = metadata.controller
+    named = controller is not None and (controller.kind, controller.name) == ("DisaggregatedInference", owner.name)
+    return named and not is_ours(metadata, owner)
+
+
+def is_shared(kind: str, metadata: core.Meta) -> bool:
+    """Tell whether Covey makes this object for all resources of a namespace together, and nobody owns it."""
+    told = metadata.label(names.LABEL_MANAGED_BY) == names.MANAGED_BY and metadata.controller is None
+    return told and (kind, metadata.name) == SHARED_BUDGET
+
+
+def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
+    """Sort pods by their place, and apart from them those without one.
+
+    The host name says which place a pod fills. Labels say the same and may have been edited.
+    """
+    placed: dict[Slot, list[core.Pod]] = {}
+    strays: list[core.Pod] = []
+    for pod in pods:
+        slot = slot_of(pod.spec.hostname)
+        (strays if slot is None else placed.setdefault(slot, [])).append(pod)
+    return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
+
+
+def number(metadata: core.Meta, label: str) -> int | None:
+    """The number in a label; None where it has none."""
+    value = metadata.label(label)
+    return int(value) if value is not None and value.isdecimal() else None
+
+
+def read_revisions(
+    stored: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Record | None]
+) -> tuple[StoredRevision, ...]:
+    """The ControllerRevisions of a resource, those that cannot be read included."""
+    return tuple(
+        StoredRevision(
+            item.metadata.name,
+            item.revision,
+            read(item),
+            item.metadata.uid,
+            item.metadata.annotation(ANNOTATION_FAILED) is not None,
+            item.metadata.annotation(ANNOTATION_COMPLETED) is not None,
+        )
+        for item in stored
+    )

@@ -1,0 +1,196 @@
+"""Objects that are not as they are wanted, and those that nothing refers to any more.
+
+Drift of objects: differences from what was applied.
+
+Server-side apply finds them by applying again; comparing first saves a request for every object in every pass.
+
+Labels that a pod which stays should have, and has not: it was edited, or something else is asked for now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.backends import Backend, Identity, Owned
+from covey.compile import Slot, Tree, type_of
+from covey.compile.identity import short_hash
+from covey.compile.network import ADDRESSED
+from covey.kube.resources import SERVICES
+from covey.operator.model.actions import Actions, DeleteObject, Object, Outcome, Relabel
+from covey.operator.model.objects import ANNOTATION_APPLIED
+from covey.operator.model.observed import Observed
+
+
+def add_digest(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to an object a digest of itself: it is then ready to be applied."""
+    digest = short_hash(json.dumps(body, sort_keys=True, separators=(",", ":")), 12)
+    metadata = {**body["metadata"], "annotations": {ANNOTATION_APPLIED: digest}}
+    return {**body, "metadata": metadata}
+
+
+def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
+    """Tell whether a field of ours was changed by somebody, or what we want has changed since it was applied.
+
+    Args:
+        wanted: the object as ``add_digest`` gives it.
+        found: the object as stored; fields that others added are their own business.
+    """
+    metadata = wanted["metadata"]
+    return not (
+        _contains(found.metadata.annotations or {}, metadata["annotations"])
+        and _contains(found.metadata.labels or {}, metadata["labels"])
+        and _contains(found.spec, wanted["spec"])
+    )
+
+
+def _contains(found: object, wanted: object) -> bool:
+    # Both come from JSON, or are about to. Most are equal, which is found without a look at each field.
+    if found == wanted:
+        return True
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(
+            key in found and _contains(found[key], value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(_contains(one, other) for one, other in zip(found, wanted, strict=True))
+        )
+    return False
+
+
+_LWS: Final = frozenset(names.LWS_LABELS)
+
+
+def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+    """Labels to change on the pods that stay.
+
+    Args:
+        tree: what is wanted.
+        observed: the snapshot.
+        going: UIDs of pods that do not stay.
+    """
+    selected = _roles_selected(tree)
+    for slot in tree.slots:
+        pod = observed.current.get(slot)
+        if pod is None or pod.metadata.uid in going:
+            continue
+        found = pod.metadata.labels or {}
+        wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
+        if names.LABEL_DRAINING in found:
+            wanted[names.LABEL_ENDPOINT] = None
+        elif slot.role in selected:
+            wanted[names.LABEL_ENDPOINT] = ADDRESSED
+        if not _LWS.isdisjoint(found):
+            wanted |= _withdrawn(tree, slot, found, wanted)
+        if wanted.items() <= found.items():
+            continue
+        wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
+        if wrong:
+            yield Relabel(pod, wrong)
+
+
+def _roles_selected(tree: Tree) -> frozenset[str]:
+    """Roles with a Service that takes requests. Pods of former releases get its label when there is one."""
+    return frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
+
+
+def _withdrawn(tree: Tree, slot: Slot, found: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:
+    """Labels of LeaderWorkerSet's that are no longer asked for; what the template says of them holds again."""
+    if names.LABEL_LWS_NAME in wanted:
+        return {}
+    ours, own = tree.pods.lws_labels(slot), tree.pods.template_labels(slot)
+    return {key: own.get(key) for key, value in ours.items() if found.get(key) == value}
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """An object that has to be applied: as it is wanted, and as it is stored (None where it is missing)."""
+
+    identity: Identity
+    wanted: Mapping[str, object]
+    stored: Owned | None
+
+
+def find_deviations(objects: Iterable[Object], observed: Observed) -> tuple[Deviation, ...]:
+    """The objects that are missing, or not as they were applied."""
+    return tuple(_deviations(objects, observed))
+
+
+def _deviations(objects: Iterable[Object], observed: Observed) -> Iterator[Deviation]:
+    for body in map(add_digest, objects):
+        identity = identity_of(body)
+        stored = observed.objects.get(identity) or observed.shared.get(identity)
+        if stored is None or has_drifted(body, stored):
+            yield Deviation(identity, body, stored)
+
+
+def find_objects(
+    backend: Backend,
+    tree: Tree,
+    observed: Observed,
+    deviations: Iterable[tuple[Deviation, ...]],
+    fixed: Collection[Identity],
+) -> Outcome:
+    """Apply objects that are missing or were edited; delete those without a use.
+
+    Args:
+        backend: knows which groups are in use.
+        tree: what is wanted.
+        observed: the snapshot.
+        deviations: of each level of the tree.
+        fixed: what cannot be changed in place.
+    """
+    return Outcome(
+        Actions(
+            apply=tuple(tuple(_with_fixed_fields(backend, _objects_to_apply(level, fixed))) for level in deviations),
+            publish=_objects_to_apply(find_deviations(tree.published, observed)),
+            delete_objects=tuple(_find_unused(backend, tree, observed)),
+        )
+    )
+
+
+def _objects_to_apply(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
+    """Objects that can be applied now: one that is being deleted is created again when it is gone."""
+    return tuple(
+        each.wanted
+        for each in deviations
+        if each.identity not in fixed
+        if each.stored is None or each.stored.metadata.deletion_timestamp is None
+    )
+
+
+def _with_fixed_fields(backend: Backend, bodies: Iterable[Object]) -> Iterator[Object]:
+    """Add a note of the fields that Covey wrote and nobody may change. A stored object without it has not drifted."""
+    kinds = {kind.type for kind in backend.kinds()}
+    for body in bodies:
+        written = backend.fixed_fields(body) if type_of(body) in kinds else ""
+        if not written:
+            yield body
+            continue
+        metadata = body["metadata"]
+        annotations = {**metadata["annotations"], names.ANNOTATION_FIXED: written}
+        yield {**body, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
+    """Objects that are not wanted and that no pod and no group refers to any more."""
+    wanted = {identity_of(body) for level in tree.levels for body in level.objects}
+    wanted |= {identity_of(body) for body in tree.published}
+    pods = tuple(observed.every_pod())
+    # Pods that terminate still find each other.
+    used = {(SERVICES.type, subdomain) for subdomain in {pod.spec.subdomain or "" for pod in pods}}
+    used |= backend.in_use(observed.objects, pods)
+    for identity, owned in observed.objects.items():
+        if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
+            yield DeleteObject(*identity, owned.metadata.uid)
+
+
+def identity_of(body: Object) -> Identity:
+    """Type and name of an object."""
+    return type_of(body), body["metadata"]["name"]

@@ -1,0 +1,1 @@
+"""Repair: failures of replicas, lost minimums, and units that are given up."""

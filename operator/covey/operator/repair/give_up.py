@@ -1,0 +1,318 @@
+"""Escalation for units that lost their minimum: parts are given up, so that they can be placed again. Pure.
+
+A successor that finds no room in the domain of its unit waits, and what runs is kept. Given up is
+
+* a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only
+  where
+  the unit serves nobody: some role of the gang has no Ready replica;
+* the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition, once the
+  successor is refused as well: what is left of the gang would hold its room for nobody;
+* the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
+
+Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
+the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some
+from before its loss: so one that was taken down is not taken down again.
+
+Losses of all units, and what is given up for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends import Backend, UnitReport
+from covey.compile import Scale
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark
+from covey.operator.model.observed import Observed
+from covey.operator.model.stored_status import RecordedUnit, recorded_units
+from covey.operator.repair.minimum import Minimums, Shortage, find_shortages
+from covey.operator.replicas.scale import States
+from covey.rollout import UnitState
+
+#: Seconds between the announcement and what was announced, at least; not for ``terminationDelaySeconds``.
+NOTICE: Final = 10.0
+#: Seconds until what was announced a moment ago, or done, is looked at again.
+SOON: Final = 0.5
+
+REASON_ROLE_MOVES: Final = "RoleMoves"
+REASON_UNIT_MOVES: Final = "UnitMoves"
+REASON_TERMINATION: Final = "TerminationDelay"
+REASON_PREEMPTED: Final = "Preempted"
+
+
+class Step(StrEnum):
+    """Kinds of escalation: the part of a unit that is given up, and the occasion."""
+
+    ROLE = "Role"
+    UNIT = "Unit"
+    TERMINATION = "Termination"
+    PREEMPTION = "Preemption"
+
+
+_REASONS: Final = {
+    Step.ROLE: REASON_ROLE_MOVES,
+    Step.UNIT: REASON_UNIT_MOVES,
+    Step.TERMINATION: REASON_TERMINATION,
+    Step.PREEMPTION: REASON_PREEMPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A step that is announced, and when it is taken (seconds since the epoch)."""
+
+    step: Step
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Pods to delete, announced escalations, and the shortages that they answer.
+
+    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were
+    taken down and are queued like new ones: they have never served. ``again``: seconds after which time alone changes
+    something.
+    """
+
+    delete: tuple[DeletePod, ...] = ()
+    announced: Mapping[int, Escalation] = field(default_factory=dict)
+    anew: frozenset[int] = frozenset()
+    remarks: tuple[Remark, ...] = ()
+    notes: tuple[Note, ...] = ()
+    again: float | None = None
+    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    met: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Pods to delete, Events and remarks to report."""
+        return Outcome(Actions(delete_pods=self.delete, notes=self.notes), self.remarks, self.again)
+
+
+def give_up(
+    spec: DisaggregatedInferenceSpec,
+    found: Minimums,
+    movable: Mapping[int, str],
+    is_refused: Callable[[int], bool],
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> GivenUp:
+    """Decide what is given up of every unit that is below its minimum.
+
+    Args:
+        spec: what is kept up.
+        found: the units below their minimum.
+        movable: by unit, what the scheduler could place if it were given up: ``Role`` (its roles that have too few) or
+            ``Unit``.
+        is_refused: whether the scheduler finds no room for a unit. Asked where an eviction was seen.
+        states: how far each replica has come.
+        observed: the snapshot.
+        before: the status so far: what was announced.
+    """
+    recorded, shortages = recorded_units(before), found.shortages
+    preempted = find_preempted(observed) if shortages else {}
+    announced: dict[int, Escalation] = {}
+    anew: set[int] = set()
+    alarms: list[float] = []
+    delete: list[DeletePod] = []
+    notes: list[Note] = []
+    for unit, shortage in shortages.items():
+        known = recorded.get(unit, RecordedUnit(None, served=False))
+        serves = _serves(spec, states, unit)
+        evicted = _preemption(shortage, known, preempted.get(unit), observed) if not serves else None
+        other = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        # The successor may find room; meanwhile only another step that is due goes first.
+        waits = evicted is not None and not is_refused(unit)
+        if waits and other is not None and other.at <= observed.now:
+            evicted, waits = None, False
+        due = evicted or other
+        if due is None:
+            continue
+        if known.step != due.step or observed.now < due.at or waits:
+            announced[unit] = due
+            if known.step != due.step:
+                notes.append(_announcement(shortage, due))
+        elif pods := tuple(_pods(shortage, due, observed)):
+            delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
+            announced[unit] = due
+            notes.append(_describe_giving_up(shortage, due, len(pods)))
+        elif due.step is not Step.ROLE:
+            anew.add(unit)
+        timed = other if waits else due
+        if unit in announced and timed is not None:
+            alarms.append(timed.at)
+    again = min((max(at - observed.now, SOON) for at in alarms), default=None)
+    remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
+    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)
+
+
+def find_preempted(observed: Observed) -> dict[int, float]:
+    """Units of which kube-scheduler has evicted a pod for another, and when last, in seconds since the epoch."""
+    found: dict[int, float] = {}
+    for slot, pods in observed.pods.items():
+        for pod in pods:
+            target = core.condition(pod.status.conditions, "DisruptionTarget")
+            if target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler"):
+                at = times.seconds(target.last_transition_time) or observed.now
+                found[slot.unit] = max(found.get(slot.unit, 0.0), at)
+    return found
+
+
+def _preemption(
+    shortage: Shortage, known: RecordedUnit, preempted: float | None, observed: Observed
+) -> Escalation | None:
+    """The escalation of a unit that lost a pod to preemption and has older ones left; it outlives the pod."""
+    at = known.at if known.step == Step.PREEMPTION and known.at is not None else preempted
+    found = Escalation(Step.PREEMPTION, at) if at is not None else None
+    return found if found is not None and any(_pods(shortage, found, observed)) else None
+
+
+def _escalation(
+    spec: DisaggregatedInferenceSpec,
+    shortage: Shortage,
+    movable: str,
+    known: RecordedUnit,
+    now: float,
+    *,
+    serves: bool,
+) -> Escalation | None:
+    """The step that is due first, where anything was lost."""
+    if not shortage.lost:
+        return None
+    steps: list[Escalation] = []
+    delay = spec.gang.termination_delay_seconds
+    if delay is not None:
+        steps.append(Escalation(Step.TERMINATION, shortage.since + delay))
+    if not serves and movable in {Step.ROLE, Step.UNIT}:
+        step = Step(movable)
+        at = known.at if known.step == step and known.at is not None else None
+        steps.append(Escalation(step, at or float(int(max(shortage.since + spec.hold_seconds, now + NOTICE)))))
+    return min(steps, key=lambda each: each.at, default=None)
+
+
+def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool:
+    """Tell whether every role of the gang has a Ready replica: below its minimum, the unit may still answer."""
+    roles = states.get(unit, {})
+    gang = [role.name for role in spec.roles if role.min_replicas]
+    return all(any(state.is_ready for state in roles.get(name, {}).values()) for name in gang)
+
+
+def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[core.Pod]:
+    """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
+    found = [
+        pod
+        for slot, pod in observed.in_unit(shortage.unit).items()
+        if due.step is not Step.ROLE or slot.role in shortage.roles
+        if podstate.is_admitted(pod)
+    ]
+    # A loss is noted in the second after it, an eviction in its own.
+    since = due.at + 1 if due.step is Step.PREEMPTION else shortage.since
+    if any(_is_older(pod, since) for pod in found):
+        yield from found
+
+
+def _is_older(pod: core.Pod, since: float) -> bool:
+    return (times.seconds(pod.metadata.creation_timestamp) or 0.0) < since
+
+
+def _announcement(shortage: Shortage, found: Escalation) -> Note:
+    return Note("Escalating", _sentence(shortage, found), "Escalate", warning=True)
+
+
+def _describe_giving_up(shortage: Shortage, found: Escalation, pods: int) -> Note:
+    what = _what(shortage, found.step)
+    message = f"{what} is given up to be placed anew, {pods} pods: it was below its minimum ({shortage.text})"
+    return Note("GivenUp", message, "Escalate", warning=True)
+
+
+def _remark(shortage: Shortage, found: Escalation) -> Remark:
+    return Remark(names.ESCALATING, _REASONS[found.step], _sentence(shortage, found))
+
+
+def _what(shortage: Shortage, step: Step) -> str:
+    if step is Step.ROLE:
+        return f"{' and '.join(shortage.roles)} of unit {shortage.unit}"
+    return f"unit {shortage.unit}"
+
+
+def _sentence(shortage: Shortage, found: Escalation) -> str:
+    since, at = times.rfc3339(shortage.since), times.rfc3339(found.at)
+    cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
+    if found.step is Step.PREEMPTION:
+        return (
+            f"{cause}; a pod of it was preempted for a pod of higher priority: without room for its successor the unit is "
+            "taken down and queued whole again"
+        )
+    if found.step is Step.TERMINATION:
+        return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
+    what = _what(shortage, found.step)
+    return f"{cause}; there is no room beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
+
+
+def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
+    """Fields of ``unitStatuses`` that remember the loss of a unit."""
+    if unit in given_up.anew:
+        return {}
+    shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
+    met = [{"name": name, "replicas": least} for name, least in given_up.met.get(unit, {}).items()]
+    told: dict[str, Any] = {"metMinimum": met} if met else {}
+    if shortage is None:
+        return told
+    if shortage.lost:
+        told["belowMinimumSince"] = times.rfc3339(shortage.since)
+    if found is not None:
+        told["escalation"] = {"step": found.step.value, "at": times.rfc3339(found.at)}
+    return told
+
+
+def find_loss(
+    inference: DisaggregatedInference,
+    backend: Backend,
+    scale: Scale,
+    rolling: Mapping[int, UnitState | None],
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> GivenUp:
+    """Find the units below their minimum, and decide what of them is given up.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        backend: says what could be placed elsewhere.
+        scale: what is wanted.
+        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
+        states: how far each replica has come.
+        observed: the snapshot.
+        before: the status so far.
+    """
+    found = find_shortages(inference.spec, scale, rolling, states, observed, before)
+    movable: dict[int, str] = {}
+    reports: dict[int, UnitReport | None] = {}
+    for unit in found.shortages:
+        report = reports[unit] = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
+        movable[unit] = report.movable if report is not None else ""
+    return give_up(
+        inference.spec,
+        found,
+        movable,
+        lambda unit: _is_refused(reports[unit], unit, observed),
+        states,
+        observed,
+        before,
+    )
+
+
+def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> bool:
+    """Tell whether the scheduler finds no room, by what it says of the unit or, where it latches that, of its pods."""
+    said = report.admitted if report is not None else None
+    if said is not None and said.status == "False" and said.reason in names.REFUSALS:
+        return True
+    return any(podstate.unschedulable(pod) is not None for pod in observed.in_unit(unit).values())

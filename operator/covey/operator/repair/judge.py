@@ -1,0 +1,291 @@
+"""Failed replicas, and their fates by the restart policy of their role.
+
+Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``),
+the leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
+noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is known
+again by the restarts that its pods have seen: successors have seen one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import times
+from covey.api.annotations import Avoided
+from covey.api.inference import DisaggregatedInference
+from covey.api.roles import RestartPolicy, Role
+from covey.compile import Slot, Tree
+from covey.compile.environment import STANDARD_LEVELS
+from covey.compile.groups import Levels
+from covey.compile.past import NO_PAST, memory
+from covey.compile.revision import RoleRevision
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
+from covey.operator.model.observed import Observed, Place
+from covey.operator.repair import avoid, failures, forgive
+from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
+from covey.operator.repair.forgive import UnitRestarts
+from covey.operator.repair.history import Failure
+from covey.operator.repair.messages import Exhausted, remark_failures, tell_failures
+from covey.operator.repair.tally import Tally
+from covey.operator.replicas.replace import ReplicaPlan, is_broken
+from covey.operator.replicas.replicas import NO_FATE, Fate
+
+#: Unit, role and number.
+Replica = tuple[int, str, int]
+_WHOLE: Final = Fate(whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Fates of replicas, and the annotations and reports about them; a replica without a fate has not failed."""
+
+    fates: Mapping[Replica, Fate] = field(default_factory=dict)
+    annotate: tuple[Annotate, ...] = ()
+    notes: tuple[Note, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    #: Seconds after which time alone changes something.
+    again: float | None = None
+    #: Failures that are seen for the first time, for the metrics.
+    seen: tuple[Failure, ...] = ()
+    avoided: tuple[Avoided, ...] = ()
+    #: The backend keeps places for pods that wait for their start.
+    reserves: bool = True
+
+    @property
+    def outcome(self) -> Outcome:
+        """Annotations to write, Events and remarks to report."""
+        return Outcome(Actions(annotate=self.annotate, notes=self.notes), self.remarks, self.again)
+
+    def apply_to(
+        self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
+    ) -> tuple[tuple[ReplicaPlan, ...], Mapping[Slot, float]]:
+        """Return the plans with new pods that wait for their time and keep off avoided nodes.
+
+        And the places where no pod is created until then, with the seconds.
+        """
+        roles, now = {role.name: role for role in inference.spec.roles}, observed.now
+        plans = tuple(replicas)
+        waits = {item.slot: _starts_at(item, roles) - now for plan in plans for item in plan.create}
+        late = {slot: seconds for slot, seconds in waits.items() if seconds > 0}
+        shunned = () if self.reserves else tuple(each.node for each in self.avoided if each.node)
+        if not late and not shunned:
+            return plans, late
+
+        def with_past(item: CreatePod) -> CreatePod:
+            return replace(item, told=replace(item.told, waits=item.slot in late, shunned=shunned))
+
+        plans = tuple(replace(plan, create=tuple(map(with_past, plan.create))) for plan in plans)
+        return plans, {} if self.reserves else late
+
+
+def policy_of(role: Role, size: int) -> RestartPolicy:
+    """The restart policy of a replica: the default goes by the size that runs, not by one that is held."""
+    if role.restart is not None and role.restart.policy is not None:
+        return role.restart.policy
+    return RestartPolicy.RECREATE_REPLICA if size > 1 else RestartPolicy.NONE
+
+
+def find_failing(
+    inference: DisaggregatedInference,
+    tree: Tree,
+    observed: Observed,
+    levels: Levels | None,
+    *,
+    reserves: bool,
+    also: Sequence[Avoided] = (),
+) -> Failing:
+    """Judge every replica that there shall be.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        tree: what is wanted.
+        observed: the snapshot.
+        levels: of the topology, from broad to narrow, where they are known.
+        reserves: the backend keeps places for pods that wait for their start; else what failed stays until its time.
+        also: what new pods keep off for other reasons.
+    """
+    judge = _Judge(inference, tree, observed, reserves=reserves)
+    for (unit, role, number), slots in tree.replicas.items():
+        judge.look_at((unit, role, number), slots, tree.layout.units[unit][role][number])
+    judge.recreate_units(tree)
+    return judge.result(levels, also)
+
+
+class _Judge:
+    def __init__(self, inference: DisaggregatedInference, tree: Tree, observed: Observed, *, reserves: bool) -> None:
+        self._name = inference.metadata.name
+        self._roles = {role.name: role for role in inference.spec.roles}
+        self._observed = observed
+        self._reserves = reserves
+        self._tally = Tally(tree, observed)
+        self._units = UnitRestarts(self._tally, observed)
+        self._spare = forgive.Spare(tree, observed)
+        self._fates: dict[Replica, Fate] = {}
+        self._marks: list[Annotate] = []
+        self._exhausted: list[Exhausted] = []
+        self._again: list[float] = []
+
+    def look_at(self, replica: Replica, slots: Sequence[Slot], revision: RoleRevision) -> None:
+        """Judge one replica."""
+        role = self._roles.get(replica[1])
+        if role is None:
+            return
+        policy = policy_of(role, revision.size)
+        whole = policy in {RestartPolicy.RECREATE_REPLICA, RestartPolicy.RECREATE_UNIT}
+        if self._is_quiet(slots, role, policy):
+            if whole:
+                self._fates[replica] = _WHOLE
+            return
+        places = [self._observed.place(slot) for slot in slots]
+        since = ready_since(places)
+        whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
+        faults = tuple(self._faults(places, role, policy, since))
+        fate = self._fate_without_failure(places, revision, role, whole=whole)
+        if whole and faults:
+            fate = self._fail(places, revision, role, faults, since, fate, alone=False)
+        for fault in () if whole else faults:
+            mine = [each for each in places if each.slot == fault.slot]
+            fate = self._fail(mine, revision, role, (fault,), since, fate, alone=True)
+        if not faults and since is None:
+            self._start(places, role, policy, revision.size)
+        lost = whole and is_broken(self._name, places)
+        if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
+            self._units.fail(replica[0], places, fate)
+        if fate != NO_FATE:
+            self._fates[replica] = fate
+
+    def recreate_units(self, tree: Tree) -> None:
+        """Decide which units are recreated as a whole, once all replicas have been looked at."""
+        if self._tally.wholes:
+            self._marks += self._units.fates(tree, self._roles, self._fates)
+
+    def _is_quiet(self, slots: Sequence[Slot], role: Role, policy: RestartPolicy) -> bool:
+        """Tell whether a replica has no failed or missing pod and nothing to note, as most have, most of the time."""
+        pods = self._observed.pods
+        alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
+        if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
+            return False
+        if any(each.status.container_statuses for each in alone):
+            return False
+        if podstate.ready_since(alone[0]) is not None:
+            return True
+        notes = policy is not RestartPolicy.NONE or role.start_deadline_seconds or podstate.past(alone[0]).failures
+        return not (notes and any(map(podstate.is_bound, alone)))
+
+    def _fate_without_failure(
+        self, places: Sequence[Place], revision: RoleRevision, role: Role, *, whole: bool
+    ) -> Fate:
+        """The fate of a replica that does not fail now: an earlier failure may be noted that no pod carries yet."""
+        if whole:
+            return Fate(whole=True, least=self._tally.pending(places, revision, role, alone=False))
+        told = {each.slot: self._tally.pending([each], revision, role, alone=True) for each in places}
+        return Fate(pasts={slot: past for slot, past in told.items() if past != NO_PAST})
+
+    def _faults(
+        self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
+    ) -> Iterator[Fault]:
+        deadline = role.start_deadline_seconds if since is None else None
+        # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
+        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
+        for place in places:
+            if place.now is None:
+                fault = ended_last(place)
+                if fault is not None:
+                    yield fault
+            elif (
+                policy is not RestartPolicy.NONE
+                and since is not None
+                and restarts
+                and failures.has_restarted(place.now)
+            ):
+                yield Fault(place.slot, place.now, Cause.RESTARTED)
+            elif deadline is not None:
+                left = overdue(place.now, deadline, self._observed.now)
+                if left is not None and left <= 0:
+                    yield Fault(place.slot, place.now, Cause.DEADLINE)
+                elif left is not None:
+                    self._again.append(left)
+
+    def _fail(
+        self,
+        places: Sequence[Place],
+        revision: RoleRevision,
+        role: Role,
+        faults: Sequence[Fault],
+        since: float | None,
+        before: Fate,
+        *,
+        alone: bool,
+    ) -> Fate:
+        """Decide the fate of a replica, or of one pod of it (``alone``), after a failure."""
+        known, slot = len(self._tally.new), faults[0].slot
+        past = self._tally.count(places, revision, role, faults, since, alone=alone)
+        most = role.restart.max_restarts if role.restart is not None else None
+        wait = past.starts_at(role.backoff) - self._observed.now
+        exhausted = most is not None and past.failures > most
+        until = None
+        if forgive.is_over(places, faults):
+            ready = forgive.serves_since(places, past.failed_at)
+            until = ready + memory(role.backoff)
+            if not exhausted or until <= self._observed.now:
+                self._marks += forgive.forgive(places, ready)
+                return before
+            self._again.append(until - self._observed.now)
+        if most is not None and exhausted:
+            is_new = len(self._tally.new) > known
+            self._exhausted.append(Exhausted(slot.unit, slot.role, slot.replica, past.failures, most, is_new, until))
+        elif wait > 0 and not self._reserves:
+            self._again.append(wait)
+        elif self._may_go(places, role, faults):
+            failed = {fault.pod.metadata.uid for fault in faults if not podstate.is_dead(fault.pod)}
+            pasts = dict.fromkeys((place.slot for place in places), past)
+            return replace(before, broken=not alone, failed={*before.failed, *failed}, pasts={**before.pasts, **pasts})
+        self._marks += forgive.mark_left(faults, past.failed_at, exhausted=exhausted)
+        return replace(before, kept={*before.kept, *(place.slot for place in places)})
+
+    def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
+        """Tell whether failed pods may be given up now; of a replica that still serves only as ``Spare`` allows."""
+        ready = all(fault.why is Cause.RESTARTED for fault in faults) and forgive.serves(places)
+        return not ready or self._spare.take(places[0].slot.unit, role)
+
+    def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
+        """Note that a replica is Ready for the first time, and the restarts of its containers until then."""
+        pods = [place.now for place in places if place.now is not None and podstate.is_ready(place.now)]
+        wanted = policy is not RestartPolicy.NONE or role.start_deadline_seconds
+        if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
+            return
+        behind = [
+            forgive.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
+            for pod in pods
+            if failures.has_restarted(pod)
+        ]
+        # In a pass of their own: the mark says that they are written.
+        self._marks += behind or [
+            forgive.annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})
+        ]
+
+    def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
+        """The result of all judgements."""
+        now, new = self._observed.now, tuple(self._tally.new)
+        avoided = (*avoid.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
+        self._again += [each.until - now for each in avoided]
+        return Failing(
+            self._fates,
+            (*self._tally.log_annotations(avoided, self._roles), *self._marks),
+            tuple(tell_failures(new, self._exhausted)),
+            tuple(remark_failures(self._exhausted, avoided)),
+            min((each for each in self._again if each > 0), default=None),
+            new,
+            avoided,
+            self._reserves,
+        )
+
+
+def _starts_at(item: CreatePod, roles: Mapping[str, Role]) -> float:
+    """Time at which a new pod may start, in seconds since the epoch."""
+    role = roles.get(item.slot.role)
+    return item.told.past.starts_at(role.backoff) if role is not None else 0.0

@@ -1,0 +1,188 @@
+"""Units below their minimum: the replicas that they lack, and since when.
+
+A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to
+start first. It is counted again in every pass and latched nowhere. Since when a unit lacks something is remembered in
+the status (``unitStatuses``), which another operator goes on from.
+
+Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has
+raised since, or that a rollout or an evacuation is allowed to go below, is no loss.
+
+Pods on nodes that will not come back: they are deleted at once, for nobody there will ever end them.
+
+A node is lost when somebody says so (the taint ``node.kubernetes.io/out-of-service``) or when it was deleted. One that
+is only not ready or unreachable may come back: there the pods' own ``tolerationSeconds`` count, by which Kubernetes
+deletes them. A pod that is being deleted counts as lost, however long the API server keeps it: its replica is made
+again at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from operator import attrgetter
+from typing import Any
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile import Scale, UnitCount
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
+from covey.operator.model.node_drain import is_out_of_service
+from covey.operator.model.observed import Observed
+from covey.operator.model.stored_status import find_served, recorded_units
+from covey.operator.replicas.scale import ReplicaState, States, count_unit
+from covey.rollout import RoleState, UnitState
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A unit below its minimum.
+
+    ``count``: replicas that have their places. ``since``: seconds since the epoch. ``lost``: the minimum that it had
+    met last is not met any more.
+    """
+
+    unit: int
+    count: UnitCount
+    since: float
+    lost: bool
+
+    @property
+    def roles(self) -> Mapping[str, tuple[int, int]]:
+        """Of every role that has too few: replicas that have their places, and the minimum."""
+        return self.count.lacking
+
+    @property
+    def text(self) -> str:
+        """``prefill 1/2, decode 0/1``."""
+        return str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Minimums:
+    """The units below their minimum, and the minimum of each role that units have met last, both by number."""
+
+    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    met: Mapping[int, Counts] = field(default_factory=dict)
+
+
+def find_shortages(
+    spec: DisaggregatedInferenceSpec,
+    scale: Scale,
+    rolling: Mapping[int, UnitState | None],
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> Minimums:
+    """Find the units below their minimum.
+
+    Args:
+        spec: what is kept up.
+        scale: what is wanted.
+        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
+        states: how far each replica has come.
+        observed: the snapshot.
+        before: the status so far, which remembers since when.
+    """
+    recorded, served = recorded_units(before), find_served(rolling, before)
+    shortages: dict[int, Shortage] = {}
+    met: dict[int, Counts] = {}
+    places: Counter[tuple[int, str, int]] | None = None
+    for unit, state in rolling.items():
+        count = count_unit(scale.roles, states.get(unit, {}), attrgetter("is_bound"))
+        if not count.has_minimum:
+            places = _count_in_place(observed) if places is None else places
+            count = UnitCount.of(_in_place(states.get(unit, {}), places, unit), scale.roles)
+        known = recorded.get(unit)
+        owed = _last_met_minimum(count, known.met if known is not None else {}, state)
+        if spec.gang.termination_delay_seconds is not None:
+            met[unit] = owed
+        if not count.has_minimum:
+            lost = unit in served and not UnitCount(count.counts, owed).has_minimum
+            # Times are written in whole seconds: rounded up, so that what was there before the loss is older than it.
+            since = known.below_since if known is not None else None
+            shortages[unit] = Shortage(unit, count, since if since is not None else float(ceil(observed.now)), lost)
+    return Minimums(shortages, met)
+
+
+def _last_met_minimum(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
+    """The minimum that was met last, as far as nobody has asked for less since."""
+    found: dict[str, int] = {}
+    for name, least in count.minimums.items():
+        placed = count.counts.get(name, 0)
+        before = least if placed >= least else min(met.get(name, least), least)
+        role = state.roles.get(name) if state is not None else None
+        found[name] = min(before, _allowed_minimum(role, placed)) if role is not None else before
+    return found
+
+
+def _allowed_minimum(role: RoleState, placed: int) -> int:
+    """Fewest replicas of a role that its owner lets a rollout or an evacuation leave."""
+    found = role.wanted
+    if role.outdated:
+        found -= role.budget.unavailable or 0
+    if role.yields and role.leaving:
+        found = min(found, placed - len(role.leaving))
+    return max(found, 0)
+
+
+def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
+    """Pods that have their places, by unit, role and replica: counted once for all units."""
+    return Counter((slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if is_in_place(pod))
+
+
+def _in_place(
+    states: Mapping[str, Mapping[int, ReplicaState]], places: Counter[tuple[int, str, int]], unit: int
+) -> Counts:
+    """Replicas all of whose pods have their places."""
+    return {
+        name: sum(places[unit, name, number] >= state.size for number, state in replicas.items())
+        for name, replicas in states.items()
+    }
+
+
+def is_in_place(pod: core.Pod) -> bool:
+    """Tell whether a pod has its node for good: it is bound, or pinned and held by the start gate.
+
+    One that is pinned and may start is bound in seconds, or gives its pin up.
+    """
+    held = names.GATE_START in core.gates(pod) and podstate.is_admitted(pod)
+    return podstate.is_bound(pod) or held
+
+
+def find_stranded(observed: Observed) -> Outcome:
+    """The pods of a resource on lost nodes that nobody has deleted yet."""
+    suspect = {name for name, node in observed.nodes.items() if is_out_of_service(node)} | observed.gone.keys()
+    stranded = tuple(
+        DeletePod(pod, "its node is lost")
+        for pod in (observed.every_pod() if suspect else ())
+        if pod.spec.node_name in suspect and not podstate.is_dead(pod)
+        if _is_lost(pod, observed)
+    )
+    return Outcome(Actions(delete_pods=stranded, notes=tuple(_notes(stranded))))
+
+
+def _is_lost(pod: core.Pod, observed: Observed) -> bool:
+    name = pod.spec.node_name or ""
+    node = observed.nodes.get(name)
+    if node is not None:
+        return is_out_of_service(node)
+    deleted = observed.gone.get(name)
+    # A younger pod is on a node of the same name that came after.
+    return deleted is not None and (times.seconds(pod.metadata.creation_timestamp) or deleted) < deleted
+
+
+def _notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
+    """The Event about lost nodes: one for all of them."""
+    nodes = sorted({item.pod.spec.node_name or "" for item in stranded})
+    if nodes:
+        named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+        what = "node" if len(nodes) == 1 else "nodes"
+        yield Note(
+            "NodeLost", f"{what} {named} lost: the replicas with pods there are made anew", "Replace", warning=True
+        )

@@ -1,0 +1,123 @@
+"""Replicas that become ones of another revision by other images, in the pods that they have.
+
+Which ones and when is said by ``covey.rollout``; here it is judged which of them can, and what to do for those that
+shall. A pod is of the revision that its label says, for image and label are changed in one request. So a replica whose
+pods are of two revisions is one whose change was interrupted, and is brought to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile import Layout, Slot
+from covey.compile.revision import Revision, RoleRevision
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Actions, Exchange, Note, Outcome, Relabel
+from covey.operator.model.observed import Observed
+from covey.operator.replicas.messages import by_role
+from covey.operator.replicas.scale import known_revisions
+from covey.rollout.step import differ_in_images_only, images_of
+
+
+@dataclass(frozen=True)
+class Turning:
+    """Judges which pods can become pods of another revision where they are.
+
+    Args:
+        known: revisions by role and hash.
+    """
+
+    known: Mapping[tuple[str, str], RoleRevision]
+    _judged: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, observed: Observed, in_force: Revision) -> Turning:
+        """Judge by the revisions that are stored, and the one that is rolled out."""
+        wanted = {(name, role.hash): role for name, role in in_force.roles.items()}
+        return cls({**known_revisions(observed), **wanted})
+
+    def images(self, slot: Slot, pod: core.Pod, revision: RoleRevision) -> Mapping[str, str] | None:
+        """The images that make a pod one of another revision; None where images do not do, or it is one already."""
+        label = pod.metadata.label(names.LABEL_REVISION) or ""
+        if label == revision.hash or not podstate.is_bound(pod) or podstate.is_dead(pod):
+            return None
+        former = self.known.get((slot.role, label))
+        if former is None:
+            return None
+        key = (slot.role, label, revision.hash)
+        if key not in self._judged:
+            self._judged[key] = differ_in_images_only(former, revision)
+        if not self._judged[key]:
+            return None
+        # Where somebody has put other images in (a mirror, say), only a new pod gets the like.
+        found = {each.name: each.image for each in pod.spec.containers}
+        return images_of(revision, slot.index) if images_of(former, slot.index).items() <= found.items() else None
+
+    def can_turn(self, pods: Mapping[Slot, core.Pod], size: int, revision: RoleRevision) -> bool:
+        """Tell whether a replica is whole, and all its pods can become ones of another revision."""
+        return len(pods) == size and all(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
+
+    def is_torn(self, pods: Mapping[Slot, core.Pod], revision: RoleRevision) -> bool:
+        """Tell whether some pods of a replica are yet to become ones of its revision."""
+        return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
+
+
+def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Outcome:
+    """Pods whose replica shall be of another revision than they are, and those whose exchange is over.
+
+    Args:
+        layout: the revision of each replica.
+        observed: the snapshot.
+        in_force: the revision that is rolled out.
+        going: UIDs of pods that are to be deleted.
+    """
+    exchanges = tuple(_exchanges(layout, observed, in_force, going))
+    closed = tuple(_end_exchange(layout, observed))
+    return Outcome(Actions(relabel=closed, exchange=exchanges, notes=tuple(_notes(exchanges))))
+
+
+def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[Exchange]:
+    turning = Turning.of(observed, in_force)
+    for slot, pod in observed.current.items():
+        revision = layout.revision_of(slot) if pod.metadata.uid not in going else None
+        images = turning.images(slot, pod, revision) if revision is not None and slot.index < revision.size else None
+        if revision is not None and images is not None:
+            yield Exchange(pod, images, revision.hash, observed.now)
+
+
+def _end_exchange(layout: Layout, observed: Observed) -> Iterator[Relabel]:
+    """End the exchange of pods whose replica serves again, all with their new images."""
+    replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(exchange.is_open, pods))}
+    for replica in sorted(replicas):
+        unit, role, number = replica
+        revision = layout.units.get(unit, {}).get(role, {}).get(number)
+        slots = [Slot(*replica, index) for index in range(revision.size)] if revision is not None else []
+        pods = [pod for slot in slots if (pod := observed.current.get(slot)) is not None]
+        same = len({pod.metadata.label(names.LABEL_REVISION) for pod in pods}) == 1
+        if same and len(pods) == len(slots) and all(_serves(pod, observed.now) for pod in pods):
+            yield from (Relabel(pod, {}, exchange.closing(pod)) for pod in pods if exchange.is_open(pod))
+
+
+def _serves(pod: core.Pod, now: float) -> bool:
+    late = exchange.is_open(pod) and exchange.patience(pod, now) <= 0
+    return podstate.is_ready(pod) or (late and podstate.says_ready(pod))
+
+
+def _notes(exchanges: Sequence[Exchange]) -> Iterator[Note]:
+    """Make one Event for all replicas whose images are exchanged."""
+    label = attrgetter("pod.metadata.label")
+    replicas = {
+        tuple(label(each)(name) for name in (names.LABEL_ROLE, names.LABEL_UNIT, names.LABEL_REPLICA))
+        for each in exchanges
+    }
+    listed = by_role(str(role) for role, _, _ in replicas)
+    if listed:
+        yield Note("UpdatedInPlace", f"giving other images to the pods of {listed}, which keep their nodes", "Rollout")
+
+
+def _replica(slot: Slot) -> tuple[int, str, int]:
+    return slot.unit, slot.role, slot.replica

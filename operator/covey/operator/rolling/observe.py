@@ -1,0 +1,371 @@
+"""The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth.
+
+The memory of a rollout: it stands in ``status.rollout`` and nowhere else.
+
+Marks of a rollout's first set on pods that still wait, although nobody asks for the set any more.
+
+The first replicas of a revision carry a mark and how many they are, and the scheduler process places none of them
+before that many carry it. Once one has its nodes, the others are ordinary replicas. If the one is lost then, its
+successor has no mark, and those that wait would wait for it for ever. Groups lose the mark when they are applied; their
+pods here.
+
+Replicas for which a scheduler has no nodes, as far as it has said so, or quotas have no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.roles import InPlace
+from covey.backends import Owned
+from covey.compile import Layout, Slot, Tree
+from covey.compile.layout import RoleCount
+from covey.compile.revision import Revision
+from covey.operator.model import exchange, podstate
+from covey.operator.model.actions import Relabel
+from covey.operator.model.observed import Observed, number
+from covey.operator.replicas.replicas import Rooms
+from covey.operator.replicas.scale import ReplicaState, Running, States
+from covey.operator.rolling.in_place import Turning
+from covey.operator.rolling.leaving import Leaving, Place
+from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
+from covey.rollout.progress import PATIENCE, Gate, Hold, Progress
+
+
+def read_progress(before: Mapping[str, Any]) -> Progress | None:
+    """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
+    told = before.get("rollout")
+    if not isinstance(told, Mapping):
+        return None
+    since, target = times.seconds(_text(told.get("progressedAt"))), _text(told.get("toRevision"))
+    ready, outdated, wave = (told.get(key, 0) for key in ("ready", "outdated", "wave"))
+    if since is None or target is None or not all(isinstance(each, int) for each in (ready, outdated, wave)):
+        return None
+    return Progress(target, wave, ready, outdated, since, _read_hold(told.get("hold")))
+
+
+def _read_hold(told: object) -> Hold | None:
+    if not isinstance(told, Mapping):
+        return None
+    gate, since = told.get("gate"), times.seconds(_text(told.get("since")))
+    if gate not in {each.value for each in Gate} or since is None:
+        return None
+    return Hold(Gate(gate), _text(told.get("message")) or "", since)
+
+
+def rollout_status(progress: Progress, former: str) -> dict[str, Any]:
+    """The value of ``status.rollout``; ``former`` is the revision that is left."""
+    told: dict[str, Any] = {
+        "fromRevision": former,
+        "toRevision": progress.target,
+        "wave": progress.wave,
+        "ready": progress.ready,
+        "outdated": progress.outdated,
+        "progressedAt": times.rfc3339(progress.since),
+    }
+    if progress.hold is not None:
+        hold = progress.hold
+        told["hold"] = {"gate": hold.gate.value, "message": hold.reason, "since": times.rfc3339(hold.since)}
+    return told
+
+
+def read_complete(before: Mapping[str, Any]) -> str:
+    """The hash of the revision that was complete last, as a status remembers it; empty where it says none."""
+    return _text(before.get("completeRevision")) or ""
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_REMOVED: Final = {names.LABEL_TOGETHER: None, names.LABEL_TOGETHER_COUNT: None}
+
+
+def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+    """Take the mark from pods that wait and are not asked to come with others any more.
+
+    While the scheduler process is placing a set, its marks stay: some of its pods are pinned already and some are not.
+
+    Args:
+        tree: what is wanted.
+        observed: the snapshot.
+        going: UIDs of pods that do not stay.
+    """
+    marked: dict[tuple[int, str], list[core.Pod]] = {}
+    for slot in tree.slots:
+        pod = observed.current.get(slot)
+        mark = pod.metadata.label(names.LABEL_TOGETHER) if pod is not None else None
+        if pod is None or mark is None or pod.metadata.uid in going:
+            continue
+        if (slot.unit, slot.role, slot.replica) not in tree.layout.together:
+            marked.setdefault((slot.unit, mark), []).append(pod)
+    for pods in marked.values():
+        if any(podstate.is_admitted(pod) and not podstate.is_bound(pod) for pod in pods):
+            continue
+        yield from (Relabel(pod, _REMOVED) for pod in pods if not podstate.is_admitted(pod))
+
+
+#: Whether the scheduler has looked at a replica as it is wanted now, and has no nodes for it; asked for a layout.
+Refused = Callable[[Layout], Callable[[Place], bool]]
+
+
+def _without_nodes(observed: Observed) -> frozenset[Place]:
+    """Replicas with a pod for which kube-scheduler, or Volcano, has no node."""
+    return frozenset(
+        (slot.unit, slot.role, slot.replica)
+        for slot, pod in observed.current.items()
+        if podstate.unschedulable(pod) is not None
+    )
+
+
+def make_refusal_check(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
+    """Make a function that tells which replicas are refused, by quotas and the statuses of groups or of pods.
+
+    Where those say nothing of a replica, it does not count as refused.
+    """
+
+    def check_of(layout: Layout) -> Callable[[Place], bool]:
+        pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
+        return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
+
+    return check_of
+
+
+def _is_refused(owned: Owned | None) -> bool:
+    """Tell whether the scheduler has looked at a group as it is wanted now, and not all of it has nodes."""
+    if owned is None:
+        return False
+    admitted = core.condition(owned.status.conditions, names.ADMITTED)
+    wanted = owned.spec.get("desiredCount")
+    seen = admitted is not None and (admitted.observed_generation or 0) >= owned.metadata.generation
+    return seen and isinstance(wanted, int) and (owned.status.admitted or 0) < wanted
+
+
+#: Seconds for which a replica that is not Ready any more counts as one that may be again.
+DOUBT: Final = 60.0
+
+
+@dataclass
+class Seen:
+    """The replicas of a resource, sorted once."""
+
+    spec: DisaggregatedInferenceSpec
+    in_force: Revision
+    observed: Observed
+    states: States
+    running: Running
+    leaving: Leaving = field(default_factory=Leaving)
+    #: Seconds after which the successor of a replica that leaves has waited long enough.
+    due: float | None = None
+    #: The rollout has not got any further for too long: nobody waits for what does not serve.
+    late: bool = False
+    #: A rollout is on its way.
+    rolls: bool = False
+    #: Seconds after which a replica is no longer in doubt.
+    doubt: float | None = None
+    _pods: dict[int, dict[str, dict[int, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]]]] = field(
+        default_factory=dict
+    )
+    _lost: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    #: Replicas that have lost a pod which had its node.
+    _bound: set[Place] = field(default_factory=set)
+    _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    _ages: dict[tuple[str, str], int] = field(default_factory=dict)
+    _turning: Turning = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._turning = Turning.of(self.observed, self.in_force)
+        current = self.observed.current
+        by_replica: dict[Place, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
+        for slot, pods in self.observed.pods.items():
+            by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
+        for (unit, name, replica), found in by_replica.items():
+            self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = found
+        for slot, grave in self.observed.graves.items():
+            if grave.bound and not grave.retired:
+                self._bound.add((slot.unit, slot.role, slot.replica))
+            if not grave.retired and slot not in self.observed.pods:
+                self._lost.setdefault(slot.unit, {}).setdefault(slot.role, set()).add(slot.replica)
+        for owned in self.observed.objects.values():
+            self._group(owned)
+        for stored in self.observed.revisions:
+            for name, role in stored.record.revision.roles.items() if stored.record is not None else ():
+                self._ages[name, role.hash] = max(stored.number, self._ages.get((name, role.hash), 0))
+
+    @cached_property
+    def _unfit(self) -> Mapping[tuple[int, str], set[int]]:
+        found: dict[tuple[int, str], set[int]] = {}
+        for unit, role, replica in self.observed.unfit:
+            found.setdefault((unit, role), set()).add(replica)
+        return found
+
+    def _group(self, owned: Owned) -> None:
+        unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
+        role = owned.metadata.label(names.LABEL_ROLE)
+        if unit is not None and role is not None and replica is not None:
+            self._grouped.setdefault(unit, {}).setdefault(role, set()).add(replica)
+
+    def unit(self, unit: int, counts: Mapping[str, RoleCount], *, stays: bool) -> UnitState:
+        """The state of one unit as it is, with the replicas that it shall have."""
+        roles = {}
+        for role in self.spec.roles:
+            pods = self._pods.get(unit, {}).get(role.name, {})
+            lost = self._lost.get(unit, {}).get(role.name, set())
+            # A replica without pods for want of quota waits like one without nodes.
+            unfit = self._unfit.get((unit, role.name), set())
+            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost, *unfit})}
+            spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
+            target = self.in_force.roles[role.name]
+            wanted = counts[role.name].replicas
+            in_place = role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE
+            changes = any(each.revision.hash != target.hash for each in replicas.values())
+            # What is exchanged is to stay where it is in the end, whatever its room is worth.
+            if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
+                replicas = self._rank_by_room(unit, role.name, replicas)
+            if in_place:
+                replicas = {n: self._exchangeable((unit, role.name, n), each) for n, each in replicas.items()}
+            roles[role.name] = RoleState(
+                target,
+                wanted,
+                role.min_replicas,
+                Budget.of(role, wanted),
+                replicas,
+                frozenset(spare),
+                yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
+            )
+        return UnitState(roles, stays, _describe_blocked(roles), ranks=self._ages)
+
+    def is_overdue(self, unit: int, state: UnitState) -> bool:
+        """Tell whether successors of replicas that leave have waited for room long enough."""
+        waiting = [
+            self._age((unit, name, number))
+            for name, role in state.roles.items()
+            if role.leaving
+            for number, each in state.staying(name).items()
+            if each.stage is Stage.WAITING
+        ]
+        return bool(waiting) and self._is_over(PATIENCE - max(waiting))
+
+    def is_kept_waiting(self, place: Place) -> bool:
+        """Tell whether a replica without nodes has been there for long enough to be found some."""
+        return self._is_over(PATIENCE - self._age(place))
+
+    def has_stalled(self, place: Place, seconds: float) -> bool:
+        """Tell whether a replica has not got any further for ``seconds``."""
+        unit, role, replica = place
+        found = self._pods.get(unit, {}).get(role, {}).get(replica, [])
+        since = podstate.stands_since((pod for pod, _ in found if pod is not None), self.observed.now)
+        return self._is_over(since + seconds - self.observed.now)
+
+    def _is_over(self, left: float) -> bool:
+        """Tell whether no time is left; else have it looked at again when the time is over."""
+        if left > 0:
+            self.due = left if self.due is None else min(self.due, left)
+        return left <= 0
+
+    def _age(self, place: Place) -> float:
+        """Age of a replica in seconds, by its oldest pod."""
+        unit, role, replica = place
+        made = (
+            times.seconds(pod.metadata.creation_timestamp)
+            for pod, _ in self._pods.get(unit, {}).get(role, {}).get(replica, [])
+            if pod is not None
+        )
+        now = self.observed.now
+        return now - min((each for each in made if each is not None), default=self.observed.unfit.get(place, now))
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        return Rooms(self.observed.current.items())
+
+    def _rank_by_room(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
+        """Add to replicas what their room is worth: some of them may have to go."""
+        rooms = self._rooms.of_replicas(unit, role)
+        return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
+
+    def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
+        unit, role, replica = place
+        revision = self.running.get(place, self.in_force.roles[role])
+        state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
+        every = [each for _, incarnations in pods for each in incarnations]
+        stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
+        mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
+        if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
+            # What serves of it will be restarted: nobody may count on it.
+            stage = Stage.STARTING
+        ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
+        changed = [each for each in every if exchange.is_open(each)]
+        for left in (exchange.patience(each, self.observed.now) for each in changed):
+            if left > 0:
+                self.due = left if self.due is None else min(self.due, left)
+        opened = bool(changed) and stage < Stage.SERVING and not self.late
+        leaves = place in self.leaving.places and stage > Stage.WAITING
+        fresh = not ran and place not in self._bound
+        return Replica(
+            revision,
+            stage,
+            state.standing,
+            fresh,
+            leaving=leaves,
+            patient=leaves and place in self.leaving.patient,
+            exchanging=opened,
+        )
+
+    def _exchangeable(self, place: Place, replica: Replica) -> Replica:
+        if replica.leaving:
+            return replica
+        size = replica.revision.size
+        target = self.in_force.roles[place[1]]
+        return replace(replica, exchangeable=self._turning.can_turn(self._members(place, size), size, target))
+
+    def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
+        """The live pods of a replica."""
+        slots = (Slot(*place, index) for index in range(size))
+        return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
+
+    def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
+        if any(podstate.is_draining(each) or self._retires(each) for each in every):
+            return Stage.GOING
+        if not state.is_admitted:
+            return Stage.WAITING
+        if state.is_ready:
+            return Stage.SERVING
+        since = max((_readiness_change(each) for each in live if not podstate.is_ready(each)), default=0.0)
+        left = since + DOUBT - self.observed.now
+        if left <= 0:
+            return Stage.STARTING
+        self.doubt = left if self.doubt is None else min(self.doubt, left)
+        return Stage.DOUBTFUL
+
+    def _retires(self, pod: core.Pod) -> bool:
+        return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
+
+
+def _describe_blocked(roles: Mapping[str, RoleState]) -> str:
+    """Report roles whose size changes between 1 and more; empty without any.
+
+    Single pods and replicas of several hang under groups of different kinds, of which a role has one.
+    """
+    crossing = [
+        name
+        for name, state in roles.items()
+        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.outdated.values())
+    ]
+    if not crossing:
+        return ""
+    return (
+        f"size of {', '.join(crossing)} changes between 1 and more, which cannot be rolled yet: suspend the resource until "
+        "its pods are gone and resume it, or take the change back"
+    )
+
+
+def _readiness_change(pod: core.Pod) -> float:
+    """Time at which a pod's readiness changed last, in seconds since the epoch; 0 where it says nothing of it."""
+    told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
+    return max((each for each in told if each is not None), default=0.0)

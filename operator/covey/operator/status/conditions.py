@@ -1,0 +1,384 @@
+"""The conditions of a resource, each from the facts, none from another.
+
+``Admitted`` shows what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and
+``Stalled`` say it of the whole (``covey.operator.tell.whole``).
+
+``MinimumMet``: whether every unit has the places of its minimum.
+
+``Ready`` and ``Stalled``: what the other conditions come to, in the two words by which kstatus judges any object.
+
+kstatus (``pkg/kstatus`` of cli-utils, with which Flux and ``helm --wait`` look) reads of a custom resource: another
+``status.observedGeneration`` than the object's, InProgress; ``Stalled`` True, Failed; ``Ready`` True, Current;
+``Ready`` False or Unknown, InProgress; none of them, Current. So ``Ready`` is always there, ``Stalled`` only while it
+is True, and ``Reconciling`` never: it would say once more what ``Ready`` False says.
+
+Flux gives up at once on what has Failed. So that is only what nothing but a person can mend; whatever Covey tries again
+or waits for, room above all, is InProgress. ``covey.api.reasons`` knows which reason is of which sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInference
+from covey.api.reasons import needs_person
+from covey.operator.accept.verdict import Verdict
+from covey.operator.model.actions import Phase
+from covey.operator.model.problem import Problem
+from covey.operator.plan import Plan
+from covey.operator.repair.minimum import Shortage
+from covey.operator.status.units import REASON_SURPLUS, Unit
+from covey.rollout.progress import Gate, describe_partition
+
+REASON_MINIMUM_MET: Final = "MinimumMet"
+
+
+def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: int, units: int) -> Finding:
+    """Compute the condition ``MinimumMet``.
+
+    Args:
+        shortages: the units below their minimum.
+        served: numbers of units that have served.
+        wanted: how many units there shall be.
+        units: how many there are.
+    """
+    short = sorted(shortages, key=lambda each: (each.unit not in served, each.unit))
+    missing = max(wanted - units, 0)
+    if not short and not missing:
+        return "True", REASON_MINIMUM_MET, f"{wanted}/{wanted} units have the places of their minimum"
+    count = f"{units - len(short)}/{wanted} units have the places of their minimum"
+    if not short:
+        return "False", names.REASON_WAITING, count
+    first = short[0]
+    lost = first.unit in served
+    since = f" since {times.rfc3339(first.since)}" if lost else ""
+    reason = names.REASON_BELOW_MINIMUM if lost else names.REASON_WAITING
+    return "False", reason, f"{count}; unit {first.unit} has {first.text} replicas{since}"
+
+
+Truth = Literal["True", "False", "Unknown"]
+#: Status, reason, message.
+Finding = tuple[Truth, str, str]
+
+REASON_COMPLETE: Final = "Complete"
+
+#: What is said first of a resource that is not Ready. Progressing has the last word: it is not Complete then.
+_FIRST: Final = (names.ADMITTED, names.AVAILABLE)
+
+
+def find_ready(found: Mapping[str, Finding], *, lives: bool) -> Finding:
+    """Compute the condition ``Ready``.
+
+    Args:
+        found: the other conditions, by type.
+        lives: there are pods that nobody has deleted; it only matters where none are wanted.
+    """
+    if names.STALLED in found:
+        return "False", *found[names.STALLED][1:]
+    status, reason, message = found[names.PROGRESSING]
+    if (status, reason) == ("True", REASON_COMPLETE):
+        return "True", names.READY, message
+    if reason == names.REASON_SUSPENDED:
+        return ("False", reason, "suspended: its pods are going") if lives else ("True", reason, message)
+    worse = next((found[kind] for kind in _FIRST if found[kind][0] != "True"), None)
+    return "False", *(worse[1:] if worse is not None else (reason, message))
+
+
+def find_stalled(told: Iterable[tuple[str, str]]) -> Finding | None:
+    """Compute the condition ``Stalled``; None where it does not hold.
+
+    Args:
+        told: reasons and messages of all that is not as it should be, the gravest first.
+    """
+    return next((("True", reason, message) for reason, message in told if needs_person(reason)), None)
+
+
+#: Reasons of ``Progressing``; those of Deployments where they have one.
+REASON_ROLLING_OUT = "RollingOut"
+REASON_ROLLED_BACK = "RolledBack"
+REASON_DEADLINE = "ProgressDeadlineExceeded"
+REASON_PAUSED = "RolloutPaused"
+REASON_STARTING = "Starting"
+REASON_REVISION_UNKNOWN = "RevisionUnknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that conditions are computed from.
+
+    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or
+    before; ``lives`` says that there are pods that nobody has deleted.
+    """
+
+    verdict: Verdict
+    plan: Plan
+    units: Sequence[Unit]
+    failure: Problem | None = None
+    served: Collection[int] = ()
+    lives: bool = True
+
+    @property
+    def inference(self) -> DisaggregatedInference:
+        """The resource, with the spec that is kept up."""
+        return self.verdict.inference
+
+    @property
+    def problem(self) -> Problem | None:
+        """The problem that stands in the way of the units; not one that only a newer spec has."""
+        return self.failure or (None if self.verdict.is_kept_up else self.verdict.problem)
+
+    @property
+    def missing(self) -> int:
+        """Units that should exist and are not laid out (while a problem stands in the way)."""
+        return max(self.inference.spec.replicas - len(self.units), 0)
+
+
+def find_conditions(situation: Situation) -> list[dict[str, Any]]:
+    """The conditions, without their times."""
+    found = dict(_conditions(situation))
+    stalled = find_stalled(_obstacles(situation))
+    if stalled is not None:
+        found[names.STALLED] = stalled
+    found = {names.READY: find_ready(found, lives=situation.lives), **found}
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": message}
+        for kind, (status, reason, message) in found.items()
+    ]
+
+
+_SUSPENDED: Finding = (
+    "False",
+    names.REASON_SUSPENDED,
+    "suspended: no pods, and no place in the queue; set spec.suspend to false to start it",
+)
+
+
+def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
+    yield names.BACKEND_SUPPORTED, _supported_finding(situation)
+    yield names.ADMITTED, _admitted_finding(situation)
+    yield names.SCHEDULED, _count_finding(situation, "is_scheduled", "Scheduled", "have their minimum bound")
+    yield names.AVAILABLE, _count_finding(situation, "is_available", "Available", "have their minimum Ready")
+    yield names.MINIMUM_MET, _minimum_met(situation)
+    yield names.PROGRESSING, _progressing(situation)
+    yield names.DEGRADED, _degraded_finding(situation)
+    if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
+        yield names.PAUSED, ("True", REASON_PAUSED, "nothing is replaced until spec.rollout.paused is false")
+    found = [unit.topology for unit in situation.units if unit.topology is not None]
+    if found:
+        yield names.TOPOLOGY_SATISFIED, _topology(found)
+    if situation.verdict.kept_levels:
+        yield names.REMAKE_PENDING, ("True", names.REASON_TOPOLOGY_CHANGED, _kept_levels(situation.verdict))
+    told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
+    for remark in told.values():
+        yield remark.type, ("True", remark.reason, remark.message)
+
+
+def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
+    """Reasons and messages of all that keeps the resource from getting further."""
+    problem = situation.failure or situation.verdict.problem
+    if problem is not None and not problem.may_pass:
+        yield problem.reason, _held_back(situation, problem)
+    rolling = _rolling(situation)
+    if rolling is not None and rolling[0] == "False":
+        yield rolling[1:]
+    for unit in situation.units:
+        # Nodes that have the level may come.
+        if not unit.is_admitted and unit.reason != names.REASON_INVALID_TOPOLOGY:
+            yield unit.reason, _of_unit(situation, unit)
+    yield from ((remark.reason, remark.message) for remark in situation.plan.remarks)
+
+
+def _kept_levels(verdict: Verdict) -> str:
+    remedy = (
+        "groups keep the levels that they were made for; change spec.topology, or suspend and resume, to remake them"
+    )
+    return f"{verdict.kept_levels}: {remedy}"
+
+
+def _supported_finding(situation: Situation) -> Finding:
+    problem = situation.verdict.problem
+    if problem is not None and problem.reason == names.REASON_UNSUPPORTED:
+        return "False", problem.reason, _held_back(situation, problem)
+    backend = situation.verdict.backend
+    assert backend is not None, "without one there is a problem"
+    return "True", "Supported", f"backend {backend.name} {backend.dialect}".rstrip()
+
+
+def _admitted_finding(situation: Situation) -> Finding:
+    units, spec = situation.units, situation.inference.spec
+    if spec.suspend:
+        return _SUSPENDED
+    waiting = [unit for unit in units if not unit.is_admitted]
+    if not waiting and not situation.missing:
+        return _all_admitted(units)
+    if situation.problem is not None:
+        return "False", situation.problem.reason, situation.problem.message
+    # A refused unit comes before one that has only not been looked at: that passes by itself.
+    waiting.sort(key=lambda unit: (unit.reason == names.REASON_WAITING, unit.number))
+    worst = waiting[0] if waiting else Unit(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
+    if len(waiting) < len(units):
+        count = f"{len(units) - len(waiting)}/{spec.replicas} units are admitted"
+        reason = names.REASON_PARTIALLY_ADMITTED if worst.reason != names.REASON_WAITING else worst.reason
+        return "False", reason, f"{count}; unit {worst.number}: {worst.message}"
+    return "False", worst.reason, _of_unit(situation, worst)
+
+
+def _all_admitted(units: Sequence[Unit]) -> Finding:
+    """``Admitted`` when all units are, with the backend's own reason and message where it has some."""
+    if not units:
+        return "True", names.REASON_ADMITTED, "no units are wanted"
+    what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
+    report = units[0].report
+    said = report.admitted if report is not None else None
+    if said is None or said.status != "True" or said.reason in {"", names.REASON_ADMITTED}:
+        return "True", names.REASON_ADMITTED, what
+    return "True", said.reason, f"{what}; {said.message}"
+
+
+def _count_finding(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
+    if situation.inference.spec.suspend:
+        return _SUSPENDED
+    wanted = situation.inference.spec.replicas
+    short = [unit for unit in situation.units if not getattr(unit, attribute)]
+    if not short and not situation.missing:
+        return "True", reason, f"{wanted}/{wanted} units {text}"
+    count = f"{len(situation.units) - len(short)}/{wanted} units {text}"
+    if not short:
+        cause = situation.problem.reason if situation.problem is not None else names.REASON_WAITING
+        return "False", cause, f"{count}; the condition Admitted says why"
+    first = next((unit for unit in short if unit.is_admitted), short[0])
+    why = f": {_of_unit(situation, first)}" if first.is_admitted else "; the condition Admitted says why"
+    return "False", first.reason, count + why
+
+
+def _minimum_met(situation: Situation) -> Finding:
+    if situation.inference.spec.suspend:
+        return _SUSPENDED
+    # One that is to take the place of another counts when it does: until then the other serves.
+    numbers = {unit.number for unit in situation.units}
+    return minimum_met(
+        [each for each in situation.plan.loss.shortages.values() if each.unit in numbers],
+        situation.served,
+        situation.inference.spec.replicas,
+        len(situation.units),
+    )
+
+
+def _progressing(situation: Situation) -> Finding:
+    problem = situation.failure or situation.verdict.problem
+    if problem is not None:
+        return "False", problem.reason, _held_back(situation, problem)
+    if situation.inference.spec.suspend:
+        return _SUSPENDED
+    if (rolling := _rolling(situation)) is not None:
+        return rolling
+    if situation.plan.unexplained:
+        return "Unknown", REASON_REVISION_UNKNOWN, situation.plan.unexplained
+    going = [unit for unit in situation.units if unit.phase is not Phase.READY]
+    first = next((unit for unit in going if unit.is_admitted), None)
+    if first is not None:
+        reason = REASON_SURPLUS if first.phase is Phase.PARTIAL else REASON_STARTING
+        return "True", reason, _of_unit(situation, first)
+    if going:
+        return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
+    if situation.plan.actions:
+        return "True", REASON_STARTING, "objects are being created or replaced"
+    return "True", REASON_COMPLETE, _describe_partition(situation.plan) or "everything that is wanted runs"
+
+
+def _describe_partition(plan: Plan) -> str:
+    """Describe what a partition holds back; empty where none does."""
+    rolling = plan.rolling
+    if rolling is None or rolling.progress is None or not rolling.progress.done:
+        return ""
+    return describe_partition((unit for unit, _ in rolling.steps.values()), rolling.progress.target)
+
+
+def _of_unit(situation: Situation, unit: Unit) -> str:
+    """The message of a unit, with its number where there are several."""
+    return f"unit {unit.number}: {unit.message}" if len(situation.units) > 1 else unit.message
+
+
+def _held_back(situation: Situation, problem: Problem) -> str:
+    """The message of a problem, and what is kept up meanwhile."""
+    if problem is not situation.verdict.problem or not situation.verdict.is_kept_up:
+        return problem.message
+    if situation.inference.spec.suspend:
+        return problem.message
+    return f"{problem.message}; meanwhile the resource is kept as it was accepted last"
+
+
+def _rolling(situation: Situation) -> Finding | None:
+    """Report a rollout that is on its way, or that was given up; None where neither holds."""
+    rolling, verdict = situation.plan.rolling, situation.verdict
+    progress = rolling.progress if rolling is not None else None
+    hold = progress.hold if progress is not None else None
+    if progress is None:
+        if not verdict.failed:
+            return None
+        message = f"revision {verdict.wanted.hash} did not get ready in time, a revision before it is in force again"
+        return "False", REASON_ROLLED_BACK, f"{message}: correct the spec; covey rollout history shows what there was"
+    done = f"{progress.ready} replicas of revision {progress.target} are Ready, {progress.outdated} of others are left"
+    if starting := situation.plan.starting.everybody:
+        done = f"{done}; {starting}"
+    if hold is None:
+        return "True", REASON_ROLLING_OUT, done
+    if hold.gate is Gate.FAILED:
+        return "False", REASON_DEADLINE, f"{done}; {hold.reason}"
+    if hold.gate is Gate.UNSUPPORTED:
+        return "False", names.REASON_UNSUPPORTED, hold.reason
+    if hold.gate is Gate.PAUSED:
+        return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
+    if progress.done:
+        return None
+    return "True", REASON_ROLLING_OUT, f"{done}; waits: {hold.reason}"
+
+
+def _degraded_finding(situation: Situation) -> Finding:
+    # A unit that has only been asked for is no loss.
+    lost = [unit for unit in situation.units if not unit.is_available and unit.number in situation.served]
+    if lost and not situation.inference.spec.suspend:
+        message = f"it has served and is below its minimum; {_of_unit(situation, lost[0])}"
+        return "True", names.REASON_BELOW_MINIMUM, message
+    for unit in situation.units:
+        fault = situation.plan.release.faults.get(unit.number)
+        if fault is not None:
+            return "True", fault.reason, f"unit {unit.number}: {fault.message}"
+    for remark in situation.plan.remarks:
+        if remark.type == names.DEGRADED:
+            return "True", remark.reason, remark.message
+    return "False", "AsExpected", "no unit that has served is below its minimum"
+
+
+def _topology(found: Sequence[core.Condition]) -> Finding:
+    failed = next((condition for condition in found if condition.status != "True"), None)
+    chosen = failed or found[0]
+    return "True" if failed is None else "False", chosen.reason or "Unknown", chosen.message
+
+
+def with_times(
+    conditions: Sequence[dict[str, Any]], before: Mapping[str, Any], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Add times and the generation; a condition whose status is the same keeps its time.
+
+    Args:
+        conditions: as ``find_conditions`` gives them.
+        before: the status so far.
+        generation: that the conditions were computed from.
+        now: RFC 3339.
+    """
+    times = {
+        item["type"]: item["lastTransitionTime"]
+        for item in before.get("conditions") or ()
+        for other in conditions
+        if other["type"] == item["type"] and other["status"] == item["status"]
+    }
+    return [
+        {**item, "observedGeneration": generation, "lastTransitionTime": times.get(item["type"], now)}
+        for item in conditions
+    ]

@@ -1,0 +1,275 @@
+"""Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
+
+They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
+series for each role and a dozen besides. Beyond the limit those in trouble have theirs first, and namespaces take
+turns, so that no namespace hides what alerts on another's would show; the rest is counted.
+
+Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
+
+A pod goes once: counted is what this process has asked for and the API server has taken, of pods that were not on their
+way out already. So neither a repeated pass nor a restarted operator counts anything again.
+
+Events that follow from a change of status: what a person would ask about, once for each change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.reasons import BAD, GATES, GOOD, REASONS
+from covey.compile.identity import slot_of
+from covey.observability import operator_metrics as metrics
+from covey.operator.model.actions import DeletePod, Note
+from covey.operator.model.observed import Observed
+from covey.operator.plan import Plan
+from covey.operator.rolling.leaving import find_leaving
+from covey.operator.status.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
+from covey.operator.status.units import Unit
+
+
+class Departures:
+    """The deletions of one pass.
+
+    Args:
+        spec: what is kept up.
+        observed: the snapshot.
+        plan: what was planned from it.
+    """
+
+    def __init__(self, spec: DisaggregatedInferenceSpec, observed: Observed, plan: Plan) -> None:
+        #: Replicas whose nodes are to be empty and that have no place any more.
+        self._leaving = frozenset(
+            (unit, role, replica)
+            for unit, role, replica in find_leaving(spec, observed).places
+            if replica not in plan.layout.units.get(unit, {}).get(role, {})
+        )
+        self._given_up = {item.pod.metadata.uid for item in plan.loss.delete}
+        self._steps = {unit: found.step for unit, found in plan.loss.announced.items()}
+
+    def count_deletion(self, item: DeletePod) -> None:
+        """Count a deletion that the API server has accepted."""
+        slot, metadata = slot_of(item.pod.spec.hostname), item.pod.metadata
+        if slot is None or metadata.deletion_timestamp is not None:
+            return
+        # Its first pod stands for a replica: each has one.
+        if slot.index == 0 and (slot.unit, slot.role, slot.replica) in self._leaving:
+            metrics.REPLICAS_EVACUATED.inc()
+        step = self._steps.pop(slot.unit, None) if metadata.uid in self._given_up else None
+        if step is not None:
+            metrics.GANG_ESCALATIONS.labels(step).inc()
+
+
+#: Reasons that are on the way to something better, not worth a warning.
+_EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
+#: Each of them means that those before it were reached; of several at once only the last is reported.
+_STAGES = (names.ADMITTED, names.SCHEDULED, names.AVAILABLE)
+
+
+def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
+    """Events about what differs between two statuses."""
+    old, new = _conditions(before), _conditions(after)
+    changed = {kind for kind, condition in new.items() if _word(old.get(kind)) != _word(condition)}
+    reached = [kind for kind in _STAGES if kind in changed and new[kind]["status"] == "True"]
+    for kind in (kind for kind in new if kind in changed and kind not in reached[:-1]):
+        was, condition = old.get(kind), new[kind]
+        note = _note(kind, was, condition)
+        if note is not None and not (kind == names.PROGRESSING and _says(new.get(names.ADMITTED), note)):
+            yield note
+
+
+def _word(condition: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    return None if condition is None else (condition["status"], condition["reason"])
+
+
+def _says(condition: Mapping[str, Any] | None, note: Note) -> bool:
+    """Tell whether a condition says the same as a note: then its own note is enough."""
+    return condition is not None and (condition["reason"], condition["message"]) == (note.reason, note.message)
+
+
+def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> Note | None:
+    status, reason, message = now["status"], now["reason"], now["message"]
+    if kind == names.ADMITTED:
+        if status == "True":
+            return Note("Admitted", message, "Admit")
+        if reason == names.REASON_WAITING and was is None:
+            return None
+        return Note(reason, message or reason, "Admit", warning=reason not in _EXPECTED)
+    if kind in {names.SCHEDULED, names.AVAILABLE}:
+        return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
+    if kind == names.DEGRADED:
+        return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
+    if kind == names.EVACUATION_BLOCKED and status == "True":
+        return Note(kind, message, "Evacuate", warning=True)
+    if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:
+        action = "Rollout" if reason in {REASON_DEADLINE, REASON_ROLLED_BACK} else "Reconcile"
+        return Note(reason, message, action, warning=True)
+    return None
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {item["type"]: item for item in status.get("conditions") or ()}
+
+
+Key = tuple[str, str]
+
+#: What the label ``condition`` can be: every condition that there is.
+CONDITIONS: Final = (*GOOD, *BAD)
+#: The reason of one that is not Ready for a reason that is not Covey's own: a word of the backend's scheduler.
+OTHER: Final = "Other"
+_TRUTH: Final = {"True": 1.0, "False": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The values of one resource.
+
+    ``roles`` has for each role a tuple in the order of ``WORKLOAD_ROLES``, ``units`` one in that of ``WORKLOAD_UNITS``.
+    ``reason`` is why it is not Ready; empty where it is. ``gate`` is the one that its rollout waits at; None without a
+    rollout, empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
+    """
+
+    roles: Mapping[str, Sequence[float | None]]
+    units: Sequence[float]
+    conditions: Mapping[str, float]
+    reason: str = ""
+    gate: str | None = None
+    avoided: Collection[str] = ()
+
+
+class WorkloadGauges(Collector):
+    """Gauges that a scrape shows of each resource.
+
+    Args:
+        limit: resources that are shown, at most.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rows: dict[Key, _Row] = {}
+        #: Resources by condition that is True, and by the reason for which they are not Ready.
+        self._true: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def update(
+        self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int, avoided: Collection[str] = ()
+    ) -> None:
+        """Take the status of a resource.
+
+        Args:
+            key: its namespace and name.
+            status: as it is written.
+            units: those that are laid out; the status does not list them all.
+            wanted: units that there shall be.
+            avoided: nodes that its new pods keep off.
+        """
+        conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
+        admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
+        row = _Row(
+            {each["name"]: tuple(map(each.get, metrics.WORKLOAD_ROLES)) for each in status.get("roles", ())},
+            (wanted, admitted, ready),
+            {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
+            _reason(status["conditions"]),
+            _gate(status),
+            avoided,
+        )
+        self._count(self._rows.get(key), -1)
+        self._rows[key] = row
+        self._count(row, 1)
+
+    def drop(self, key: Key) -> None:
+        """Forget a resource that is gone."""
+        self._count(self._rows.pop(key, None), -1)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics without their values; the registry asks before there are any."""
+        yield from _Families().every()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics now. Runs in a thread while resources come and go: it works on a copy."""
+        families, rows = _Families(), list(self._rows.items())
+        for key, row in _by_rank(rows)[: self._limit]:
+            families.add(key, row)
+        families.dropped.add_metric((), max(0, len(rows) - self._limit))
+        for kind in CONDITIONS:
+            families.true.add_metric((kind,), self._true[kind])
+        for reason in (*REASONS, OTHER):
+            families.unready.add_metric((reason,), self._reasons[reason])
+        gates = Counter(row.gate for _, row in rows if row.gate is not None)
+        families.rollouts.add_metric((), gates.total())
+        for gate in GATES:
+            families.held.add_metric((gate,), gates[gate])
+        families.avoided.add_metric((), len({node for _, row in rows for node in row.avoided}))
+        yield from families.every()
+
+    def _count(self, row: _Row | None, step: int) -> None:
+        for kind, value in row.conditions.items() if row else ():
+            self._true[kind] += step * (value == 1.0)
+        if row is not None and row.reason:
+            self._reasons[row.reason] += step
+
+
+def _by_rank(rows: Sequence[tuple[Key, _Row]]) -> list[tuple[Key, _Row]]:
+    """Order resources by trouble, then by turns of their namespaces, then by the time they have been known."""
+    turns: Counter[tuple[str, bool]] = Counter()
+    ranked: list[tuple[bool, int, tuple[Key, _Row]]] = []
+    for each in rows:
+        (namespace, _), row = each
+        healthy = not row.reason and all(row.conditions.get(kind) != 1.0 for kind in BAD)
+        ranked.append((healthy, turns[namespace, healthy], each))
+        turns[namespace, healthy] += 1
+    return [each for *_, each in sorted(ranked, key=lambda rank: rank[:2])]
+
+
+def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
+    """Reason for which a resource is not Ready, empty where it is; ``Other`` for a word that is not Covey's."""
+    ready = next((each for each in conditions if each["type"] == names.READY), None)
+    if ready is None or ready["status"] == "True":
+        return ""
+    return ready["reason"] if ready["reason"] in REASONS else OTHER
+
+
+def _gate(status: Mapping[str, Any]) -> str | None:
+    """Gate that the rollout on its way waits at; empty where it does not wait, None without a rollout."""
+    rollout = status.get("rollout")
+    if not rollout:
+        return None
+    hold = rollout.get("hold")
+    return str(hold["gate"]) if hold else ""
+
+
+class _Families:
+    """The metrics of one scrape."""
+
+    def __init__(self) -> None:
+        self.roles = [each.gauges() for each in metrics.WORKLOAD_ROLES.values()]
+        self.units = [each.gauges() for each in metrics.WORKLOAD_UNITS]
+        self.conditions = metrics.WORKLOAD_CONDITION.gauges()
+        self.true = metrics.WORKLOADS.gauges()
+        self.unready = metrics.WORKLOADS_UNREADY.gauges()
+        self.dropped = metrics.WORKLOAD_SERIES_DROPPED.gauges()
+        self.rollouts = metrics.ROLLOUTS.gauges()
+        self.held = metrics.ROLLOUTS_HELD.gauges()
+        self.avoided = metrics.NODES_AVOIDED.gauges()
+
+    def add(self, key: Key, row: _Row) -> None:
+        for role, values in row.roles.items():
+            for family, value in zip(self.roles, values, strict=True):
+                if value is not None:
+                    family.add_metric((*key, role), value)
+        for family, value in zip(self.units, row.units, strict=True):
+            family.add_metric(key, value)
+        for kind, value in row.conditions.items():
+            self.conditions.add_metric((*key, kind), value)
+
+    def every(self) -> Iterator[GaugeMetricFamily]:
+        yield from self.roles
+        yield from self.units
+        yield from (self.conditions, self.true, self.unready, self.dropped, self.rollouts, self.held, self.avoided)

@@ -1,0 +1,276 @@
+"""The status of a resource, computed whole from the observed state; nobody else writes it.
+
+The pace of status writes: at once for a state that lasts, later for one that may pass by itself.
+
+A status write costs the API server more than to create a pod. A resource that is created, admitted and bound within a
+second should cost it one, not one for each step; and a thousand pods that become Ready one after the other, one a
+second. Rules as for the groups' status (decision 5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.compile import Scale, Slot
+from covey.operator.accept.verdict import Verdict
+from covey.operator.model import podstate
+from covey.operator.model.actions import Phase
+from covey.operator.model.observed import Observed, number
+from covey.operator.model.problem import Problem
+from covey.operator.model.stored_status import find_served
+from covey.operator.plan import Plan
+from covey.operator.repair.give_up import loss_fields as remembered
+from covey.operator.replicas.scale import ReplicaState
+from covey.operator.rolling.observe import read_complete, rollout_status
+from covey.operator.status.conditions import Situation, find_conditions, with_times
+from covey.operator.status.units import Unit
+
+#: Seconds that a state must last which is expected to pass.
+SETTLE: Final = 2.0
+#: With more resources than this on their way it is longer in proportion: a busy API server has better to do.
+CROWD: Final = 8
+#: How many times longer at most.
+PATIENCE: Final = 10.0
+#: Seconds between two writes of one resource that differ in counts and sentences alone.
+COUNTS: Final = 1.0
+
+
+def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container[int] = ()) -> bool:
+    """Tell whether units are on their way, and nothing speaks against any of them: the status may soon be another.
+
+    They have not been looked at yet, or are about to be bound, or to serve.
+
+    Engines that load for minutes have it written that they are bound; one that is Ready at once needs one write for
+    both.
+
+    Args:
+        units: how far each has come.
+        problem: what stands in the way.
+        served: numbers of units that have served. One that is on its way again was lost, and that is reported at once.
+    """
+    if problem is not None:
+        return False
+    going = [unit for unit in units if not unit.is_available]
+    return bool(going) and all(_goes_on(unit) and unit.number not in served for unit in going)
+
+
+def _goes_on(unit: Unit) -> bool:
+    return unit.phase in {Phase.ADMITTED, Phase.SCHEDULED} or unit.reason == names.REASON_WAITING
+
+
+def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Tell whether a condition has another status or reason, or is about another generation."""
+    return _gist(before) != _gist(after)
+
+
+def _gist(status: Mapping[str, Any]) -> tuple[object, ...]:
+    conditions = sorted((item["type"], item["status"], item["reason"]) for item in status.get("conditions") or ())
+    return status.get("observedGeneration"), conditions
+
+
+class Pace:
+    """Keeps since when resources are on their way and when their status was written last, by UID.
+
+    Args:
+        clock: monotonic, seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._passing: dict[str, float] = {}
+        self._written: dict[str, float] = {}
+
+    def delay(self, uid: str, *, passing: bool, news: bool) -> float:
+        """Seconds until a status that differs from the stored one is to be written."""
+        now = self._clock()
+        rest = self._written.get(uid, float("-inf")) + COUNTS - now
+        if passing:
+            since = self._passing.setdefault(uid, now)
+            rush = min(max(1.0, len(self._passing) / CROWD), PATIENCE)
+            return max(since + SETTLE * rush - now, rest, 0.0)
+        self._passing.pop(uid, None)
+        return 0.0 if news else max(rest, 0.0)
+
+    def note_write(self, uid: str) -> None:
+        """Note that the status has been written: it is up to date, and no event will come to say so."""
+        self._written[uid] = self._clock()
+        self.note_current(uid)
+
+    def note_current(self, uid: str) -> None:
+        """Note that the stored status is up to date."""
+        self._passing.pop(uid, None)
+
+    def forget(self, uid: str) -> None:
+        """Forget a resource that is gone."""
+        self._passing.pop(uid, None)
+        self._written.pop(uid, None)
+
+
+#: Units that the status lists.
+_LISTED = 64
+_ORDER = {phase: position for position, phase in enumerate(Phase)}
+
+Status = dict[str, Any]
+
+
+def compute(
+    verdict: Verdict,
+    observed: Observed,
+    plan: Plan,
+    units: Sequence[Unit],
+    before: Mapping[str, Any],
+    now: str,
+    *,
+    failure: Problem | None = None,
+) -> Status:
+    """Compute the whole status.
+
+    Args:
+        verdict: what is kept up of the resource.
+        observed: the snapshot.
+        plan: what was planned for it.
+        units: how far each unit has come.
+        before: the status so far; times of unchanged conditions are taken from it.
+        now: RFC 3339.
+        failure: what the plan was stopped by.
+    """
+    inference = verdict.inference
+    known = find_served((unit.number for unit in units), before)
+    served = frozenset(unit.number for unit in units if unit.is_available or unit.number in known)
+    served -= plan.loss.anew
+    found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
+    roles = _roles(verdict, observed, plan)
+    return {
+        "observedGeneration": inference.metadata.generation,
+        "conditions": with_times(found, before, inference.metadata.generation, now),
+        "units": _existing(verdict, observed),
+        "readyUnits": sum(unit.is_available for unit in units),
+        "roles": roles,
+        **_rollout(plan),
+        **({"completeRevision": plan.complete} if plan.complete else {}),
+        "unitStatuses": _list_units(units, served, plan),
+        **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
+        "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
+        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
+    }
+
+
+def _rollout(plan: Plan) -> Status:
+    progress = plan.rolling.progress if plan.rolling is not None else None
+    return {"rollout": rollout_status(progress, plan.former)} if progress is not None else {}
+
+
+def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
+    """The status of a resource that cannot be read: it says so, and keeps what nothing else remembers."""
+    told = {"reason": problem.reason, "message": problem.message}
+    states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
+    found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
+    return {
+        "observedGeneration": generation,
+        "conditions": with_times(found, before, generation, now),
+        **({"completeRevision": complete} if (complete := read_complete(before)) else {}),
+        "summary": {"reason": problem.message},
+    }
+
+
+def _existing(verdict: Verdict, observed: Observed) -> int:
+    """Units that have a root, also those that are on their way out."""
+    backend, name = verdict.backend, verdict.inference.metadata.name
+    if backend is None:
+        return 0
+    numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    # Not every backend has a group for each unit.
+    numbers |= {slot.unit for slot in observed.pods}
+    units = [unit or 0 for unit in numbers]
+    return sum(backend.read_back(name, unit, observed.of_unit(unit)) is not None for unit in units)
+
+
+def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
+    # What is wanted, also while something keeps it from being created.
+    scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
+    rows: list[Status] = []
+    for name, count in scale.roles.items():
+        states = [
+            (state, marks.get((unit, name, replica), (frozenset(), 0)))
+            for unit, replicas in plan.layout.units.items()
+            if plan.rolling is None or unit != plan.rolling.arriving
+            for replica, state in plan.states.get(unit, {}).get(name, {}).items()
+            if replica in replicas[name]
+        ]
+        rows.append(
+            {
+                "name": name,
+                "replicas": scale.total(name),
+                "minReplicas": count.minimum * scale.units,
+                "admitted": sum(state.is_admitted for state, _ in states),
+                "scheduled": sum(state.is_bound for state, _ in states),
+                "ready": sum(state.is_ready for state, _ in states),
+                "updated": _count_updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
+                "restarts": sum(restarts for _, (_, restarts) in states),
+                **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
+            }
+        )
+    return rows
+
+
+def _count_updated(
+    states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int
+) -> int:
+    """Count replicas of a revision, of those that are wanted: one that waits counts only for a place that is free."""
+    placed = sum(state.is_admitted for state, _ in states)
+    updated = [state.is_admitted for state, (revisions, _) in states if revisions == {revision}]
+    waiting = min(updated.count(False), max(0, wanted - placed))
+    return min(updated.count(True) + waiting, wanted)
+
+
+def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
+    """The revisions of each replica's pods, and the times that it was recreated."""
+    revisions: dict[tuple[int, str, int], set[str]] = {}
+    restarts: dict[tuple[int, str, int], int] = {}
+    for slot, pod in observed.current.items():
+        replica = _replica(slot)
+        revisions.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
+        restarts[replica] = max(restarts.get(replica, 0), podstate.restarts(pod))
+    return {replica: (frozenset(found), restarts[replica]) for replica, found in revisions.items()}
+
+
+def _lives(observed: Observed) -> bool:
+    """Tell whether there are pods that nobody has deleted."""
+    return any(not podstate.is_going(pod) for pod in observed.every_pod())
+
+
+def _replica(slot: Slot) -> tuple[int, str, int]:
+    return (slot.unit, slot.role, slot.replica)
+
+
+def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
+    """List units, the worst first, those of one phase by number: the list may have to leave some out."""
+    worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
+    return [
+        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
+        | ({"path": list(unit.path)} if unit.path else {})
+        | ({"served": True} if unit.number in served else {})
+        | remembered(plan.loss, unit.number)
+        for unit in worst
+    ]
+
+
+def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Status:
+    return {
+        "ready": " ".join(f"{role['name']} {role['ready']}/{role['replicas']}" for role in roles),
+        "units": f"{sum(unit.is_available for unit in units)}/{wanted}",
+        "updated": f"{sum(role['updated'] for role in roles)}/{sum(role['replicas'] for role in roles)}",
+        "reason": _reason(conditions),
+        "domain": ", ".join(dict.fromkeys("/".join(part or "-" for part in unit.path) for unit in units if unit.path))[
+            :1024
+        ],
+    }
+
+
+def _reason(conditions: Sequence[Status]) -> str:
+    """Message of the condition Ready, which a person should read first; empty where its reason is ``Ready``."""
+    ready = next(item for item in conditions if item["type"] == names.READY)
+    return "" if ready["reason"] == names.READY else str(ready["message"])

@@ -1,0 +1,124 @@
+"""Reports of units: how far each has come, and why it is not further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.backends import Backend, UnitReport
+from covey.compile import Scale
+from covey.compile.layout import RoleCount
+from covey.operator.model.actions import Phase
+from covey.operator.model.observed import Observed
+from covey.operator.plan import Plan
+from covey.operator.replicas.scale import ReplicaState, count_unit
+
+#: Reason of a unit whose minimum serves and that wants more.
+REASON_SURPLUS: Final = "SurplusWaiting"
+#: Reason of a unit in which some pods wait for others to start.
+REASON_START_HELD: Final = "StartHeld"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit.
+
+    ``reason`` is the one word for programs, ``message`` the sentence for people; ``path`` is the finest domain that
+    holds all its pods.
+    """
+
+    number: int
+    phase: Phase
+    reason: str
+    message: str
+    path: tuple[str | None, ...] = ()
+    #: The root's condition about preferred levels, where there are any.
+    topology: core.Condition | None = None
+    #: What the scheduler says; None where it has no root.
+    report: UnitReport | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Tell whether its minimum has its nodes."""
+        return self.phase is not Phase.PENDING
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Tell whether its minimum is bound."""
+        return self.phase not in {Phase.PENDING, Phase.ADMITTED}
+
+    @property
+    def is_available(self) -> bool:
+        """Tell whether its minimum is Ready."""
+        return self.phase in {Phase.PARTIAL, Phase.READY}
+
+
+def describe_units(
+    inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
+) -> Iterator[Unit]:
+    """Describe every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
+    scale = plan.layout.scale or Scale.of(inference.spec)
+    arriving = plan.rolling.arriving if plan.rolling is not None else None
+    for number in (each for each in plan.layout.units if each != arriving):
+        report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
+        # The scheduler has not been asked about a unit that the operator keeps.
+        kept = plan.release.waits.get(number)
+        admitted = kept or (report.admitted if report else None)
+        silence = backend.silence if backend else ""
+        phase, reason, message = _progress(
+            scale.unit(number), plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
+        )
+        if kept is not None and phase is Phase.PARTIAL:
+            reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
+        yield Unit(
+            number, phase, reason, message, report.path if report else (), report.topology if report else None, report
+        )
+
+
+def _progress(
+    roles: Mapping[str, RoleCount],
+    states: Mapping[str, Mapping[int, ReplicaState]],
+    admitted: core.Condition | None,
+    silence: str,
+    starting: str,
+) -> tuple[Phase, str, str]:
+    bound = count_unit(roles, states, attrgetter("is_bound"))
+    if not bound.has_minimum:
+        # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
+        if admitted is None and not count_unit(roles, states, attrgetter("is_admitted")).has_minimum:
+            return Phase.PENDING, names.REASON_WAITING, silence
+        if admitted is not None and admitted.status != "True":
+            return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
+        if starting:
+            return Phase.ADMITTED, REASON_START_HELD, f"admitted; bound {bound} of the minimum: {starting}"
+        return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {bound} of the minimum"
+    ready = count_unit(roles, states, attrgetter("is_ready"))
+    if not ready.has_minimum:
+        return Phase.SCHEDULED, "NotReady", f"bound; Ready are {ready} of the minimum: see its pods"
+    surplus = [
+        _surplus(name, count.replicas, states.get(name, {}))
+        for name, count in roles.items()
+        if ready.counts[name] < count.replicas
+    ]
+    if surplus:
+        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
+    return Phase.READY, "Ready", "every replica is Ready"
+
+
+def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
+    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room``."""
+    ready = sum(state.is_ready for state in states.values())
+    waiting = wanted - sum(state.is_admitted for state in states.values())
+    starting = wanted - ready - waiting
+    texts = []
+    if starting > 0:
+        texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
+    if waiting > 0:
+        what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
+        texts.append(f"{what} for room")
+    return f"{role} {ready}/{wanted}: {', '.join(texts)}"

@@ -1,1 +1,0 @@
-"""Reports: the status and its conditions, Events that follow from it, gauges and times of lives."""

@@ -1,1 +1,0 @@
-"""The values in which the rooms speak to each other."""

@@ -1,0 +1,246 @@
+"""The report of a rollout, and its memory: since when, and how far it had come.
+
+All memory is what the status of the resource says. Where that is lost a clock begins again, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from covey.compile.revision import RoleRevision
+from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
+from covey.rollout.step import is_fresh
+
+#: Seconds that new replicas wait for room before old ones make some.
+PATIENCE: Final = 30.0
+
+
+class Gate(StrEnum):
+    """Reasons for which a rollout waits, the most important first."""
+
+    #: Nothing has got any further for ``progressDeadlineSeconds``.
+    FAILED = "Failed"
+    PAUSED = "Paused"
+    #: What is asked for cannot be brought in beside what runs.
+    UNSUPPORTED = "Unsupported"
+    #: New replicas have no nodes.
+    ROOM = "Room"
+    #: New replicas are not Ready.
+    READINESS = "Readiness"
+    #: A partition keeps what is left.
+    PARTITION = "Partition"
+    #: No more may be missing.
+    BUDGET = "Budget"
+
+
+_ORDER: Final = {gate: place for place, gate in enumerate(Gate)}
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The reason for which a rollout does nothing now, since when (seconds since the epoch)."""
+
+    gate: Gate
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of ``spec.rollout``. ``deadline`` in seconds; it does not run before ``runs_from`` (since the epoch)."""
+
+    paused: bool = False
+    deadline: float = 1800.0
+    runs_from: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A rollout on its way; it is its own memory for the next pass.
+
+    ``ready`` are replicas of the new revision that serve, ``outdated`` those of others, ``since`` is when either got
+    better last. ``wave`` is the window that the new revision has reached, from 1.
+    """
+
+    target: str
+    wave: int
+    ready: int
+    outdated: int
+    since: float
+    hold: Hold | None = None
+
+    @property
+    def done(self) -> bool:
+        """Everything that may be replaced is."""
+        return self.hold is not None and self.hold.gate is Gate.PARTITION
+
+    @property
+    def failed(self) -> bool:
+        """It has not got any further for too long."""
+        return self.hold is not None and self.hold.gate is Gate.FAILED
+
+    def starves(self, units: Iterable[UnitState], now: float) -> bool:
+        """New replicas have waited for room long enough, and nothing has changed since it was last looked."""
+        states = [state for unit in units for state in unit.roles.values()]
+        if self.is_behind(*_counts(states)):
+            return False
+        return self.hold is not None and self.hold.gate is Gate.ROOM and now - self.hold.since >= PATIENCE
+
+    def is_behind(self, ready: int, outdated: int) -> bool:
+        """It is further now."""
+        return ready > self.ready or outdated < self.outdated
+
+    def is_late(self, settings: Settings, now: float) -> bool:
+        """The deadline has passed."""
+        return not settings.paused and not self.done and now >= self._ends(settings)
+
+    def _ends(self, settings: Settings) -> float:
+        """When the deadline passes. One that has passed does not come back because the clock stands still later."""
+        since = self.since if self.failed else max(self.since, settings.runs_from)
+        return since + settings.deadline
+
+    def next_change_after(self, settings: Settings, now: float) -> float | None:
+        """Seconds after which time alone changes something."""
+        if settings.paused or self.done or self.failed:
+            return None
+        ends = [self._ends(settings)]
+        if self.hold is not None and self.hold.gate is Gate.ROOM:
+            ends.append(self.hold.since + PATIENCE)
+        return min((end - now for end in ends if end > now), default=None)
+
+
+def resume_progress(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
+    """The part of a stored progress that counts: that of this very target, its clock beginning again after a pause."""
+    if last is None or last.target != target:
+        return None
+    paused = last.hold is not None and last.hold.gate is Gate.PAUSED
+    if paused and not settings.paused:
+        return Progress(target, last.wave, last.ready, last.outdated, now)
+    return last
+
+
+def tell(
+    units: Mapping[int, tuple[UnitState, UnitStep]],
+    target: str,
+    last: Progress | None,
+    settings: Settings,
+    now: float,
+) -> Progress | None:
+    """The rollout that is on its way; None when there is none.
+
+    Args:
+        units: as they are, and as they shall be.
+        target: the hash of the revision that is brought in.
+        last: as ``resume_progress`` gives it.
+        settings: of the resource.
+        now: seconds since the epoch.
+    """
+    states = [state for unit, _ in units.values() for state in unit.roles.values()]
+    ready, outdated = _counts(states)
+    lacking = any(
+        serving(state.updated) < state.wanted or any(each.exchanging for each in state.updated.values())
+        for state in states
+    )
+    if not outdated and (last is None or not lacking or last.is_late(settings, now)):
+        return None
+    better = last is None or last.is_behind(ready, outdated)
+    wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
+    gates = list(_gates(units))
+    done = bool(gates) and all(gate is Gate.PARTITION for gate, _ in gates)
+    # When a partition lets more go, that is a beginning, however long it has held.
+    since = now if last is None or better or (last.done and not done) else last.since
+    progress = Progress(target, wave, ready, outdated, since)
+    # One that had failed stays so until it gets further.
+    counted = last if last is not None and since == last.since else progress
+    if not done and counted.is_late(settings, now):
+        gates = [(Gate.FAILED, f"no progress for {settings.deadline:.0f} s; {gates[0][1]}" if gates else "no progress")]
+    if settings.paused:
+        gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]
+    if not gates:
+        return progress
+    gate, reason = min(gates, key=lambda found: _ORDER[found[0]])
+    same = last is not None and last.hold is not None and last.hold.gate is gate and not better
+    held = Hold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
+    return replace(progress, hold=held)
+
+
+def describe_partition(units: Iterable[UnitState], target: str) -> str:
+    """Describe how far a rollout has come that a partition holds, role by role; ``target`` is the hash of its revision."""
+    there, wanted = Counter[str](), Counter[str]()
+    partitions: dict[str, int] = {}
+    for unit in units:
+        for name, state in unit.roles.items():
+            if state.outdated:
+                there[name] += len(state.updated)
+                wanted[name] += len(state.alive)
+                partitions[name] = state.budget.partition
+    counts = (
+        f"{there[name]} of {wanted[name]} replicas of {name}{f' (partition {kept})' if kept else ''}"
+        for name, kept in partitions.items()
+    )
+    return f"partitioned roll out complete: {', '.join(counts)} are of revision {target}"
+
+
+def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
+    """New replicas that serve, and old ones."""
+    found = tuple(states)
+    return sum(serving(state.updated) for state in found), sum(len(state.outdated) for state in found)
+
+
+def _wave(state: RoleState, step: Mapping[int, object]) -> int:
+    new = sum(getattr(revision, "hash", None) == state.target.hash for revision in step.values())
+    width = max(1, state.budget.surge + (state.budget.unavailable or 0))
+    return -(-new // width) if state.outdated else 0
+
+
+def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
+    """The gates at which the units wait."""
+    found = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
+    rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
+    # A unit that goes on is not held by the partition of another.
+    held = all(any(gate is Gate.PARTITION for gate, _ in found[number]) for number in rolled)
+    for number, gates in found.items():
+        where = f"unit {number}: " if len(units) > 1 else ""
+        yield from ((gate, f"{where}{text}") for gate, text in gates if held or gate is not Gate.PARTITION)
+
+
+def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
+    """The gates at which a unit waits; none when it has just been given something to do."""
+    roles = unit.roles
+    new = {name: state.updated for name, state in roles.items()}
+    if unit.blocked and any(state.outdated for state in roles.values()) and not is_fresh(unit):
+        yield Gate.UNSUPPORTED, unit.blocked
+        return
+    waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
+    if any(waiting.values()):
+        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without room"
+        return
+    starting = {name: len(found) - serving(found) for name, found in new.items()}
+    if any(starting.values()):
+        yield Gate.READINESS, f"{_join_counts(starting)} of the new revision not Ready yet"
+        return
+    if any(_hashes(step.roles[name]) != _hashes(_revisions(state)) for name, state in roles.items()):
+        return
+    left = {name: len(state.outdated) for name, state in roles.items() if state.outdated}
+    if not left:
+        return
+    if any(roles[name].budget.partition for name in left):
+        yield Gate.PARTITION, f"the partition keeps {_join_counts(left)} of other revisions"
+    else:
+        yield Gate.BUDGET, f"{_join_counts(left)} of other revisions, of which none may be missing now"
+
+
+def _revisions(state: RoleState) -> Mapping[int, RoleRevision]:
+    return {number: each.revision for number, each in state.alive.items()}
+
+
+def _hashes(replicas: Mapping[int, RoleRevision]) -> Mapping[int, str]:
+    return {number: each.hash for number, each in replicas.items()}
+
+
+def _join_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in counts.items() if count)
