@@ -317,26 +317,11 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Upper bound on what one candidate domain holds: numbers of whole replicas of each role, none of which can grow.
-
-    ``roles`` names the roles that the vectors in ``maximal`` count; the domain can hold exactly those vectors and the
-    smaller ones, counted up to the minimum.
-    """
-
-    path: Path
-    roles: tuple[str, ...]
-    maximal: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """The answer that there is no plan, and why."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
-    #: The proof of an ``INFEASIBLE``: what fits at most in each domain that was a candidate.
-    certificate: tuple[Bound, ...] = ()
 
     @property
     def message(self) -> str:

@@ -43,12 +43,6 @@ def guessed_refusal(refused: Refusal, names: Sequence[str]) -> Refusal:
     return Refusal(Verdict.UNKNOWN, (_reason("", message),))
 
 
-def no_common_domain(gang: Gang) -> Refusal:
-    """The refusal of a gang any two of whose roles fit somewhere, but in no domain every two."""
-    message = f"any two roles fit into some {gang.required or 'part of the cluster'}, but into none every two of them"
-    return _refusal(message)
-
-
 def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bool]]:
     """Every level that a gang names: role, where it is named, the level, whether it is required.
 
