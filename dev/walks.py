@@ -42,7 +42,7 @@ def files_entered(walk: Callable[[], object]) -> list[str]:
 def lost_pod() -> list[str]:
     """A pod of a resource that runs is lost: the pass that replaces its replica."""
     world = _running()
-    world.delete(sorted(world.pods)[0])
+    world.delete(min(world.pods))
     return files_entered(lambda: (world.plan(), world.tell()))
 
 
