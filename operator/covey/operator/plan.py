@@ -33,8 +33,7 @@ from covey.operator.model.actions import (
     sum_outcomes,
 )
 from covey.operator.model.observed import Observed, number
-from covey.operator.objects.apply import find_objects, find_relabelled
-from covey.operator.objects.budgets import find_unprotected
+from covey.operator.objects.apply import find_objects, find_relabelled, find_unprotected
 from covey.operator.objects.revisions import HISTORY, find_ending, find_expired, to_mark, to_store
 from covey.operator.quota.fit import Fitting, charging, find_fitting
 from covey.operator.release import Starting, find_released, find_starting, progress_of
@@ -42,8 +41,13 @@ from covey.operator.repair.give_up import GivenUp, find_loss
 from covey.operator.repair.history import Failure
 from covey.operator.repair.judge import find_failing
 from covey.operator.repair.minimum import find_stranded
-from covey.operator.replicas.messages import describe_growth, removal_notes, replacement_notes
-from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
+from covey.operator.replicas.replace import (
+    ReplicaPlan,
+    describe_growth,
+    plan_replicas,
+    removal_notes,
+    replacement_notes,
+)
 from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
@@ -51,8 +55,7 @@ from covey.operator.rolling.in_place import find_exchanges
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
-from covey.operator.scaling.draining import drain, find_serving
-from covey.operator.scaling.headroom import Headroom, find_headroom
+from covey.operator.scaling.headroom import Headroom, drain, find_headroom, find_serving
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}

@@ -50,13 +50,12 @@ from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Queueing
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.topologies import Topologies
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 

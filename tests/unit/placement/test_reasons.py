@@ -12,7 +12,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum
-from covey.placement.refusal.exclusions import RESERVED
+from covey.placement.refusal.shortage import RESERVED
 from oracle.bounds import Bound
 from oracle.certificate import Certificate, check_certificate, plan_with_certificate
 from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place

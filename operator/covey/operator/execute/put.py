@@ -18,7 +18,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.backends.seam import FieldManager
-from covey.compile import Owner, disruption, type_of
+from covey.compile import Owner, network, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
@@ -68,7 +68,7 @@ class BudgetEnder:
         if found is None or found.metadata.deletion_timestamp is not None or self._is_needed(namespace):
             return
         try:
-            await self._client.delete(POD_DISRUPTION_BUDGETS, disruption.NAME, namespace, uid=found.metadata.uid)
+            await self._client.delete(POD_DISRUPTION_BUDGETS, network.NAME, namespace, uid=found.metadata.uid)
         except (NotFound, Conflict):
             return
         _log.info("budget of namespace deleted", namespace=namespace)

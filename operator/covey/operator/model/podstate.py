@@ -11,7 +11,7 @@ from itertools import chain
 
 from covey.api import constants as names
 from covey.api import core, times
-from covey.compile.past import Past
+from covey.compile.pods import Past
 from covey.operator.model import exchange
 
 

@@ -18,7 +18,7 @@ from covey.compile.revision import Revision, RoleRevision
 from covey.operator.model import exchange, podstate
 from covey.operator.model.actions import Actions, Exchange, Note, Outcome, Relabel
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.messages import by_role
+from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import known_revisions
 from covey.rollout.step import differ_in_images_only, images_of
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.structure import Structure
+from covey.placement.capacity.frame import Structure
 from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster.domains import DomainNode

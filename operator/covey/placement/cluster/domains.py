@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster import admits, resources
+from covey.placement.cluster import admits, presets
 from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict
 from covey.placement.model import Path, Shape, Topology
 
@@ -124,7 +124,7 @@ class NodeState:
     def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node
         self.held = held
-        self.allocatable = resources.amounts(node.status.allocatable)
+        self.allocatable = presets.amounts(node.status.allocatable)
         self.free = dict(self.allocatable)
         #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
         self.guards: dict[str, Shape] = {}
@@ -146,7 +146,7 @@ class NodeState:
     @property
     def full(self) -> bool:
         """Tell whether the limit of pods is reached."""
-        return self.free.get(resources.PODS, 0) < 1
+        return self.free.get(presets.PODS, 0) < 1
 
     def admit_as(self, node: core.Node) -> None:
         """Admit pods as another state of the same node does, with the same capacity."""
@@ -198,11 +198,11 @@ class NodeState:
                 if key in self.held:
                     free.update(dict(self.held[key].shape.requests))
         missing = [name for name, wanted in shape.requests if free.get(name, 0) < wanted]
-        return min(missing, key=resources.rank) if missing else None
+        return min(missing, key=presets.rank) if missing else None
 
     def devices(self) -> bool:
         """Tell whether the node has resources beyond the ordinary ones (GPUs and the like)."""
-        return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
+        return any(value > 0 and name not in presets.ORDINARY for name, value in self.allocatable.items())
 
     def _count(self, key: str, shape: Shape, sign: int) -> None:
         for name, value in shape.requests:
@@ -220,4 +220,4 @@ def _uses(shape: Shape, *, devices: bool) -> bool:
 
     On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
     """
-    return not devices or any(name not in resources.ORDINARY for name, _ in shape.requests)
+    return not devices or any(name not in presets.ORDINARY for name, _ in shape.requests)

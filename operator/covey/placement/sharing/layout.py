@@ -18,9 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Entry
+from covey.placement.capacity.frame import Entry, View
 from covey.placement.capacity.tables import Budget, Table, Vector
-from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
