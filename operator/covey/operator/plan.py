@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import times
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
-from covey.backends.starts import can_reserve
+from covey.backends.extender import can_reserve
 from covey.compile import Layout, Slot, Tree
 from covey.operator.accept.verdict import Verdict, revision_before
 from covey.operator.desired import Desired, desire

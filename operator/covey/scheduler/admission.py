@@ -31,7 +31,7 @@ from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE,
 from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.placement.cluster.admits import NOT_READY, state_cause
+from covey.placement.cluster.shape import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.active import Breath, rank_of

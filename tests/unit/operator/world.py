@@ -23,7 +23,7 @@ from covey.compile import Owner, Slot, network, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator.accept.verdict import Verdict, judge, read_case
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.accepted import read_record
 from covey.operator.model.actions import (
     Actions,
@@ -362,8 +362,8 @@ class World:
             return
         patched = json.loads(msgspec.json.encode(pod))
         status = msgspec.structs.replace(pod.status, container_statuses=self.statuses.get(pod.metadata.uid))
-        stored = exchange.Stored(pod.metadata, pod.spec, status)
-        for each in exchange.operations(stored, action.images, action.revision, action.at):
+        stored = podstate.Stored(pod.metadata, pod.spec, status)
+        for each in podstate.operations(stored, action.images, action.revision, action.at):
             *path, last = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
             at = patched
             for part in path:

@@ -25,7 +25,7 @@ from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, memory
 from covey.compile.revision import RoleRevision
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import failures, forgive, history
@@ -264,7 +264,7 @@ class _Judge:
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
         # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
-        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
+        restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
         for place in places:
             if place.now is None:
                 fault = ended_last(place)

@@ -11,13 +11,17 @@ from covey.placement.capacity.tables import Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
-from covey.placement.question.binding import Aims, Group, groups_of, levels_alone, unit_anchor
 from covey.placement.question.demands import (
+    Aims,
     Demand,
+    Group,
     common_domain,
     followers,
+    groups_of,
+    levels_alone,
     placed_paths,
     replica_paths,
+    unit_anchor,
 )
 from covey.placement.sharing.layout import Item
 
