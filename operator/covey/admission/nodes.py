@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE
-from covey.placement.cluster.presets import Quantity, amount
+from covey.placement.cluster.resources import Quantity, amount
 
 
 def counted_spec(pod: core.Pod) -> core.PodSpec:

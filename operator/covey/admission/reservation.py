@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from covey.admission.wake import Ask, Need
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape
@@ -131,7 +131,7 @@ class Choice:
 
 def scarce(shape: Shape) -> str:
     """The resource that a shape is most likely to lack: its devices before all that every node has."""
-    return min((name for name, amount in shape.requests if amount > 0), key=presets.rank, default="")
+    return min((name for name, amount in shape.requests if amount > 0), key=resources.rank, default="")
 
 
 def choose(

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainTree, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import exclusive, with_terms
@@ -343,8 +343,8 @@ def _need(depth: int, shapes: Sequence[Shape], anchor: Path | None = None) -> Ne
 def demand_of(shape: Shape) -> tuple[int, int]:
     """A sort key for shapes: by devices, then by cpu."""
     asked = dict(shape.requests)
-    devices = sum(amount for name, amount in asked.items() if name not in presets.ORDINARY)
-    return devices, asked.get(presets.CPU, 0)
+    devices = sum(amount for name, amount in asked.items() if name not in resources.ORDINARY)
+    return devices, asked.get(resources.CPU, 0)
 
 
 __all__ = [

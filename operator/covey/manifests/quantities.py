@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from covey.placement.cluster.presets import LARGEST, PODS, Quantity, parse_quantity
+from covey.placement.cluster.resources import LARGEST, PODS, Quantity, parse_quantity
 
 #: Field path, what is wrong, what to do.
 Found = tuple[str, str, str]

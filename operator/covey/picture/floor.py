@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import groupby, zip_longest
 from typing import Final
 
-from covey.placement.cluster.presets import is_device
+from covey.placement.cluster.resources import is_device
 from covey.placement.model import Path, Topology
 
 #: Text and numbers in turns, a number by its length first; then the whole text.

@@ -19,7 +19,7 @@ from covey.placement.choice.candidates import Solution
 from covey.placement.choice.surplus import fill_singles, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.presets import rank
+from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
 from covey.placement.question.demands import Demand, minimum_demands
 from covey.placement.question.problem import Aims, build

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from covey.admission import podstate
 from covey.api import core
 from covey.picture.floor import Floor, Ground, Mark, Spot, build_floor
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path
 from covey.planning.report import Report
@@ -37,13 +37,13 @@ def survey(
         if node is None or pod.metadata.uid in leave_out:
             continue
         amounts = used.setdefault(node, {})
-        for name, amount in presets.pod_requests(pod).items():
+        for name, amount in resources.pod_requests(pod).items():
             amounts[name] = amounts.get(name, 0) + amount
     return [
         Ground(
             node.metadata.name,
             path_of(node.metadata.name),
-            presets.amounts(node.status.allocatable),
+            resources.amounts(node.status.allocatable),
             used.get(node.metadata.name, {}),
             state_cause(node),
         )
@@ -65,7 +65,7 @@ def floor_of(planned: Planned) -> Floor:
             pod.index,
             pod.name,
             pod.node,
-            presets.pod_requests(by_name[workload.namespace, pod.name]),
+            resources.pod_requests(by_name[workload.namespace, pod.name]),
         )
         for workload in report.workloads
         for unit in workload.units
@@ -85,7 +85,7 @@ def floor_of(planned: Planned) -> Floor:
         survey(planned.facts.nodes, planned.facts.pods, planned.path_of, drawn),
         spots,
         title=", ".join(f"{workload.namespace}/{workload.name}" for workload in report.workloads),
-        wanted=[presets.pod_requests(pod) for pod in ours.values()],
+        wanted=[resources.pod_requests(pod) for pod in ours.values()],
         roles=roles,
         marks=marks_of(report),
     )

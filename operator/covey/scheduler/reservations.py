@@ -34,7 +34,7 @@ from covey.admission.wake import Ask
 from covey.api import core, times
 from covey.api.constants import ADMITTED
 from covey.observability import scheduler_metrics as metrics
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
@@ -68,7 +68,7 @@ class KeptNodes:
         kept: dict[str, list[Keep]] = {}
         for root, claim in self._claims.items():
             group = self._cache.index.root(root)
-            if group is None or not claim.resource or claim.resource in presets.ORDINARY:
+            if group is None or not claim.resource or claim.resource in resources.ORDINARY:
                 continue
             # Whoever is refused may not see the gang's namespace.
             why = f"{claim.resource} is kept for a gang that has waited for long"

@@ -14,7 +14,7 @@ from covey.admission import podstate
 from covey.api import core
 from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner, owners_of
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.ui import contract
 from covey.ui.facts import draw_pod, gang_of
 from covey.ui.gangs import Owners, draw_gang, key_of, number_waiting, role_names
@@ -195,7 +195,7 @@ class Board:
             self._stale_gangs[gang] = None
             self._stale_pods[key] = gang
         elif (node := podstate.holding(pod)) is not None:
-            self._others.setdefault(node, {})[key] = presets.pod_requests(pod)
+            self._others.setdefault(node, {})[key] = resources.pod_requests(pod)
             self._stale_nodes[node] = None
 
     def _leave(self, pod: core.Pod, heir: str | None) -> None:

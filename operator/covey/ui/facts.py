@@ -20,7 +20,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
-from covey.placement.cluster.presets import pod_requests
+from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import Facts
 from covey.ui import contract
 from covey.ui.contract import Denied

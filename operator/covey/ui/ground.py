@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from covey.api import core
 from covey.picture.floor import MOST_CELLS, Ground, device_word, levels_of, main_resource, scale_of
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import choose
 from covey.placement.cluster.shape import state_cause
@@ -66,7 +66,7 @@ def lay_out(nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopolog
         whole, warnings = None, (f"{error.args[0]}; mark one as default",)
     paths = [path_of(whole, node.metadata.labels or {}) for node in facts.nodes] if whole else []
     shown, constant = levels_of(whole, paths) if whole else ([], [])
-    capacities = [presets.amounts(node.status.allocatable) for node in facts.nodes]
+    capacities = [resources.amounts(node.status.allocatable) for node in facts.nodes]
     resource = main_resource((), (Ground("", (), capacity, {}) for capacity in capacities))
     levels = contract.Topology(whole.name if whole else "", tuple(name for _, name in shown), tuple(constant))
     depths = tuple(depth for depth, _ in shown)
@@ -86,6 +86,6 @@ def matters(before: core.Node | None, node: core.Node | None) -> bool:
 
 def draw_node(node: core.Node, layout: Layout, others: int) -> contract.Node:
     """A node; ``others``: how much of the resource strangers have of it."""
-    capacity = presets.amounts(node.status.allocatable).get(layout.resource, 0)
+    capacity = resources.amounts(node.status.allocatable).get(layout.resource, 0)
     cells = layout.cells(capacity)
     return contract.Node(layout.path(node), cells, min(cells, layout.cells(others)), state_cause(node))

@@ -20,7 +20,7 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
 from covey.picture.floor import Floor, Ground, Spot, build_floor, main_resource, path_order
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.devices import CLUSTER, share
 from covey.placement.cluster.inventory import Inventory, path_of
 from covey.placement.cluster.presets import choose
@@ -138,7 +138,7 @@ def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Flo
         survey(facts.nodes, facts.pods, partial(inventory.path, topology.name), drawn),
         spots,
         title=", ".join(titles.values()),
-        wanted=[presets.pod_requests(pod) for pod in ours],
+        wanted=[resources.pod_requests(pod) for pod in ours],
         roles=[(titles[each.metadata.uid], role.name) for each in inferences for role in each.spec.roles],
     )
 
@@ -155,5 +155,5 @@ def _spot(pod: core.Pod, titles: dict[str, str]) -> Spot | None:
         number(meta.label(LABEL_INDEX)),
         meta.name,
         node,
-        presets.pod_requests(pod),
+        resources.pod_requests(pod),
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.placement.cluster.presets import amount, parse_quantity, pod_requests, text
+from covey.placement.cluster.resources import amount, parse_quantity, pod_requests, text
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from covey.compile.identity import group_labels, group_name
 from covey.compile.layout import Replicas
 from covey.compile.revision import Template
 from covey.kube.resources import VOLCANO_POD_GROUPS
-from covey.placement.cluster.presets import BYTES, CPU, PODS, pod_requests
+from covey.placement.cluster.resources import BYTES, CPU, PODS, pod_requests
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 #: Of an amount in thousandths.

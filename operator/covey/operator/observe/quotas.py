@@ -26,7 +26,7 @@ from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
 from covey.operator.quota.fit import Demand, merge_demands
-from covey.placement.cluster.presets import parse_quantity
+from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
 #: Seconds that room has to be free before it goes to anybody but a minimum that runs.

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from covey.api import core
-from covey.placement.cluster.presets import parse_quantity
+from covey.placement.cluster.resources import parse_quantity
 
 
 def counts(quota: core.ResourceQuota, pod: Charge) -> bool:

@@ -34,7 +34,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
 from covey.operator.quota.charge import Charge, charge_of, counts
 from covey.operator.replicas.replicas import Replica, replica_of
-from covey.placement.cluster.presets import parse_quantity
+from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.
 Demand = Mapping[Charge, int]

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.model import Path
 
 #: The broadest level: everything.
@@ -143,7 +143,7 @@ def devices_of(
     shares = {
         kind_of(name, labels): share(has, has - free.get(name, 0), closed=closed)
         for name, has in allocatable.items()
-        if has > 0 and presets.is_device(name)
+        if has > 0 and resources.is_device(name)
     }
     return NodeDevices(path, closed, shares)
 

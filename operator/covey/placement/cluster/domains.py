@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster import presets, shape
-from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict
+from covey.placement.cluster import resources
+from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict, shape_cause, state_cause
 from covey.placement.model import Path, Shape, Topology
 
 #: Shapes whose answer each node remembers.
@@ -124,7 +124,7 @@ class NodeState:
     def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node
         self.held = held
-        self.allocatable = presets.amounts(node.status.allocatable)
+        self.allocatable = resources.amounts(node.status.allocatable)
         self.free = dict(self.allocatable)
         #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
         self.guards: dict[str, Shape] = {}
@@ -134,7 +134,7 @@ class NodeState:
         self.version = 0
         self.facts = 0
         self._causes: dict[Shape, str | None] = {}
-        self._state = shape.state_cause(node)
+        self._state = state_cause(node)
         for key, each in held.items():
             self._count(key, each.shape, 1)
 
@@ -146,12 +146,12 @@ class NodeState:
     @property
     def full(self) -> bool:
         """Tell whether the limit of pods is reached."""
-        return self.free.get(presets.PODS, 0) < 1
+        return self.free.get(resources.PODS, 0) < 1
 
     def admit_as(self, node: core.Node) -> None:
         """Admit pods as another state of the same node does, with the same capacity."""
         self.node = node
-        self._state = shape.state_cause(node)
+        self._state = state_cause(node)
         self._causes.clear()
 
     def static_cause(self, shape: Shape) -> str | None:
@@ -161,7 +161,7 @@ class NodeState:
         except KeyError:
             if len(self._causes) >= _REMEMBERED:
                 self._causes.clear()
-            cause = self._causes[shape] = self._state or shape.shape_cause(shape, self.node)
+            cause = self._causes[shape] = self._state or shape_cause(shape, self.node)
             return cause
 
     def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
@@ -198,11 +198,11 @@ class NodeState:
                 if key in self.held:
                     free.update(dict(self.held[key].shape.requests))
         missing = [name for name, wanted in shape.requests if free.get(name, 0) < wanted]
-        return min(missing, key=presets.rank) if missing else None
+        return min(missing, key=resources.rank) if missing else None
 
     def devices(self) -> bool:
         """Tell whether the node has resources beyond the ordinary ones (GPUs and the like)."""
-        return any(value > 0 and name not in presets.ORDINARY for name, value in self.allocatable.items())
+        return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
 
     def _count(self, key: str, shape: Shape, sign: int) -> None:
         for name, value in shape.requests:
@@ -220,4 +220,4 @@ def _uses(shape: Shape, *, devices: bool) -> bool:
 
     On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
     """
-    return not devices or any(name not in presets.ORDINARY for name, _ in shape.requests)
+    return not devices or any(name not in resources.ORDINARY for name, _ in shape.requests)

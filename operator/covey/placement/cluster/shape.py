@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from covey.api import constants, core
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.terms import Term, Terms, is_host, terms_of
 
@@ -34,7 +34,7 @@ def shape_of(pod: core.Pod) -> Shape:
     terms = terms_of(pod)
     return _intern(
         Shape(
-            requests=tuple(sorted(presets.pod_requests(pod).items())),
+            requests=tuple(sorted(resources.pod_requests(pod).items())),
             node_selector=tuple(sorted((pod.spec.node_selector or {}).items())),
             node_affinity=_node_affinity(pod),
             tolerations=tuple(sorted(set(pod.spec.tolerations or ()), key=repr)),

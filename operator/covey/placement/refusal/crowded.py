@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict, where
@@ -32,7 +32,7 @@ def asked_for(demands: Sequence[Demand]) -> Mapping[str, int]:
 def overdrawn(scope: DomainNode, asked: Mapping[str, int]) -> str | None:
     """The resource of which a domain lacks most for what is asked, as a share of it; None when none is short."""
     short = {name: value - scope.free.get(name, 0) for name, value in asked.items() if value > scope.free.get(name, 0)}
-    return min(short, key=lambda name: (-short[name] / asked[name], presets.rank(name)), default=None)
+    return min(short, key=lambda name: (-short[name] / asked[name], resources.rank(name)), default=None)
 
 
 def refuse_crowded(
@@ -64,8 +64,8 @@ def refuse_crowded(
     if resource is not None:
         have = max(scope.free.get(resource, 0), 0)
         message = (
-            f"{names} ask{'s' * (len(roles) == 1)} for {presets.text(resource, asked[resource])} {resource} in all, and "
-            f"{place}{', the best,' if scope.path else ''} has {presets.text(resource, have)} free"
+            f"{names} ask{'s' * (len(roles) == 1)} for {resources.text(resource, asked[resource])} {resource} in all, and "
+            f"{place}{', the best,' if scope.path else ''} has {resources.text(resource, have)} free"
         )
     else:
         others = join_names([gang.roles[role].name for role in roles if role != last])
@@ -83,10 +83,10 @@ def refuse_crowded(
         required=request.minimum,
         satisfied=min(done + most, max(request.minimum - 1, 0)),
         resource=resource,
-        requested=None if resource is None else presets.text(resource, asked[resource]),
+        requested=None if resource is None else resources.text(resource, asked[resource]),
         short=None
         if resource is None
-        else presets.text(resource, asked[resource] - max(scope.free.get(resource, 0), 0)),
+        else resources.text(resource, asked[resource] - max(scope.free.get(resource, 0), 0)),
         excluded=exclusions(gang, inventory, shapes, levels),
         message=message,
     )

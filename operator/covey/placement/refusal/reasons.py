@@ -13,7 +13,7 @@ from typing import Final
 from covey.placement.capacity.tables import SearchLimit, Table, Vector
 from covey.placement.choice.candidates import Solution
 from covey.placement.choice.surplus import Growth, fill_key, fullest
-from covey.placement.cluster import presets
+from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, where
@@ -129,7 +129,7 @@ class _Case:
         """Return how much is free in a domain of the first resource that the role's pods ask for."""
         if role not in self._asked_first:
             requests = self._open[role][0].missing[0].shape.requests
-            self._asked_first[role] = min((name for name, _ in requests), key=presets.rank)
+            self._asked_first[role] = min((name for name, _ in requests), key=resources.rank)
         return scope.free.get(self._asked_first[role], 0)
 
     def _alone(self, role: int, best: _Best) -> Reason:
@@ -386,11 +386,11 @@ class _Case:
 
     def _asking(self, shapes: Sequence[Shape]) -> str:
         """Describe what each pod asks of the first resource, when all ask the same."""
-        first = {min(shape.requests, key=lambda r: presets.rank(r[0])) for shape in shapes}
+        first = {min(shape.requests, key=lambda r: resources.rank(r[0])) for shape in shapes}
         name, value = first.pop()
-        if first or name == presets.PODS:
+        if first or name == resources.PODS:
             return ""
-        return f" with {presets.text(name, value)} {name} each"
+        return f" with {resources.text(name, value)} {name} each"
 
     def _reason(
         self,
@@ -422,8 +422,8 @@ class _Case:
             required=request.minimum,
             satisfied=satisfied,
             resource=resource,
-            requested=None if resource is None else presets.text(resource, lack.requested),
-            short=None if resource is None else presets.text(resource, lack.short),
+            requested=None if resource is None else resources.text(resource, lack.requested),
+            short=None if resource is None else resources.text(resource, lack.short),
             excluded=excluded,
             message=message,
         )

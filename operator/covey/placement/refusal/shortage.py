@@ -14,7 +14,7 @@ from typing import Final
 
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.presets import rank, text
+from covey.placement.cluster.resources import rank, text
 from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
 from covey.placement.model import Exclusion, Gang, Shape
 

@@ -21,7 +21,7 @@ from covey.placement.capacity.engine import Engine
 from covey.placement.capacity.frame import Entry, Frame, Structure
 from covey.placement.capacity.tables import Budget, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
-from covey.placement.cluster.presets import CPU, ORDINARY
+from covey.placement.cluster.resources import CPU, ORDINARY
 from covey.placement.model import Path
 from covey.placement.sharing.cover import NO_WAY, Child, Share
 

@@ -12,7 +12,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends.volcano import Volcano
 from covey.backends.volcano.groups import canonical
 from covey.compile import Layout, Revision
-from covey.placement.cluster.presets import amount
+from covey.placement.cluster.resources import amount
 from unit.backends.volcano.objects import kthena, template, workers
 from unit.compile.inferences import inference, inferences
 

@@ -18,7 +18,7 @@ from covey.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFo
 from covey.kube.resources import PODS, RESOURCE_QUOTAS, Resource
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.quota.charge import charge_of
-from covey.placement.cluster.presets import parse_quantity
+from covey.placement.cluster.resources import parse_quantity
 from merge_patch import merge
 from unit.operator.wild.defaults import add_defaults
 from unit.operator.wild.patches import apply, patch
