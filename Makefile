@@ -74,7 +74,7 @@ check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of w
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
-	$(BIN)/python dev/house.py
+	@PYTHONPATH=operator:dev:tests $(BIN)/python dev/house.py
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		&& diff -r crds helm/covey/files/crds \
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
