@@ -12,7 +12,7 @@ SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
-	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -75,6 +75,7 @@ check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of w
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
 	@PYTHONPATH=operator:dev:tests $(BIN)/python dev/house.py
+	@PYTHONPATH=operator:dev $(BIN)/python -m handbook --check
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		&& diff -r crds helm/covey/files/crds \
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
@@ -181,6 +182,9 @@ fmt: $(READY) ## Format, and mend what the linter can
 crds: $(READY) ## Generate crds/, and the chart's copy of it, from the models
 	@rm -rf crds helm/covey/files/crds
 	@$(BIN)/covey crds --output-dir crds && cp -R crds helm/covey/files/
+
+reference: $(READY) ## Write the parts of docs/ that are made from the code
+	@PYTHONPATH=operator:dev $(BIN)/python -m handbook
 
 requirements: $(READY) ## Compile the hashed requirement files
 	@$(BIN)/python dev/requirements.py

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: pages from the code, links out of ``docs/``, and the navigation's patterns.
+"""MkDocs' hooks: pages of the examples, links out of ``docs/``, and the navigation's patterns.
 
 Whatever is wrong is a warning, with which ``mkdocs build --strict`` fails.
 """
@@ -15,20 +15,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from covey.observability import reference
-from handbook import decisions, examples, fields, programs
+from handbook import examples
 from handbook.pages import DOCS, ROOT, without_directives
 
 _LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
-#: `<!-- generated: NAME ARGUMENT … -->` stands where the text of that generator goes.
-_GENERATED: Final = re.compile(r"^<!-- generated: (?P<name>\w+) *(?P<arguments>.*?) *-->$", re.MULTILINE)
-_GENERATORS: Final = {
-    "fields": fields.reference,
-    "programs": programs.reference,
-    "examples": examples.table,
-    "decisions": decisions.table,
-    "metrics": reference.tables,
-}
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
@@ -50,16 +40,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs calls by name
-    """Take out what is not for readers, put in what is generated, and turn links to sources into links to pages."""
+    """Take out what is not for readers, and turn links to sources into links to pages."""
     here = page.file.src_uri
     text = without_directives(markdown, here)
-    text = _GENERATED.sub(_generate, text)
     text = _without_missing_pictures(text, here)
     return _LINK.sub(lambda found: _link(found, here), text)
-
-
-def _generate(found: re.Match[str]) -> str:
-    return _GENERATORS[found["name"]](*found["arguments"].split())
 
 
 def _without_missing_pictures(text: str, here: str) -> str:
