@@ -8,7 +8,6 @@ from typing import Any
 
 from covey.admission.tree import Key
 from covey.api import core
-from covey.scheduler.active import Rank, Turns
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
@@ -16,6 +15,7 @@ from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Parking, Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
+from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, group, member, role_groups
 

@@ -27,7 +27,6 @@ from bench.machine import describe_machine
 from bench.plan_floor import GPUS, NODES_PER_RACK, node
 from covey.admission.status import Decision, statuses
 from covey.api import core
-from covey.scheduler.active import Breath, Turns
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
@@ -38,6 +37,7 @@ from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.turns import Breath, Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
 

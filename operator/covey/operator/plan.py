@@ -55,7 +55,8 @@ from covey.operator.rolling.in_place import find_exchanges
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
-from covey.operator.scaling.headroom import Headroom, drain, find_headroom, find_serving
+from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}

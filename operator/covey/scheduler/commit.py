@@ -24,10 +24,10 @@ from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Path, Topology
-from covey.scheduler.active import Rank
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Parking
+from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
 
 

@@ -39,8 +39,8 @@ from covey.kube.errors import (
 from covey.kube.resources import PODS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.scheduler.active import MARK, RELEASE, Rank, Turns
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
+from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
 
 #: Seconds until the first new attempt, doubled at each further one, and the most.
 FIRST: Final = 0.02

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from covey.api import core
-from covey.scheduler.active import RELEASE, Turns, rank_of
 from covey.scheduler.commit import Committer, Placement
+from covey.scheduler.turns import RELEASE, Turns, rank_of
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_builders import GATE, cache, member, node, pod, put
 from scheduler_loop import Loop, tree

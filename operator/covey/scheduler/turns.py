@@ -1,15 +1,15 @@
-"""Turns on the event loop and at the API server, and the label of the active replica.
-
-The label by which a Service finds the one replica that answers: the holder of the lease puts it on its own pod.
-
-Readiness cannot tell it: a replica that waits for the lease would never be ready, and a rolling update, which waits for
-the new replica before it ends the old one, would never end.
+"""Turns on the event loop and at the API server, and the label of the replica that answers.
 
 Long work on the event loop, in pieces: everybody else gets a turn every few milliseconds.
 
 Those who share one breath work by turns: in one round of the loop one of them works, however many there are.
 
 Turns at the API server, by rank: so many at once, and who ranks highest is next, whenever it came.
+
+The label by which a Service finds the one replica that answers: the holder of the lease puts it on its own pod.
+
+Readiness cannot tell it: a replica that waits for the lease would never be ready, and a rolling update, which waits for
+the new replica before it ends the old one, would never end.
 """
 
 from __future__ import annotations

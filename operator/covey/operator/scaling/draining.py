@@ -1,0 +1,155 @@
+"""Replicas that go gracefully: marked first, deleted when nobody uses them any more.
+
+=========  =============================================================================================================
+marked     its pods say so (``covey.dev/draining``) and since when, leave the Services that route requests, and have the
+           readiness gate ``covey.dev/serving`` set to False where they declare it. Whatever else is counted, a marked
+           replica is going, and never comes back: a restarted operator goes on from the mark
+deleted    whole, when every pod of it says that nothing is under way (``covey.dev/in-flight`` is 0), when
+           ``drainSeconds`` of its role have passed since the mark, or when it does not run
+=========  =============================================================================================================
+
+Only what goes because there is to be less of it, or another one in its place, is treated so. A failure waits for
+nobody. Roles of one unit go in the order of the spec: prefill hands its requests on to decode, which stays until it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile.identity import Slot, slot_of
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
+from covey.operator.model.observed import Observed
+from covey.operator.replicas.replace import count_of
+
+_Place = tuple[int, str, int]
+
+
+_Items = Sequence[DeletePod]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Actions for one replica that is to go; ``again``: seconds after which it goes in any case."""
+
+    mark: tuple[Drain, ...] = ()
+    delete: tuple[DeletePod, ...] = ()
+    again: float | None = None
+
+
+def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
+    """Mark pods that are to go, or delete them.
+
+    Args:
+        spec: what is kept up.
+        surplus: pods outside the layout that nobody has deleted yet.
+        observed: the snapshot.
+    """
+    seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
+    if not any(seconds.values()):
+        return Outcome(Actions(delete_pods=tuple(surplus)))
+    torn = {_place(slot) for slot, pods in observed.pods.items() if any(map(podstate.is_dead, pods))}
+    units: dict[int, dict[str, dict[int, list[DeletePod]]]] = {}
+    delete: list[DeletePod] = []
+    for item in surplus:
+        slot = slot_of(item.pod.spec.hostname)
+        if slot is None or slot.role not in seconds or _place(slot) in torn:
+            delete.append(item)
+        else:
+            units.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, []).append(item)
+    mark: list[Drain] = []
+    ends: list[float] = []
+    for unit in units.values():
+        for role in (name for name in seconds if name in unit):
+            answers = [_ask(items, seconds[role], observed.now) for items in unit[role].values()]
+            delete += (item for answer in answers for item in answer.delete)
+            mark += (item for answer in answers for item in answer.mark)
+            left = [answer.again for answer in answers if answer.again is not None]
+            if left:
+                # Those after it in the spec wait for it.
+                ends += left
+                delete += (item for later in _after(role, seconds, unit) if not _runs(later) for item in later)
+                break
+    actions = Actions(drain=tuple(mark), delete_pods=tuple(delete), notes=tuple(_notes(mark)))
+    return Outcome(actions, again=min(ends, default=None))
+
+
+def find_serving(observed: Observed, mark: Iterable[Drain]) -> Outcome:
+    """The readiness gates that have to be set: True where all of a replica runs, False where it is marked.
+
+    Pods that are held until their leader is Ready do not count.
+    """
+    return Outcome(Actions(serve=tuple(_serving(observed, mark))))
+
+
+def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
+    marked = {item.pod.metadata.uid for item in mark}
+    gated = [(_place(slot), pod) for slot, pod in observed.current.items() if podstate.is_gated_by_us(pod)]
+    if not gated:
+        return
+    runs: dict[_Place, bool] = {}
+    for slot in observed.pods:
+        pod = observed.current.get(slot)
+        place = _place(slot)
+        runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
+    for place, pod in gated:
+        found = core.condition(pod.status.conditions, names.GATE_SERVING)
+        status = found.status if found is not None else ""
+        if podstate.is_draining(pod) or pod.metadata.uid in marked:
+            if status != "False":
+                yield Serve(pod, serving=False)
+        elif runs[place] and status != "True":
+            yield Serve(pod, serving=True)
+
+
+def _ask(items: _Items, seconds: float, now: float) -> _Answer:
+    """Decide about one replica that is to go."""
+    if not seconds or not _runs(items) or all(map(_is_idle, items)):
+        return _Answer(delete=tuple(items))
+    since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
+    begun = min(since, default=now)
+    left = begun + seconds - now
+    if left <= 0:
+        return _Answer(delete=tuple(items))
+    mark = (Drain(item.pod, begun) for item in items if not podstate.is_draining(item.pod))
+    return _Answer(mark=tuple(mark), again=left)
+
+
+def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int, _Items]]) -> Iterator[_Items]:
+    """The replicas of the roles that come after one."""
+    found = list(order)
+    for name in found[found.index(role) + 1 :]:
+        yield from unit.get(name, {}).values()
+
+
+def _runs(items: _Items) -> bool:
+    return all(podstate.runs(item.pod) for item in items)
+
+
+def _is_held(pod: core.Pod) -> bool:
+    return names.GATE_START in core.gates(pod)
+
+
+def _is_idle(item: DeletePod) -> bool:
+    """Tell whether a pod says that nothing is under way, after it was marked to get no more requests."""
+    return podstate.is_draining(item.pod) and item.pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
+
+
+def _place(slot: Slot) -> _Place:
+    return (slot.unit, slot.role, slot.replica)
+
+
+def _notes(mark: Sequence[Drain]) -> Iterator[Note]:
+    replicas = {_place(slot) for item in mark if (slot := slot_of(item.pod.spec.hostname))}
+    if replicas:
+        roles = ", ".join(dict.fromkeys(role for _, role, _ in sorted(replicas)))
+        yield Note(
+            "Draining",
+            f"{count_of(len(replicas))} of {roles} get no more requests and go when they have none left",
+            "Drain",
+        )
