@@ -170,11 +170,11 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 16,
     "long": 2,
-    "files": 334,
+    "files": 336,
     "lines": 59_300,
-    "lost pod": 54,
+    "lost pod": 55,
     "refusal": 52,
-    "step of a rollout": 54,
+    "step of a rollout": 55,
 }
 
 
