@@ -52,10 +52,7 @@ test-install: $(READY) binaries wheels ## The chart, the manifests and the image
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
-# The run takes about five minutes; ARGS=--again draws what the last one kept (build/panels).
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
-	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
-	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
 	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.

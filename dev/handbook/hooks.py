@@ -5,7 +5,6 @@ Whatever is wrong is a warning, with which ``mkdocs build --strict`` fails.
 
 from __future__ import annotations
 
-import logging
 import re
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -18,13 +17,9 @@ from mkdocs.structure.pages import Page
 from handbook import examples
 from handbook.pages import DOCS, ROOT, without_directives
 
-_LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
-_PICTURE: Final = re.compile(
-    r"^ *!\[[^\]]*\]\((?P<target>[^)]*assets/generated/[^)]*)\)(?:\{[^}]*\})? *$", re.MULTILINE
-)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -43,24 +38,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Take out what is not for readers, and turn links to sources into links to pages."""
     here = page.file.src_uri
     text = without_directives(markdown, here)
-    text = _without_missing_pictures(text, here)
     return _LINK.sub(lambda found: _link(found, here), text)
-
-
-def _without_missing_pictures(text: str, here: str) -> str:
-    """The page without the generated pictures that have not been made."""
-    missing = 0
-
-    def keep(found: re.Match[str]) -> str:
-        nonlocal missing
-        there = (ROOT / _resolve(here, found["target"].partition("#")[0])).exists()
-        missing += not there
-        return found[0] if there else ""
-
-    text = _PICTURE.sub(keep, text)
-    if missing:
-        _LOG.info("%s: %d pictures left out; `make docs-pictures` makes them", here, missing)
-    return text
 
 
 def _link(found: re.Match[str], here: str) -> str:
