@@ -13,6 +13,7 @@ from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import PODS
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Exchange
@@ -49,11 +50,12 @@ class Replica:
             self.client,
             Owner(self.namespace, "llm", "uid"),
             Observed(),
-            lambda _: None,
             lambda *_: None,
-            condemned=lambda pod: self.condemned.add(pod.metadata.uid),
-            spared=self.condemned.remove,
-            deleted=lambda item: self.deleted.append(item.pod.metadata.name),
+            pods=PodCallbacks(
+                condemned=lambda pod: self.condemned.add(pod.metadata.uid),
+                spared=self.condemned.remove,
+                deleted=lambda item: self.deleted.append(item.pod.metadata.name),
+            ),
         ).run(actions)
 
     async def delete(self, *pods: Pod) -> None:

@@ -23,6 +23,7 @@ from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_T
 from covey.operator.accept.verdict import Verdict, judge, read_case
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.model.accepted import differ, find_served
 from covey.operator.model.actions import DEFAULT, Actions, Limits, Note, Precedence
@@ -245,12 +246,14 @@ class Reconciler:
             self._client,
             owner,
             observed,
-            partial(self._caches.ledger.note_creation, key),
             partial(self._caches.welcome_object, key),
-            condemned=partial(self._caches.ledger.condemn, key),
-            spared=partial(self._caches.ledger.spare, key),
-            deleted=departures.count_deletion,
-            changed=partial(self._caches.ledger.note_change, key),
+            pods=PodCallbacks(
+                created=partial(self._caches.ledger.note_creation, key),
+                condemned=partial(self._caches.ledger.condemn, key),
+                spared=partial(self._caches.ledger.spare, key),
+                deleted=departures.count_deletion,
+                changed=partial(self._caches.ledger.note_change, key),
+            ),
             width=self._width,
         )
         try:

@@ -221,7 +221,7 @@ class Taken(Server):
 
 
 async def run(server: Taken, world: World) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda _kind, _item: None)
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _kind, _item: None)
     await executor.run(world.plan().actions)
 
 
