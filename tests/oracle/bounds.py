@@ -11,8 +11,7 @@ import numpy as np
 
 from covey.placement.capacity.tables import Array, Table, Vector
 from covey.placement.choice.candidates import Solution
-from covey.placement.model import Gang, Path
-from covey.placement.sharing.layout import natural
+from covey.placement.model import Gang, Path, natural
 
 #: Vectors of counts that are tried in one table.
 _LISTED: Final = 1 << 16

@@ -327,3 +327,18 @@ class Refusal:
     def message(self) -> str:
         """One sentence for a person."""
         return "; ".join(dict.fromkeys(reason.message for reason in self.reasons))
+
+
+def natural(name: str | None) -> tuple[Any, ...]:
+    """A sort key that puts ``node-2`` before ``node-10``."""
+    parts: list[Any] = []
+    digits = ""
+    for character in (name or "") + "\0":
+        if character.isascii() and character.isdigit():
+            digits += character
+        else:
+            if digits:
+                parts.append((0, int(digits), digits))
+                digits = ""
+            parts.append((1, 0, character))
+    return tuple(parts)

@@ -16,10 +16,10 @@ from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, where
+from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, natural, where
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
 from covey.placement.refusal.shortage import Bench, Shortage, exclusions
-from covey.placement.sharing.layout import Item, natural
+from covey.placement.sharing.layout import Item
 
 #: Domains in which a missing replica is tried for the nearest fix.
 _TRIED: Final = 8
