@@ -12,7 +12,7 @@ SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
-	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -52,10 +52,7 @@ test-install: $(READY) binaries wheels ## The chart, the manifests and the image
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
-# The run takes about five minutes; ARGS=--again draws what the last one kept (build/panels).
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
-	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
-	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
 	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
@@ -74,7 +71,8 @@ check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of w
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
-	$(BIN)/python dev/house.py
+	@PYTHONPATH=operator:dev:tests $(BIN)/python dev/house.py
+	@PYTHONPATH=operator:dev $(BIN)/python -m handbook --check
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		&& diff -r crds helm/covey/files/crds \
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
@@ -181,6 +179,9 @@ fmt: $(READY) ## Format, and mend what the linter can
 crds: $(READY) ## Generate crds/, and the chart's copy of it, from the models
 	@rm -rf crds helm/covey/files/crds
 	@$(BIN)/covey crds --output-dir crds && cp -R crds helm/covey/files/
+
+reference: $(READY) ## Write the parts of docs/ that are made from the code
+	@PYTHONPATH=operator:dev $(BIN)/python -m handbook
 
 requirements: $(READY) ## Compile the hashed requirement files
 	@$(BIN)/python dev/requirements.py

@@ -13,9 +13,8 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Parking, Queueing
+from covey.scheduler.queue import Parking, Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
-from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, group, member, role_groups

@@ -55,7 +55,7 @@ def _kind(kind: Kind) -> Iterator[str]:
     name = kind.model.__name__
     schema = structural(kind.model, marks=True)
     scope = "namespaced" if kind.namespaced else "cluster-scoped"
-    yield from (f"## {name} {{ #{name.lower()} }}", "")
+    yield from (f"## {name}", "")
     yield from (f"`{kind.group}/{VERSION}` · `kubectl get {kind.short_name}` · {scope}", "")
     yield from (_text(schema["description"]), "")
     if kind.scale:
@@ -72,9 +72,9 @@ def _kind(kind: Kind) -> Iterator[str]:
 
 def _example(path: str) -> Iterator[str]:
     document = next(yaml.safe_load_all((ROOT / path).read_text(encoding="utf-8")))
-    yield from (f'??? example "An example: {path}"', "", "    ``` yaml")
-    yield from ("    " + line for line in yaml.safe_dump(document, sort_keys=False, width=100).splitlines())
-    yield from ("    ```", "")
+    yield from ('<details markdown="1">', f"<summary>An example: {path}</summary>", "", "```yaml")
+    yield from yaml.safe_dump(document, sort_keys=False, width=100).splitlines()
+    yield from ("```", "", "</details>", "")
 
 
 def _objects(top: _Object) -> Iterator[_Object]:
@@ -90,7 +90,7 @@ def _objects(top: _Object) -> Iterator[_Object]:
 
 
 def _object(kind: str, found: _Object) -> Iterator[str]:
-    yield from (f"### `{found.path}` {{ #{_anchor(kind, found.path)} data-toc-label='{found.path}' }}", "")
+    yield from (f'<a id="{_anchor(kind, found.path)}"></a>', "", f"### `{found.path}`", "")
     if description := found.node.get("description"):
         yield from (_text(description), "")
     required = found.node.get("required", ())
@@ -113,10 +113,10 @@ def _rules(kind: str, found: _Object) -> Iterator[str]:
     """What the API server refuses of an object and of its fields that are no objects, with its own messages."""
     rows = list(dict.fromkeys(_found_rules(found.node, found.path)))
     if rows:
-        yield from ('??? warning "What the API server refuses here"', "")
-        yield from ("    | field | message | rule (CEL) |", "    |---|---|---|")
-        yield from (f"    | `{path or kind}` | {_text(message)} | `{_code(rule)}` |" for path, message, rule in rows)
-        yield ""
+        yield from ('<details markdown="1">', "<summary>What the API server refuses here</summary>", "")
+        yield from ("| field | message | rule (CEL) |", "|---|---|---|")
+        yield from (f"| `{path or kind}` | {_text(message)} | `{_code(rule)}` |" for path, message, rule in rows)
+        yield from ("", "</details>", "")
 
 
 def _found_rules(node: Schema, path: str) -> Iterator[tuple[str, str, str]]:

@@ -1,11 +1,10 @@
-"""What MkDocs calls while it builds the site: pages from the code, links out of ``docs/``, and the navigation's patterns.
+"""MkDocs' hooks: pages of the examples, links out of ``docs/``, and the navigation's patterns.
 
 Whatever is wrong is a warning, with which ``mkdocs build --strict`` fails.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -15,26 +14,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from covey.observability import reference
-from handbook import decisions, examples, fields, programs
+from handbook import examples
 from handbook.pages import DOCS, ROOT, without_directives
 
-_LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
-#: `<!-- generated: NAME ARGUMENT … -->` stands where the text of that generator goes.
-_GENERATED: Final = re.compile(r"^<!-- generated: (?P<name>\w+) *(?P<arguments>.*?) *-->$", re.MULTILINE)
-_GENERATORS: Final = {
-    "fields": fields.reference,
-    "programs": programs.reference,
-    "examples": examples.table,
-    "decisions": decisions.table,
-    "metrics": reference.tables,
-}
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
-_PICTURE: Final = re.compile(
-    r"^ *!\[[^\]]*\]\((?P<target>[^)]*assets/generated/[^)]*)\)(?:\{[^}]*\})? *$", re.MULTILINE
-)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,32 +35,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs calls by name
-    """Take out what is not for readers, put in what is generated, and turn links to sources into links to pages."""
+    """Take out what is not for readers, and turn links to sources into links to pages."""
     here = page.file.src_uri
     text = without_directives(markdown, here)
-    text = _GENERATED.sub(_generate, text)
-    text = _without_missing_pictures(text, here)
     return _LINK.sub(lambda found: _link(found, here), text)
-
-
-def _generate(found: re.Match[str]) -> str:
-    return _GENERATORS[found["name"]](*found["arguments"].split())
-
-
-def _without_missing_pictures(text: str, here: str) -> str:
-    """The page without the generated pictures that have not been made."""
-    missing = 0
-
-    def keep(found: re.Match[str]) -> str:
-        nonlocal missing
-        there = (ROOT / _resolve(here, found["target"].partition("#")[0])).exists()
-        missing += not there
-        return found[0] if there else ""
-
-    text = _PICTURE.sub(keep, text)
-    if missing:
-        _LOG.info("%s: %d pictures left out; `make docs-pictures` makes them", here, missing)
-    return text
 
 
 def _link(found: re.Match[str], here: str) -> str:

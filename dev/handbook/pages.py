@@ -82,7 +82,8 @@ class Page:
 
 def pages() -> list[Path]:
     """Every page that people read: the documentation, the README and what stands beside it."""
-    beside = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md") if (ROOT / name).exists()]
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+    beside = [ROOT / name for name in names if (ROOT / name).exists()]
     return [*beside, *sorted(DOCS.rglob("*.md"))]
 
 

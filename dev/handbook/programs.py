@@ -21,9 +21,9 @@ def _command(group: click.Group, above: click.Context, name: str) -> Iterator[st
     context = click.Context(command, info_name=name, parent=above)
     path = context.command_path
     anchor = path.replace(" ", "-")
-    yield from (f"### `{path}` {{ #{anchor} }}", "")
+    yield from (f"### `{path}`", "")
     pieces = command.collect_usage_pieces(context)
-    yield from ("``` { .text .no-copy }", f"{path} {' '.join(pieces)}".rstrip(), "```", "")
+    yield from ("```text", f"{path} {' '.join(pieces)}".rstrip(), "```", "")
     for paragraph in (command.help or "").split("\n\n"):
         yield from (_cell(paragraph), "")
     if isinstance(command, click.Group):

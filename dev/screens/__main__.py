@@ -12,7 +12,7 @@ from localcluster import Cluster
 from screens import chromium, scene
 from screens.serving import Served
 
-PICTURES: Final = Path(__file__).resolve().parents[2] / "docs" / "assets" / "generated" / "ui"
+PICTURES: Final = Path(__file__).resolve().parents[2] / "docs" / "assets" / "pictures"
 SIZE: Final = {"width": 1440, "height": 900}
 MANIFEST: Final = """\
 apiVersion: inference.covey.dev/v1alpha1

@@ -7,7 +7,7 @@ scale       Patch of one role's replicas by one, to the new replica bound.
 rollout     New images of all roles of 64 pods: the fewest replicas that served of each role, over the minimum and over
             what is wanted, and waves. The wave of a new replica is one more than the highest of those that served when
             it was created, so the most is how often a model had to be loaded one after the other. Lower bound: the
-            docstring of ``covey.rollout.window``. A control plane of its own, where a pod is Ready a fixed time after it
+            docstring of ``covey.rollout.model``. A control plane of its own, where a pod is Ready a fixed time after it
             was bound, as if it loaded a model.
 death       A node goes, to as many replicas serving as before.
 requests    What operator and scheduler process ask of the API server for one step, by their own metrics, watches and

@@ -85,7 +85,7 @@ class History:
 
 
 def bound(wanted: int, least: int, budget: Json) -> int:
-    """The lower bound of waves of a role alone (derived in ``covey.rollout.window``)."""
+    """The lower bound of waves of a role alone (derived in ``covey.rollout.model``)."""
 
     def share(value: Any, *, up: bool) -> int:
         if isinstance(value, int):

@@ -27,19 +27,17 @@ from bench.machine import describe_machine
 from bench.plan_floor import GPUS, NODES_PER_RACK, node
 from covey.admission.status import Decision, statuses
 from covey.api import core
-from covey.scheduler.active import Breath
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.lives import Lives
 from covey.scheduler.main import settle_in, settle_memory
-from covey.scheduler.queue import Queueing
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.topologies import Topologies
-from covey.scheduler.turns import Turns
+from covey.scheduler.turns import Breath, Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
 

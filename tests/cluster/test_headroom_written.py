@@ -13,9 +13,8 @@ from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queue import Queueing
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.topologies import Topologies
 from localcluster import Cluster
 from scheduler_builders import drop, put
 

@@ -13,12 +13,13 @@ from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import PODS
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
-from covey.operator.model import exchange
+from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Exchange
-from covey.operator.model.exchange import Stored
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
+from covey.operator.model.podstate import Stored
 from localcluster import Cluster
 
 
@@ -49,11 +50,12 @@ class Replica:
             self.client,
             Owner(self.namespace, "llm", "uid"),
             Observed(),
-            lambda _: None,
             lambda *_: None,
-            condemned=lambda pod: self.condemned.add(pod.metadata.uid),
-            spared=self.condemned.remove,
-            deleted=lambda item: self.deleted.append(item.pod.metadata.name),
+            pods=PodCallbacks(
+                condemned=lambda pod: self.condemned.add(pod.metadata.uid),
+                spared=self.condemned.remove,
+                deleted=lambda item: self.deleted.append(item.pod.metadata.name),
+            ),
         ).run(actions)
 
     async def delete(self, *pods: Pod) -> None:
@@ -109,7 +111,7 @@ async def test_a_pod_that_begins_to_serve_while_it_is_looked_at_keeps_its_images
     await replica.client.merge_patch(PODS, "leader", replica.namespace, {"metadata": {"annotations": {"a": "b"}}})
     stored = await replica.client.get(PODS, "leader", replica.namespace, type=Stored)
     await replica.serve("leader")
-    operations = exchange.operations(stored, {"main": "registry.test/engine:2"}, "b", 0.0, as_is=True)
+    operations = podstate.operations(stored, {"main": "registry.test/engine:2"}, "b", 0.0, as_is=True)
     with pytest.raises(Invalid):
         await replica.client.json_patch(PODS, "leader", replica.namespace, operations)
     assert pod.metadata.uid == stored.metadata.uid

@@ -14,11 +14,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from install.panels.dashboard import DASHBOARD, fill, panels, read, variables
+from install.panels.load import SCENES
 from install.test_rules import ROOT, promtool, rules
 from metric_families import expressions, known_series, names_in
-from panels.dashboard import DASHBOARD, fill, panels, read, variables
-from panels.load import SCENES
-from panels.style import THEMES
 
 VARIABLES: Final = ("datasource", "cluster", "namespace", "name")
 ROWS: Final = (
@@ -172,14 +171,8 @@ def test_prometheus_can_read_every_query(tmp_path: Path) -> None:
     promtool("check", "rules", "--lint=none", written)
 
 
-def test_the_documentation_shows_every_panel_and_tells_every_scene() -> None:
+def test_the_documentation_has_every_row_and_tells_every_scene() -> None:
     page = (ROOT / "docs/operations/monitoring.md").read_text()
-    shown = re.findall(
-        r"^!\[(.+)\]\(../assets/generated/monitoring/(.+)-(light|dark)\.png#only-(light|dark)\)", page, re.MULTILINE
-    )
-    assert shown == [
-        (panel.title, panel.slug, theme.name, theme.name) for panel in panels(DOCUMENT) for theme in THEMES
-    ]
     assert re.findall(r"^### (.+)$", page, re.MULTILINE) == list(ROWS)
     told = re.findall(r"^(\d+)\. (.+)$", page, re.MULTILINE)
     assert told == [(str(number), scene.__doc__) for number, scene in enumerate(SCENES, 1)]

@@ -1,4 +1,4 @@
-"""Every query of the dashboard, sent to a real Prometheus that scraped a real run, and every panel drawn of the answers."""
+"""Every query of the dashboard, sent to a real Prometheus that scraped a real run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pytest
-from PIL import Image
 
+from install.panels.dashboard import Panel, panels, read, variables
+from install.panels.fleet import Fleet
+from install.panels.load import CHOSEN, CLUSTER, SCRAPE, run
+from install.panels.prometheus import Prometheus
+from install.panels.series import Kept, Series, collect
 from install.test_rules import ALERTS
-from panels.dashboard import Panel, panels, read, variables
-from panels.draw import draw
-from panels.fleet import Fleet
-from panels.load import CHOSEN, CLUSTER, SCRAPE, run
-from panels.prometheus import Prometheus
-from panels.series import Kept, Series, collect
-from panels.style import DARK, DENSITY, GRID_HEIGHT, GRID_WIDTH, LIGHT, Theme
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -132,40 +128,6 @@ def test_the_variables_find_their_values(played: Played) -> None:
     assert offered["cluster"] == {CLUSTER}
     assert offered["namespace"] == {"chat", "code", "research"}
     assert {"llama", "giant"} <= offered["name"]
-
-
-def pictures() -> list[tuple[Panel, Theme]]:
-    """Every panel in light, and one of each kind in dark: another theme is another set of colours."""
-    kinds = {panel.type: panel for panel in PANELS.values()}
-    return [*((panel, LIGHT) for panel in PANELS.values()), *((panel, DARK) for panel in kinds.values())]
-
-
-@pytest.mark.parametrize(
-    ("panel", "theme"), pictures(), ids=[f"{panel.slug}-{theme.name}" for panel, theme in pictures()]
-)
-def test_every_panel_is_drawn(played: Played, panel: Panel, theme: Theme, tmp_path: Path) -> None:
-    path = tmp_path / "picture.png"
-    draw(panel, played.kept, theme, path)
-    with Image.open(path) as found:
-        assert found.size == (panel.width * GRID_WIDTH * DENSITY, panel.height * GRID_HEIGHT * DENSITY)
-        picture = found.convert("RGB")
-    colors = {color: count for count, color in picture.getcolors(1 << 24) or ()}
-    paper = tuple(int(theme.paper[start : start + 2], 16) for start in (1, 3, 5))
-    assert picture.getpixel((picture.width - 1, 0)) == paper
-    # More than a title is on it.
-    assert sum(colors.values()) - colors[paper] > 3000
-
-
-def test_the_run_can_be_kept(played: Played, tmp_path: Path) -> None:
-    played.kept.write(tmp_path / "kept" / "series.json")
-    again = Kept.read(tmp_path / "kept" / "series.json")
-    assert (again.start, again.end, again.step, list(again.marks)) == (
-        played.kept.start,
-        played.kept.end,
-        played.kept.step,
-        list(played.kept.marks),
-    )
-    assert again.series.keys() == played.kept.series.keys()
 
 
 def test_alerts_saw_what_was_wrong_and_nothing_that_was_not(played: Played) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from cluster.workbench import name_of
 from install.chart import NAMESPACE
+from install.panels.prometheus import Prometheus, Scraped
 from install.test_installation import apply_example, await_covey
 from localcluster import Cluster, eventually
 from localcluster.binaries import ensure_tool
 from localcluster.probe import answers
-from panels.prometheus import Prometheus, Scraped
 
 pytestmark = pytest.mark.usefixtures("covey")
 

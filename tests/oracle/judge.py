@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from covey.api import core
 from covey.placement.model import Path, Plan, Reason, Refusal, Verdict
-from covey.placement.planner import plan_minimum, plan_surplus
+from covey.placement.planner import plan_surplus
 from oracle import cpsat, facts
 from oracle.case import Case
+from oracle.certificate import Certificate, plan_with_certificate
 from oracle.checker import Score, check, score
 from oracle.instances import Size, seeded
 
@@ -39,13 +40,13 @@ class Judgement:
 
 def judge(case: Case) -> Judgement:
     """Plan the minimum, then the surplus on top of it, and hold both against checker and solver."""
-    answer = plan_minimum(case.gang, case.inventory())
+    answer, certificate = plan_with_certificate(case.gang, case.inventory())
     known = cpsat.solve(case)
     found = Judgement(answer.verdict, known.feasible, proven=known.score is not None, best=known.score)
     if isinstance(answer, Refusal):
         found.complaints += _refused(case, answer, known)
         found.untold += refusal_complaints(case, answer)
-        found.untold += certificate_complaints(case, answer)
+        found.untold += certificate_complaints(case, answer, certificate)
         return found
     if known.feasible is False:
         found.complaints.append("admitted what the solver finds infeasible")
@@ -132,14 +133,14 @@ def _confined(case: Case, path: Path) -> tuple[core.Node, ...]:
     )
 
 
-def certificate_complaints(case: Case, answer: Refusal) -> Iterator[str]:
+def certificate_complaints(case: Case, answer: Refusal, certificate: Certificate) -> Iterator[str]:
     """What is wrong with the proof: a bound that is none, one that is not the least, or a domain left out."""
     if answer.verdict is not Verdict.INFEASIBLE:
         return
     gang, depth = case.gang, case.topology.depth(case.gang.required) if case.gang.required else -1
     minimum = Counter(name for name, _ in facts.compulsory(gang))
     wanted = {name for name, number in minimum.items() if number}
-    for bound in answer.certificate:
+    for bound in certificate:
         lets_in = any(
             all(n >= minimum[name] for name, n in zip(bound.roles, most, strict=True)) for most in bound.maximal
         )
@@ -148,12 +149,10 @@ def certificate_complaints(case: Case, answer: Refusal) -> Iterator[str]:
     if not _plain(case) or _lacks_level(case, answer):
         return
     domains = {facts.path_of(case.topology, node)[: depth + 1] for node in case.nodes}
-    left_out = {path for path in domains if not path or path[-1] is not None} - {
-        bound.path for bound in answer.certificate
-    }
+    left_out = {path for path in domains if not path or path[-1] is not None} - {bound.path for bound in certificate}
     for path in sorted(left_out, key=repr):
         yield f"the certificate leaves out {path}"
-    for bound in answer.certificate[:BOUNDS_TRIED]:
+    for bound in certificate[:BOUNDS_TRIED]:
         for most in bound.maximal[:BOUNDS_TRIED]:
             if _fits(case, bound.path, dict(zip(bound.roles, most, strict=True))) is False:
                 yield f"{bound.path} does not hold {most} of {bound.roles}"

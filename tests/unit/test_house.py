@@ -1,5 +1,6 @@
 """The picture of the house has the layers that the linter checks: none more, none less, in the same order."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,3 +59,24 @@ def test_it_says_what_is_pure(group: str, word: str, prefix: str) -> None:
 
 def test_the_planner_is_pure_as_a_whole() -> None:
     assert {kind for _, _, kind in boxes("placement")} == {"pure"}
+
+
+def test_the_reading_order_leads_to_what_it_names() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    order = text[text.index("Where to begin reading") :].partition("\n\n")[0]
+    last = ROOT
+    named = re.findall(r"`([\w/.]+)`", order)
+    assert len(named) >= 6
+    for name in named:
+        if name.endswith(".py"):
+            last = ROOT / name if "/" in name else last.parent / name
+            assert last.is_file(), name
+        else:
+            assert re.search(rf"def {name}\(", last.read_text()), f"{name} in {last}"
+
+
+def test_every_file_that_contributors_are_sent_to_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = set(re.findall(r"`((?:operator|tests|dev|docs|helm)/[\w/.-]+)`", text))
+    assert len(paths) > 20
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []

@@ -23,7 +23,7 @@ from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape
-from covey.placement.refusal.exclusions import RESERVED
+from covey.placement.refusal.shortage import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
 

@@ -32,7 +32,7 @@ from covey.placement.question.demands import (
     placed_paths,
     surplus_demands,
 )
-from covey.placement.refusal.exclusions import RESERVED
+from covey.placement.refusal.shortage import RESERVED
 from covey.placement.terms import Terms, is_host
 
 #: Nodes that are counted between two chances for others.

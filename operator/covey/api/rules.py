@@ -4,6 +4,8 @@ The API server evaluates them for what people write. Two readers see specs that 
 line, which needs no cluster, and the operator, which finds accepted specs in ControllerRevisions. There is no CEL
 interpreter among the dependencies, so each rule stands here once more; the refusals of
 ``tests/cluster/test_api_rules.py`` are asked of both.
+
+Faults of a spec that the API server cannot refuse by rules of its own: fields that this version does not honour, circles.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import Restart, Role, RoleTopology, Scaling, ScalingMode
-from covey.api.support import in_circles
 from covey.api.template import FOR_PEOPLE, RESERVED
 
 #: The path of a field, what is wrong with it, and what to do.
@@ -147,3 +148,28 @@ def _is_own(key: str) -> bool:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
+    """Roles that depend on themselves in the end, in their order. CEL sees only those that name themselves."""
+    after = {role.name: {dependency.role for dependency in role.depends_on} for role in spec.roles}
+
+    def reachable_from(name: str) -> set[str]:
+        found, edge = set[str](), after[name]
+        while edge:
+            found |= edge
+            edge = set().union(*(after.get(each, set()) for each in edge)) - found
+        return found
+
+    return [name for name in after if name in reachable_from(name)]
+
+
+def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
+    """One sentence for every field set that this version does not honour; empty when there is none.
+
+    A field that is set to what happens anyway (``startup: Parallel``) is not refused.
+    """
+    if spec.queue is None or spec.backend is Backend.VOLCANO:
+        return []
+    remedy = "use backend Volcano, which has queues, or remove it"
+    return [f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}"]

@@ -2,22 +2,42 @@
 
 Groups are Covey's own kinds (``scheduling.covey.dev``), and every pod is born with the gate that only Covey's
 scheduler lifts.
+
+Order of starts: it needs places reserved while a gate holds the pod, which only Covey's scheduler does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
+from covey.compile.pods import is_held
 from covey.kube import resources
 from covey.kube.resources import Resource
+
+
+def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator[str]:
+    """Yield a refusal of roles that would be held at their start, as this scheduler's gang would never be whole."""
+    for role in spec.roles:
+        if is_held(role, 1):
+            field = "dependsOn" if role.depends_on else f"startup {role.startup}"
+            yield (
+                f"spec.roles[{role.name}].{field} holds pods after their places are reserved, which {scheduler} cannot: "
+                "remove it, or use backend Extender"
+            )
+
+
+def can_reserve(backend: Backend) -> bool:
+    """Tell whether pods of this backend keep their places while they are held at their start."""
+    return backend is Backend.EXTENDER
+
 
 _KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)
 _COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.type

@@ -5,6 +5,8 @@ Pods: the body of each of them.
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 
 The start gate: pods that are placed with their gang, and started when it is their turn.
+
+Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations.
 """
 
 from __future__ import annotations
@@ -15,15 +17,96 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api import times
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
-from covey.api.roles import Role, Startup
-from covey.compile import disruption, environment, identity, lws
+from covey.api.roles import Backoff, Role, Startup
+from covey.compile import environment, identity, lws, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
 from covey.compile.network import ADDRESSED, Network
-from covey.compile.past import NO_PAST, Past
 from covey.compile.revision import Revision, RoleRevision, Template
+
+#: How often the replica that a pod belongs to was recreated, for whatever reason.
+ANNOTATION_RESTARTS: Final = "covey.dev/restarts"
+#: How often it has failed in a row, and when last (RFC 3339).
+ANNOTATION_FAILURES: Final = "covey.dev/failures"
+ANNOTATION_FAILED_AT: Final = "covey.dev/failed-at"
+#: How often its unit was recreated as a whole.
+ANNOTATION_UNIT_RESTARTS: Final = "covey.dev/unit-restarts"
+
+#: Seconds for which failures are remembered at least.
+_SHORTEST_MEMORY: Final = 600.0
+#: Longest count that Covey has written.
+_DIGITS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """``restarts`` of its replica in all, ``failures`` in a row with the time of the last, ``unit`` restarts.
+
+    What others did to a replica (a deletion, an eviction, a node that was lost) is a restart and no failure. Times are
+    in seconds since the epoch.
+    """
+
+    restarts: int = 0
+    failures: int = 0
+    failed_at: float = 0.0
+    unit: int = 0
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, str] | None) -> Past:
+        """Read the past from a pod's annotations."""
+        if not annotations:
+            return NO_PAST
+        return cls(
+            _count(annotations, ANNOTATION_RESTARTS),
+            _count(annotations, ANNOTATION_FAILURES),
+            times.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
+            _count(annotations, ANNOTATION_UNIT_RESTARTS),
+        )
+
+    def annotations(self) -> dict[str, str]:
+        """Annotations that carry this past; none where nothing has happened."""
+        counts = {
+            ANNOTATION_RESTARTS: self.restarts,
+            ANNOTATION_FAILURES: self.failures,
+            ANNOTATION_UNIT_RESTARTS: self.unit,
+        }
+        found = {key: str(count) for key, count in counts.items() if count}
+        return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
+
+    def merge(self, other: Past | None) -> Past:
+        """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
+        if other is None or other == NO_PAST:
+            return self
+        more = other if other.restarts >= self.restarts else self
+        return Past(more.restarts, more.failures, more.failed_at, max(self.unit, other.unit))
+
+    def starts_at(self, backoff: Backoff) -> float:
+        """Time at which a pod with this past may start: at once after the first failure, then later and later."""
+        return self.failed_at + delay(self.failures, backoff) if self.failures else 0.0
+
+
+NO_PAST: Final = Past()
+
+
+def delay(failures: int, backoff: Backoff) -> float:
+    """Seconds from the last of ``failures`` failures in a row until the next start; none after the first."""
+    if failures <= 1:
+        return 0.0
+    # The exponent is bounded: a base of one second passes an hour long before.
+    return float(min(backoff.base * 2 ** min(failures - 2, 16), backoff.most))
+
+
+def memory(backoff: Backoff) -> float:
+    """Seconds that a replica has to live after it was first Ready for its failures to be forgotten."""
+    return max(2.0 * backoff.most, _SHORTEST_MEMORY)
+
+
+def _count(annotations: Mapping[str, str], key: str) -> int:
+    written = annotations.get(key, "")
+    return int(written) if written.isdecimal() and len(written) <= _DIGITS else 0
 
 
 def is_held(role: Role, index: int) -> bool:
@@ -94,7 +177,7 @@ class PodFactory:
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
-        self._protected = disruption.gang_roles(spec)
+        self._protected = network.gang_roles(spec)
 
     def without_protection(self) -> PodFactory:
         """A copy of the factory, for pods that the budget of their namespace does not select yet."""
@@ -126,7 +209,7 @@ class PodFactory:
 
     def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
-        return disruption.PROTECTED if slot.role in self._protected else {}
+        return network.PROTECTED if slot.role in self._protected else {}
 
     def lws_labels(self, slot: Slot) -> dict[str, str]:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""

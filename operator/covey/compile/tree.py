@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import disruption
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
 from covey.compile.identity import Owner, Slot, hostname
 from covey.compile.layout import Layout, Scale
-from covey.compile.network import Network
+from covey.compile.network import Network, namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
 
@@ -82,7 +81,7 @@ def compile_inference(
     network = Network(owner, spec)
     services = () if spec.suspend else tuple(network.services(layout))
     published = () if spec.suspend else tuple(network.cluster_ip_services())
-    budgets = (disruption.namespace_budget(owner.namespace),) if disruption.needs_budget(spec) else ()
+    budgets = (namespace_budget(owner.namespace),) if needs_budget(spec) else ()
     return Tree(
         owner,
         layout,

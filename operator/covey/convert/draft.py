@@ -1,7 +1,7 @@
 """The DisaggregatedInference that a conversion builds, and what there is to remark on the way.
 
 What this release would refuse is left out with a remark, for a resource that does not start helps nobody. Which fields
-those are is asked of :mod:`covey.api.support`, field by field, so that a release that honours one converts it.
+those are is asked of :mod:`covey.api.rules`, field by field, so that a release that honours one converts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import DNS_LABEL
-from covey.api.support import unsupported_fields
+from covey.api.rules import unsupported_fields
 from covey.convert.fields import Fields, Levels
 from covey.convert.remarks import ConversionError, Remark
 

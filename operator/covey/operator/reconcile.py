@@ -14,7 +14,7 @@ import structlog
 from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.backends import Cluster, within
-from covey.compile import Owner, Scale, disruption
+from covey.compile import Owner, Scale, network
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
@@ -23,12 +23,13 @@ from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_T
 from covey.operator.accept.verdict import Verdict, judge, read_case
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
+from covey.operator.model.accepted import differ, find_served
 from covey.operator.model.actions import DEFAULT, Actions, Limits, Note, Precedence
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
-from covey.operator.model.stored_status import differ, find_served
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import find_remaining, missing_pods
 from covey.operator.observe.quotas import REST
@@ -36,7 +37,7 @@ from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.fit import Fitting
-from covey.operator.repair.avoid import nodes_told
+from covey.operator.repair.history import nodes_told
 from covey.operator.status import status
 from covey.operator.status.lives import Lives, Milestones
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
@@ -212,7 +213,7 @@ class Reconciler:
         key = (owner.namespace, owner.name)
         self._caches.ledger.retire(key, observed, planned.layout.slots())
         departures = Departures(verdict.inference.spec, observed, planned)
-        needs_budget = disruption.needs_budget(verdict.inference.spec)
+        needs_budget = network.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
         failure = await self._execute(owner, observed, self._limit_protections(key, planned.actions), departures)
@@ -245,12 +246,14 @@ class Reconciler:
             self._client,
             owner,
             observed,
-            partial(self._caches.ledger.note_creation, key),
             partial(self._caches.welcome_object, key),
-            condemned=partial(self._caches.ledger.condemn, key),
-            spared=partial(self._caches.ledger.spare, key),
-            deleted=departures.count_deletion,
-            changed=partial(self._caches.ledger.note_change, key),
+            pods=PodCallbacks(
+                created=partial(self._caches.ledger.note_creation, key),
+                condemned=partial(self._caches.ledger.condemn, key),
+                spared=partial(self._caches.ledger.spare, key),
+                deleted=departures.count_deletion,
+                changed=partial(self._caches.ledger.note_change, key),
+            ),
             width=self._width,
         )
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from covey.api import core
 from covey.placement.terms import Term
@@ -317,28 +318,28 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Upper bound on what one candidate domain holds: numbers of whole replicas of each role, none of which can grow.
-
-    ``roles`` names the roles that the vectors in ``maximal`` count; the domain can hold exactly those vectors and the
-    smaller ones, counted up to the minimum.
-    """
-
-    path: Path
-    roles: tuple[str, ...]
-    maximal: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """The answer that there is no plan, and why."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
-    #: The proof of an ``INFEASIBLE``: what fits at most in each domain that was a candidate.
-    certificate: tuple[Bound, ...] = ()
 
     @property
     def message(self) -> str:
         """One sentence for a person."""
         return "; ".join(dict.fromkeys(reason.message for reason in self.reasons))
+
+
+def natural(name: str | None) -> tuple[Any, ...]:
+    """A sort key that puts ``node-2`` before ``node-10``."""
+    parts: list[Any] = []
+    digits = ""
+    for character in (name or "") + "\0":
+        if character.isascii() and character.isdigit():
+            digits += character
+        else:
+            if digits:
+                parts.append((0, int(digits), digits))
+                digits = ""
+            parts.append((1, 0, character))
+    return tuple(parts)

@@ -35,8 +35,14 @@ from covey.placement.question.demands import (
 )
 from covey.placement.question.free import choose_plan, too_many, without_rules
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
-from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
-from covey.placement.question.torn import allowed_demands, refusal_of, torn
+from covey.placement.question.readiness import (
+    allowed_demands,
+    incomplete_refusal,
+    refusal_of,
+    torn,
+    unknown_refusal,
+    unready,
+)
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 

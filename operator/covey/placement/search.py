@@ -20,12 +20,12 @@ from covey.placement.choice.surplus import fill_singles, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
-from covey.placement.model import Gang, Path, Refusal, Shape
+from covey.placement.model import Gang, Path, Refusal, Shape, natural
 from covey.placement.question.demands import Demand, minimum_demands
 from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.crowded import asked_for, overdrawn, refuse_crowded
 from covey.placement.refusal.reasons import explain
-from covey.placement.sharing.layout import Layout, natural
+from covey.placement.sharing.layout import Layout
 from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place
 from covey.placement.trial import alike, steps, trial

@@ -27,7 +27,7 @@ from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
 from covey.manifests.sources import InputError, Place
-from covey.placement.cluster.admits import state_cause
+from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Gang, Level, Topology
 from covey.planning.facts import Facts, read_node
 from covey.planning.inferences import choose_topologies, default_topology

@@ -11,7 +11,7 @@ from covey.admission import podstate
 from covey.api import core
 from covey.picture.floor import Floor, Ground, Mark, Spot, build_floor
 from covey.placement.cluster import resources
-from covey.placement.cluster.admits import state_cause
+from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path
 from covey.planning.report import Report
 from covey.planning.run import Planned

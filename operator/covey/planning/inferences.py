@@ -19,7 +19,7 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
-from covey.api.support import unsupported_fields
+from covey.api.rules import unsupported_fields
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.manifests.documents import Document, convert
 from covey.manifests.sources import InputError, Problem

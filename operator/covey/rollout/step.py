@@ -29,8 +29,7 @@ from itertools import chain, count, islice, repeat
 from typing import Any, Final
 
 from covey.compile.revision import RoleRevision, Template
-from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
-from covey.rollout.window import Window, floor, windows
+from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, Window, floor, serving, windows
 
 _ANY: Final = {"image": ""}
 

@@ -31,10 +31,9 @@ from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE,
 from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.placement.cluster.admits import NOT_READY, state_cause
+from covey.placement.cluster.shape import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
-from covey.scheduler.active import Breath
 from covey.scheduler.books import Books
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Commits, Committer, Placement, domains_of
@@ -42,7 +41,7 @@ from covey.scheduler.holding import Holding, Moves
 from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.turns import rank_of
+from covey.scheduler.turns import Breath, rank_of
 from covey.scheduler.wake import Intake
 from covey.scheduler.writer import Misses, PodWriter
 

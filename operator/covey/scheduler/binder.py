@@ -31,11 +31,11 @@ from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.active import Breath, NotLeadingError
 from covey.scheduler.barrier import Arrivals, Call, Progress, Waiting, releasable, release_reason
 from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.guard import BindArgs
+from covey.scheduler.turns import Breath, NotLeadingError
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)

@@ -32,8 +32,8 @@ from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache
+from covey.scheduler.turns import Breath
 from covey.scheduler.writer import PodWriter
 
 Outcome = TypeVar("Outcome")

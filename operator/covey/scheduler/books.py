@@ -22,12 +22,12 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang
-from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.turns import Breath
 
 log = get_logger(__name__)
 

@@ -18,11 +18,11 @@ from covey.admission import podstate
 from covey.api import core
 from covey.observability.logging import get_logger
 from covey.placement.cluster.shape import unmodelled_constraints
-from covey.scheduler.active import NotLeadingError
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Tasks
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.guard import BindArgs
+from covey.scheduler.turns import NotLeadingError
 
 log = get_logger(__name__)
 

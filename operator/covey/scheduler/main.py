@@ -38,7 +38,6 @@ from covey.kube.lease import LeaseElector, LeaseLost
 from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.scheduler.active import ActiveLabel, Breath
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.cache import Cache, Listener
@@ -50,13 +49,13 @@ from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Queueing
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.topologies import Topologies
+from covey.scheduler.turns import ActiveLabel, Breath
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 

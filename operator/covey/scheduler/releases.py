@@ -44,11 +44,11 @@ from covey.api.constants import (
     RELEASE_UNSCHEDULABLE,
 )
 from covey.kube.queue import WorkQueue, run_workers
-from covey.scheduler.active import Breath
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import QUIET, Callers
 from covey.scheduler.queue import root_priority
+from covey.scheduler.turns import Breath
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.

@@ -26,12 +26,12 @@ from aiohttp.typedefs import Handler, Middleware
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.http import Listener, bind, parse_address
 from covey.observability.logging import get_logger
-from covey.scheduler.active import NotLeadingError
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
 from covey.scheduler.certificates import Certificates
 from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult, Guard
 from covey.scheduler.settings import EndpointMode, Settings
+from covey.scheduler.turns import NotLeadingError
 
 log = get_logger(__name__)
 

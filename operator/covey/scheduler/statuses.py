@@ -31,10 +31,10 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.scheduler.active import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.lives import Lives, count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
+from covey.scheduler.turns import Breath
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.

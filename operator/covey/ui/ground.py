@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from covey.api import core
 from covey.picture.floor import MOST_CELLS, Ground, device_word, levels_of, main_resource, scale_of
 from covey.placement.cluster import resources
-from covey.placement.cluster.admits import state_cause
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import choose
+from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path, Topology
 from covey.planning.facts import Facts
 from covey.ui import contract

@@ -25,7 +25,7 @@ from covey.ui.facts import read_facts
 from covey.ui.feed import Ended, Expired, Feed, Sender, Stream
 from covey.ui.gate import Closed, Gate, UsedUp
 from covey.ui.headers import DEFAULT, SECURITY, Limits, bearer_token, is_meant, is_strange
-from covey.ui.lanes import plan, problems_of
+from covey.ui.plans import plan, problems_of
 from covey.ui.story import read_story
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
 

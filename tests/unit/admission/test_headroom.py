@@ -11,7 +11,7 @@ from covey.admission.losses import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Topology
-from covey.placement.refusal.exclusions import RESERVED
+from covey.placement.refusal.shortage import RESERVED
 from scheduler_builders import GATE, group, member, node, pod, role_groups, unit
 
 RACK = "cloud.provider.com/topology-rack"

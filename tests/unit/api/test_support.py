@@ -4,7 +4,7 @@ import pytest
 
 from api_manifests import changed, inference
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.api.support import unsupported_fields
+from covey.api.rules import unsupported_fields
 
 
 def spec_with(path: str, value: Any) -> DisaggregatedInferenceSpec:

@@ -10,8 +10,8 @@ import yaml
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
 from covey.api.inference import DisaggregatedInference
+from covey.api.rules import unsupported_fields
 from covey.api.schema import structural
-from covey.api.support import unsupported_fields
 from foreign_workloads import EVERY, Object, dynamo_components, leader_worker_set, model_serving, pod_clique_set
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.compile.past import NO_PAST, Past
+from covey.compile.pods import NO_PAST, Past
 
 
 def test_what_is_told_is_read() -> None:

@@ -9,8 +9,7 @@ import yaml
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
-from covey.compile.past import Past
-from covey.compile.pods import Told
+from covey.compile.pods import Past, Told
 from unit.compile.inferences import inference, role, template
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from covey.api.inference import DisaggregatedInference
-from covey.api.support import unsupported_fields
+from covey.api.rules import unsupported_fields
 from covey.convert import ConversionError, Converted, Levels, convert
 from foreign_workloads import Object, disaggregated_set, leader_worker_set, template
 

@@ -49,7 +49,7 @@ def test_a_status_has_no_defaults() -> None:
 
 
 def test_every_link_of_a_field_leads_somewhere_once() -> None:
-    found = [one or other for one, other in re.findall(r'\{ #([\w.-]+)|id="([\w.-]+)"', reference())]
+    found = [one or other for one, other in re.findall(r'<a id="([\w.-]+)"|<span id="([\w.-]+)"', reference())]
     assert len(found) == len(set(found))
     assert rows().keys() <= set(found)
 

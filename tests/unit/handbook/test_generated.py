@@ -1,8 +1,10 @@
 """Pages and tables that have no source of their own."""
 
+import pytest
 import yaml
 
 from handbook import decisions, examples
+from handbook.generated import fill, outdated_pages
 from handbook.pages import DOCS, ROOT
 
 
@@ -31,6 +33,24 @@ def test_decisions_are_listed_by_number() -> None:
     assert len(rows) == len(list((DOCS / "decisions").glob("[0-9]*.md")))
     assert rows[0] == "| 1 | [Runtime dependencies](0001-runtime-dependencies.md) |"
     assert [int(row.split("|")[1]) for row in rows] == sorted(int(row.split("|")[1]) for row in rows)
+
+
+def test_a_part_is_made_anew_between_its_marks() -> None:
+    page = "# Decisions\n\n<!-- generated: decisions -->\nold\n<!-- end of generated -->\n\nBelow.\n"
+    assert (
+        fill(page)
+        == f"# Decisions\n\n<!-- generated: decisions -->\n\n{decisions.table()}\n\n<!-- end of generated -->\n\nBelow.\n"
+    )
+    assert fill(fill(page)) == fill(page)
+
+
+def test_a_part_without_an_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not end"):
+        fill("<!-- generated: decisions -->\n\nBelow.\n")
+
+
+def test_the_pages_are_up_to_date() -> None:
+    assert [path.name for path in outdated_pages()] == []
 
 
 def test_yaml_examples_are_yaml() -> None:

@@ -14,19 +14,21 @@ _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
 _HEADING = re.compile(r"^#+ (?P<text>.*?)(?: \{ *#(?P<name>[\w.-]+)[^}]*\})?$", re.MULTILINE)
 #: What pages of `docs/` may lead to outside of it: the site has pages for these.
 _OUTSIDE = ("examples", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")
-#: Made by `make docs-pictures`.
-_PICTURES = DOCS / "assets" / "generated"
+_SOURCE = re.compile(r'<(?:img|source)\b[^>]*?\b(?:src|srcset)="(?P<target>[^"]+)"')
 
 
 def links(path: Path) -> list[str]:
-    return [found["target"] for found in _LINK.finditer(_CODE.sub("", read(path).prose))]
+    prose = _CODE.sub("", read(path).prose)
+    return [found["target"] for pattern in (_LINK, _SOURCE) for found in pattern.finditer(prose)]
 
 
 @cache
 def headings(path: Path) -> set[str]:
     """The anchors of a page, as the site makes them."""
-    found = _HEADING.finditer(read(path).prose)
-    return {each["name"] or slugify(re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", each["text"]), "-") for each in found}
+    prose = read(path).prose
+    found = _HEADING.finditer(prose)
+    names = {each["name"] or slugify(re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", each["text"]), "-") for each in found}
+    return names | set(re.findall(r' id="([\w.-]+)"', prose))
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -37,15 +39,15 @@ def test_links_lead_somewhere(path: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         target = (path.parent / name).resolve() if name else path
-        assert target.exists() or target.is_relative_to(_PICTURES), f"{link}: there is no such file"
+        assert target.exists(), f"{link}: there is no such file"
         if path.is_relative_to(DOCS) and not target.is_relative_to(DOCS):
             outside = target.relative_to(ROOT).as_posix()
             assert outside.split("/")[0] in _OUTSIDE, f"{link}: the site has no page for it"
-        # Anchors of generated parts are checked when the site is built.
-        if anchor and target.suffix == ".md" and "<!-- generated:" not in target.read_text():
+        if anchor and target.suffix == ".md":
             assert anchor in headings(target), f"{link}: there is no such heading"
 
 
 def test_pictures_come_from_here() -> None:
     for path in pages():
-        assert not [link for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", read(path).prose) if "://" in link], path
+        pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", read(path).prose) + _SOURCE.findall(read(path).prose)
+        assert not [link for link in pictures if "://" in link], path

@@ -23,7 +23,7 @@ def leaves(command: click.Command, context: click.Context) -> Iterator[tuple[str
 def test_every_command_has_a_heading_and_every_option_a_row() -> None:
     text = reference()
     for path, command in leaves(covey, click.Context(covey, info_name="covey")):
-        start = text.index(f"### `{path}` {{")
+        start = text.index(f"### `{path}`\n")
         part = text[start : text.find("\n### ", start)]
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:

@@ -59,7 +59,7 @@ def serve(world: World) -> World:
 
 
 async def run(world: World, server: Server) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda *_: None)
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
     await executor.run(world.plan().actions)
 
 

@@ -20,6 +20,7 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.model.actions import DeletePod
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
@@ -87,8 +88,8 @@ def world() -> World:
 
 async def run(world: World, server: Server, deleted: Callable[[DeletePod], None] = lambda _: None) -> None:
     observed = world.observe()
-    made: Callable[..., None] = lambda *_: None  # noqa: E731 - told of what does not matter here
-    executor = Executor(cast("Client", server), OWNER, observed, made, made, deleted=deleted)
+    callbacks = PodCallbacks(deleted=deleted)
+    executor = Executor(cast("Client", server), OWNER, observed, lambda *_: None, pods=callbacks)
     await executor.run(world.plan().actions)
 
 
@@ -251,7 +252,7 @@ async def test_a_pod_that_an_earlier_pass_let_go_is_no_denial(monkeypatch: pytes
     server.denied["patch", name] = Invalid(422, "Invalid", "the server rejected our request")
     if not held:
         made.pin(name)
-    executor = Executor(cast("Client", server), OWNER, observed, lambda _: None, lambda _kind, _item: None)
+    executor = Executor(cast("Client", server), OWNER, observed, lambda _kind, _item: None)
     if held:
         with pytest.raises(Blocked):
             await executor.run(actions)

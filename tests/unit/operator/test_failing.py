@@ -16,7 +16,7 @@ from covey.api import core
 from covey.api.annotations import read
 from covey.api.roles import Backoff
 from covey.api.times import rfc3339
-from covey.compile.past import delay
+from covey.compile.pods import delay
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
 from covey.operator.plan import Plan
@@ -481,12 +481,12 @@ def test_the_log_is_bounded_and_survives_nonsense() -> None:
     refuse(world)
     world.settle()
     (root,) = [each for each in world.objects.values() if each.metadata.annotation(ANNOTATION)]
-    assert len(history.read(root).failures) == 128
+    assert len(history.read_log(root).failures) == 128
     endless = '{"units": {"0": {"at": "2026-01-01T00:00:00Z", "restarts": 1e999, "failures": 0}}}'
     nonsense = ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"units": 3}', '{"units": {"0": 1}}')
     for text in (*nonsense, endless, "[" * 100_000):
         broken = msgspec.structs.replace(root.metadata, annotations={ANNOTATION: text})
-        assert history.read(msgspec.structs.replace(root, metadata=broken)) == history.Log()
+        assert history.read_log(msgspec.structs.replace(root, metadata=broken)) == history.Log()
     assert json.loads(root.metadata.annotation(ANNOTATION) or "")["log"]
 
 

@@ -13,7 +13,7 @@ from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Invalid, NotFound
 from covey.operator.execute.put import put_images
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.actions import Exchange
 from covey.operator.observe.expectations import Ledger
 from unit.compile.inferences import inference, role, template
@@ -112,7 +112,7 @@ def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: W
     first = of(world, 1)[0]
     for step in steps:
         step()
-        if exchange.is_open(world.pods[first]):
+        if podstate.is_open(world.pods[first]):
             break
     world.forget()
     run_all(world)
@@ -130,7 +130,7 @@ def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
     first, second = of(world, 1)
     world.run(first)
     act(world)
-    assert exchange.is_open(world.pods[first])
+    assert podstate.is_open(world.pods[first])
     # A peer that crashed meanwhile is no failure.
     world.run(second)
     world.say(first, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
@@ -189,21 +189,21 @@ def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts
     act(world)
     act(world)
     assert not world.plan().actions
-    assert not any(map(exchange.is_open, world.pods.values()))
+    assert not any(map(podstate.is_open, world.pods.values()))
 
 
 def test_a_pod_that_is_ready_is_believed_after_a_minute(world: World) -> None:
     world.inference = llama("2")
     act(world)
-    assert all(exchange.is_open(world.pods[name]) for name in of(world, 1))
+    assert all(podstate.is_open(world.pods[name]) for name in of(world, 1))
     assert not world.plan().actions
-    assert 0 < (world.plan().rolling.again or 0) <= exchange.PATIENCE  # type: ignore[union-attr] # there is one
-    world.now += exchange.PATIENCE
+    assert 0 < (world.plan().rolling.again or 0) <= podstate.PATIENCE  # type: ignore[union-attr] # there is one
+    world.now += podstate.PATIENCE
     world.change(of(world, 1)[1], status={"conditions": (core.Condition("Ready", "False"),)})
     assert not world.plan().actions, "all of the replica"
     world.ready(of(world, 1)[1])
     act(world)
-    assert not any(exchange.is_open(world.pods[name]) for name in of(world, 1))
+    assert not any(podstate.is_open(world.pods[name]) for name in of(world, 1))
 
 
 FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
@@ -254,7 +254,7 @@ def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any =
     ],
 )
 def test_a_pod_serves_with_its_new_images_only(found: core.Pod, *, runs: bool) -> None:
-    assert exchange.is_restarted(found) == runs
+    assert podstate.is_restarted(found) == runs
     assert podstate.is_ready(found) == runs
 
 
@@ -271,12 +271,12 @@ class Server:
     """One stored pod, and what a patch of it is answered with."""
 
     def __init__(self, stored: core.Pod, answer: Exception | None = None, *, moves: bool = False) -> None:
-        self.stored = exchange.Stored(stored.metadata, stored.spec, stored.status)
+        self.stored = podstate.Stored(stored.metadata, stored.spec, stored.status)
         self.answer = answer
         self.moves = moves
         self.operations: list[dict[str, Any]] = []
 
-    async def get(self, *_: Any, **__: Any) -> exchange.Stored:
+    async def get(self, *_: Any, **__: Any) -> podstate.Stored:
         return self.stored
 
     async def json_patch(self, _: Any, __: str, ___: str, operations: list[dict[str, Any]], **____: Any) -> str:

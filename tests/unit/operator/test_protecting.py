@@ -8,7 +8,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import disruption
+from covey.compile import network
 from covey.operator.model.actions import Actions
 from unit.compile.inferences import inference, role
 from unit.operator.budgets import budgets_of
@@ -48,7 +48,7 @@ def budgets(world: World) -> dict[str, int]:
 
 
 def stored(world: World) -> set[str]:
-    return {name for kind, name in (*world.objects, *world.shared) if kind.startswith(disruption.KIND)}
+    return {name for kind, name in (*world.objects, *world.shared) if kind.startswith(network.KIND)}
 
 
 def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World) -> None:
@@ -57,15 +57,15 @@ def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World)
     # The namespace's budget is made; nothing else changes before it is seen.
     first = act(world)
     assert not first.protect
-    assert stored(world) == {FORMER, disruption.NAME}
+    assert stored(world) == {FORMER, network.NAME}
     # The former one leaves alone who has the label; nobody gets the label before that is seen.
     assert not act(world).protect
     assert budgets(world) == {FORMER: 3}
     assert len(act(world).protect) == 3
-    assert budgets(world) == {disruption.NAME: 3}
+    assert budgets(world) == {network.NAME: 3}
     # It goes once every pod is seen with the label.
     act(world)
-    assert stored(world) == {disruption.NAME}
+    assert stored(world) == {network.NAME}
     assert not act(world)
 
 
@@ -76,7 +76,7 @@ def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
     first, *_ = world.plan().actions.protect
     world.label(first.pod.metadata.name, first.labels)
     world.check()
-    assert budgets(world) == {FORMER: 2, disruption.NAME: 1}
+    assert budgets(world) == {FORMER: 2, network.NAME: 1}
     planned = world.plan().actions
     assert len(planned.protect) == 2
     assert not planned.delete_objects
@@ -98,7 +98,7 @@ def test_a_pod_that_is_made_meanwhile_has_one_budget(world: World) -> None:
     assert len(act(world).create) == 1
     assert budgets(world) == {FORMER: 3}
     world.settle()
-    assert budgets(world) == {disruption.NAME: 3}
+    assert budgets(world) == {network.NAME: 3}
 
 
 def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
@@ -110,7 +110,7 @@ def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
         step()
     world.check()
     world.settle()
-    assert stored(world) == {disruption.NAME}
+    assert stored(world) == {network.NAME}
 
 
 @pytest.mark.parametrize("is_former", [False, True])
@@ -120,10 +120,10 @@ def test_the_label_follows_the_minimum(world: World, *, is_former: bool) -> None
     world.settle()
     world.inference = wanted(minReplicas=1)
     world.settle()
-    assert budgets(world) == {disruption.NAME: 4}
+    assert budgets(world) == {network.NAME: 4}
     world.inference = wanted()
     world.settle()
-    assert budgets(world) == {disruption.NAME: 3}
+    assert budgets(world) == {network.NAME: 3}
     assert not [pod for pod in world.pods.values() if pod.metadata.deletion_timestamp]
 
 
@@ -132,4 +132,4 @@ def test_what_is_suspended_has_neither(world: World) -> None:
     world.inference = inference(role("decode"), suspend=True)
     actions = act(world)
     assert FORMER not in stored(world)
-    assert not any(body["kind"] == disruption.KIND for level in actions.apply for body in level)
+    assert not any(body["kind"] == network.KIND for level in actions.apply for body in level)

@@ -93,7 +93,7 @@ def world() -> World:
 
 
 async def execute(world: World, server: Server, actions: Actions) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda _kind, _item: None)
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _kind, _item: None)
     await executor.run(actions)
 
 

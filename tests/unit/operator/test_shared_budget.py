@@ -12,7 +12,7 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
-from covey.compile import disruption
+from covey.compile import network
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from covey.kube.events import EventRecorder
@@ -30,7 +30,7 @@ from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
 BUDGET = msgspec.convert(
-    {**disruption.namespace_budget("ml"), "metadata": {**disruption.namespace_budget("ml")["metadata"], "uid": "b-1"}},
+    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}},
     Owned,
 )
 
@@ -128,7 +128,7 @@ def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Seen
     # The disruption controller has counted pods.
     seen.store(resource_version="7")
     assert seen.looks == []
-    seen.store(labels={**disruption.LABELS, "theirs": "yes"})
+    seen.store(labels={**network.LABELS, "theirs": "yes"})
     assert seen.looks == [("ml", "one")]
     seen.drop()
     assert seen.looks == [("ml", "one")] * 2
@@ -204,12 +204,12 @@ class Taken(Server):
         self.applied: list[str] = []
 
     async def create(self, resource: Resource, body: Mapping[str, Any], *more: Any, **options: Any) -> Any:
-        if body["metadata"]["name"] == disruption.NAME:
-            raise AlreadyExists(409, "AlreadyExists", disruption.NAME)
+        if body["metadata"]["name"] == network.NAME:
+            raise AlreadyExists(409, "AlreadyExists", network.NAME)
         return await super().create(resource, body, *more, **options)
 
     async def get(self, _: Resource, name: str, *__: Any, type: Any = None, **___: Any) -> Any:  # noqa: A002 - Client's
-        body = disruption.namespace_budget("ml")
+        body = network.namespace_budget("ml")
         return msgspec.convert({**body, "metadata": {"name": name, "uid": "b-1", "labels": self._labels}}, type)
 
     async def json_patch(self, *_: Any, **__: Any) -> None:
@@ -221,7 +221,7 @@ class Taken(Server):
 
 
 async def run(server: Taken, world: World) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda _kind, _item: None)
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _kind, _item: None)
     await executor.run(world.plan().actions)
 
 
@@ -238,9 +238,9 @@ async def test_a_strangers_budget_of_this_name_is_told_and_keeps_no_pod_from_bei
 
 async def test_one_that_another_worker_has_made_is_taken() -> None:
     world = World(inference(role("decode")))
-    server = Taken(world, disruption.LABELS)
+    server = Taken(world, network.LABELS)
     await run(server, world)
-    assert server.applied == [disruption.NAME]
+    assert server.applied == [network.NAME]
 
 
 def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:

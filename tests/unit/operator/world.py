@@ -19,11 +19,11 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
-from covey.compile import Owner, Slot, disruption, type_of
+from covey.compile import Owner, Slot, network, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator.accept.verdict import Verdict, judge, read_case
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.accepted import read_record
 from covey.operator.model.actions import (
     Actions,
@@ -244,9 +244,9 @@ class World:
             self.label(name, {names.LABEL_GANG: None})
         if is_alone:
             self.shared.clear()
-        metadata, roles = self.inference.metadata, disruption.gang_roles(self.inference.spec)
+        metadata, roles = self.inference.metadata, network.gang_roles(self.inference.spec)
         owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-        self._apply(add_digest(disruption.former_budget(owner, roles, narrow=False)))
+        self._apply(add_digest(network.former_budget(owner, roles, narrow=False)))
 
     def vanish(self, name: str) -> None:
         self._bury(name)
@@ -362,8 +362,8 @@ class World:
             return
         patched = json.loads(msgspec.json.encode(pod))
         status = msgspec.structs.replace(pod.status, container_statuses=self.statuses.get(pod.metadata.uid))
-        stored = exchange.Stored(pod.metadata, pod.spec, status)
-        for each in exchange.operations(stored, action.images, action.revision, action.at):
+        stored = podstate.Stored(pod.metadata, pod.spec, status)
+        for each in podstate.operations(stored, action.images, action.revision, action.at):
             *path, last = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
             at = patched
             for part in path:

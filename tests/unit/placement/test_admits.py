@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from covey.api import core
-from covey.placement.cluster.admits import static_cause
+from covey.placement.cluster.shape import static_cause
 from unit.placement.builders import make_node, make_shape
 
 GPU_TAINT = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.picture.floor import Ground
-from covey.placement.cluster.admits import state_cause
 from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, Share, devices_of, kind_of, report
 from covey.placement.cluster.inventory import path_of
+from covey.placement.cluster.shape import state_cause
 from covey.watching.places import measure
 from unit.placement.builders import GPU, TOPOLOGY, make_inventory, make_node
 

@@ -15,7 +15,7 @@ from covey.admission.round import apply
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Proximity, Refusal, RoleRequest, Topology, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.refusal.certificate import check_certificate
+from oracle.certificate import check_certificate, plan_with_certificate
 from unit.placement import brute
 from unit.placement.builders import TOPOLOGY, make_gang, make_node, make_role, make_shape
 
@@ -87,7 +87,7 @@ def build(nodes: Nodes, topology: Topology = TOPOLOGY, keys: Callable[[str], str
 @given(node_lists, gangs())
 def test_a_minimum_is_placed_exactly_when_exhaustion_places_it(nodes: Nodes, gang: Gang) -> None:
     inventory = build(nodes)
-    answer = plan_minimum(gang, inventory)
+    answer, certificate = plan_with_certificate(gang, inventory)
     feasible = brute.feasible(gang, inventory, tuple(role.minimum for role in gang.roles))
     assert answer.verdict is (Verdict.ADMITTED if feasible else Verdict.INFEASIBLE)
     if isinstance(answer, Plan):
@@ -97,7 +97,7 @@ def test_a_minimum_is_placed_exactly_when_exhaustion_places_it(nodes: Nodes, gan
             assert sum(replica.placed for replica in role.replicas) == role.minimum
     else:
         assert answer.reasons
-        assert check_certificate(gang, inventory, answer) is not False
+        assert check_certificate(gang, inventory, answer, certificate) is not False
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,19 +10,24 @@ import pytest
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
-from covey.placement.model import Bound, Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
+from covey.placement.model import Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum
-from covey.placement.refusal.certificate import check_certificate
-from covey.placement.refusal.exclusions import RESERVED
+from covey.placement.refusal.shortage import RESERVED
+from oracle.bounds import Bound
+from oracle.certificate import Certificate, check_certificate, plan_with_certificate
 from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
 def refuse(gang: Gang, inventory: Inventory) -> Refusal:
-    answer = plan_minimum(gang, inventory)
+    return prove(gang, inventory)[0]
+
+
+def prove(gang: Gang, inventory: Inventory) -> tuple[Refusal, Certificate]:
+    answer, certificate = plan_with_certificate(gang, inventory)
     assert isinstance(answer, Refusal)
     assert answer.verdict is Verdict.INFEASIBLE
-    assert check_certificate(gang, inventory, answer) is not False
-    return answer
+    assert check_certificate(gang, inventory, answer, certificate) is not False
+    return answer, certificate
 
 
 def only(refusal: Refusal) -> Reason:
@@ -161,18 +166,17 @@ def test_placed_replicas_count_as_satisfied() -> None:
 def test_the_certificate_bounds_every_candidate() -> None:
     inventory = make_inventory({"b1/r1": [8, 8], "b2/r1": [8]})
     gang = make_gang(make_role("a", 2), make_role("b", 1), required="block")
-    refusal = refuse(gang, inventory)
-    assert refusal.certificate == (
+    refusal, certificate = prove(gang, inventory)
+    assert certificate == (
         Bound(("z", "b1"), ("a", "b"), ((1, 1), (2, 0))),
         Bound(("z", "b2"), ("a", "b"), ((0, 1), (1, 0))),
     )
-    assert check_certificate(gang, inventory, refusal) is True
-    forged = replace(refusal, certificate=(refusal.certificate[0], Bound(("z", "b2"), ("a", "b"), ((0, 0),))))
-    assert check_certificate(gang, inventory, forged) is False
-    partial = replace(refusal, certificate=refusal.certificate[:1])
-    assert check_certificate(gang, inventory, partial) is False
+    assert check_certificate(gang, inventory, refusal, certificate) is True
+    forged = (certificate[0], Bound(("z", "b2"), ("a", "b"), ((0, 0),)))
+    assert check_certificate(gang, inventory, refusal, forged) is False
+    assert check_certificate(gang, inventory, refusal, certificate[:1]) is False
     inventory.set_node(make_node("more", labels={"zone": "z", "block": "b1"}))
-    assert check_certificate(gang, inventory, refusal) is False
+    assert check_certificate(gang, inventory, refusal, certificate) is False
 
 
 PORT = (("0.0.0.0", "TCP", 8080),)

@@ -5,7 +5,7 @@ from typing import Any
 
 from covey.api import core
 from covey.kube.errors import KubeError, NotFound, Unreachable
-from covey.scheduler.active import ActiveLabel
+from covey.scheduler.turns import ActiveLabel
 from scheduler_builders import cache, pod
 
 LABEL = "scheduling.covey.dev/extender"

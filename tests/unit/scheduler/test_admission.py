@@ -10,8 +10,7 @@ import pytest
 from covey.api import core, times
 from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
-from covey.scheduler.queue import FIRST, LONGEST, Queueing
-from covey.scheduler.topologies import Topologies
+from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 

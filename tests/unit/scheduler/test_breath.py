@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from covey.scheduler.active import BREATH, Breath
+from covey.scheduler.turns import BREATH, Breath
 
 
 async def test_one_of_the_sharers_works_in_each_round_of_the_loop() -> None:

@@ -23,11 +23,10 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Parking, Queueing
+from covey.scheduler.queue import Parking, Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.topologies import Topologies
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key

@@ -13,7 +13,7 @@ from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
 from covey.scheduler.devices import DeviceGauges, Surveyor
-from covey.scheduler.topologies import Topologies
+from covey.scheduler.queue import Topologies
 from scheduler_builders import cache, group
 from scrapes import Scrape
 from unit.placement.builders import GPU, TOPOLOGY, make_node, make_shape

@@ -18,9 +18,8 @@ from covey.api.headroom import Question, dump_question
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queue import Queueing
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.topologies import Topologies
 from scheduler_builders import GATE, drop, group, member, node, put, role_groups
 from scheduler_builders import cache as made_of
 from scheduler_loop import Loop

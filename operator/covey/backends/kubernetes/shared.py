@@ -11,8 +11,8 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
+from covey.backends.extender import refused_starts
 from covey.backends.seam import Cluster, Probe
-from covey.backends.starts import refused_starts
 from covey.compile import Levels, Owner
 from covey.compile.groups import Object
 from covey.kube import resources

@@ -18,9 +18,9 @@ from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
+from covey.backends.extender import refused_starts
 from covey.backends.hypernodes import NOWHERE, HyperNodes, find_inverted_levels
 from covey.backends.seam import Cluster, Identity, Owned, OwnedStatus, Probe, Progress, Release, UnitReport
-from covey.backends.starts import refused_starts
 from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler, requests_of
 from covey.backends.volcano.release import MET, release
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference

@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
-from covey.api.support import in_circles, unsupported_fields
+from covey.api.rules import in_circles, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.operator.model.accepted import Resolved

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from covey.api import core
 from covey.compile import Owner, PodFactory, type_of
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
@@ -23,9 +22,9 @@ from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.observability.logging import get_logger
 from covey.operator.execute.creations import Creations
 from covey.operator.execute.denials import Denials, Dependants
-from covey.operator.execute.pods import PodWriter, may_begin_to_serve
+from covey.operator.execute.pods import NO_CALLBACKS, PodCallbacks, PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
-from covey.operator.model.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, PutScaler
+from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, PutScaler
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Blocked, Problem, is_denial, sum_up
@@ -45,12 +44,8 @@ class Executor:
         client: to the API server.
         owner: the resource.
         observed: the snapshot that the plan was made from.
-        created: called with every pod that was created.
-        stored: called with the type of every other object that was created, and the object.
-        condemned: called with every pod whose deletion is about to be asked for.
-        spared: called with the UID of every pod whose deletion has failed, as far as that is known.
-        deleted: called with every deletion that the API server has accepted.
-        changed: called with every pod whose labels or images were changed.
+        stored: called with the type of every object but pods that was created, and the object.
+        pods: called after writes of pods.
         width: requests under way at once.
     """
 
@@ -59,30 +54,16 @@ class Executor:
         client: Client,
         owner: Owner,
         observed: Observed,
-        created: Callable[[core.Pod], None],
         stored: Callable[[str, Stored], None],
         *,
-        condemned: Callable[[core.Pod], None] = lambda _: None,
-        spared: Callable[[str], None] = lambda _: None,
-        deleted: Callable[[DeletePod], None] = lambda _: None,
-        changed: Callable[[core.Pod], None] = lambda _: None,
+        pods: PodCallbacks = NO_CALLBACKS,
         width: int = 64,
     ) -> None:
         self._width = width
         self._observed = observed
         self._denials = Denials()
         self._dependants = Dependants()
-        self._pods = PodWriter(
-            client,
-            owner,
-            observed.now,
-            self._denials,
-            created=created,
-            condemned=condemned,
-            spared=spared,
-            deleted=deleted,
-            changed=changed,
-        )
+        self._pods = PodWriter(client, owner, observed.now, self._denials, pods)
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
         #: What a person has to know of, and what keeps nothing else from being done.

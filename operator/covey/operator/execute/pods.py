@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core, times
@@ -28,6 +29,29 @@ _GENERATIONS = 3
 _VERSIONS = 5
 
 
+def _ignore(_written: object) -> None:
+    """Take no notice of a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCallbacks:
+    """Calls that follow writes of pods, so that what the watch does not show yet is known.
+
+    ``created``: with every pod that was created. ``condemned``: with every pod whose deletion is about to be asked for.
+    ``spared``: with the UID of every pod whose deletion has failed, as far as that is known. ``deleted``: with every
+    deletion that the API server has accepted. ``changed``: with every pod whose labels or images were changed.
+    """
+
+    created: Callable[[core.Pod], None] = _ignore
+    condemned: Callable[[core.Pod], None] = _ignore
+    spared: Callable[[str], None] = _ignore
+    deleted: Callable[[DeletePod], None] = _ignore
+    changed: Callable[[core.Pod], None] = _ignore
+
+
+NO_CALLBACKS: Final = PodCallbacks()
+
+
 class PodWriter:
     """Writes the pods of one resource.
 
@@ -36,35 +60,15 @@ class PodWriter:
         owner: the resource.
         now: seconds since the epoch.
         denials: where denials are noted.
-        created: called with every pod that was created.
-        condemned: called with every pod whose deletion is about to be asked for.
-        spared: called with the UID of every pod whose deletion has failed, as far as that is known.
-        deleted: called with every deletion that the API server has accepted.
-        changed: called with every pod whose labels or images were changed.
+        callbacks: called after writes.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        owner: Owner,
-        now: float,
-        denials: Denials,
-        *,
-        created: Callable[[core.Pod], None],
-        condemned: Callable[[core.Pod], None],
-        spared: Callable[[str], None],
-        deleted: Callable[[DeletePod], None],
-        changed: Callable[[core.Pod], None],
-    ) -> None:
+    def __init__(self, client: Client, owner: Owner, now: float, denials: Denials, callbacks: PodCallbacks) -> None:
         self._client = client
         self._owner = owner
         self._now = now
         self._denials = denials
-        self._created = created
-        self._condemned = condemned
-        self._spared = spared
-        self._deleted = deleted
-        self._changed = changed
+        self._callbacks = callbacks
         #: Places whose pod has kept an address that it should have lost: nobody else may have it.
         self.addressed: set[Slot | None] = set()
         self._relabelled: dict[str, core.Pod] = {}
@@ -85,7 +89,7 @@ class PodWriter:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
         else:
             self._relabelled[metadata.uid] = changed
-            self._changed(changed)
+            self._callbacks.changed(changed)
 
     async def _find(self, metadata: core.Meta) -> core.Pod | None:
         """Read this very pod again, None if it has gone: a conflict may mean another incarnation, or a new version."""
@@ -158,7 +162,7 @@ class PodWriter:
             self._denials.add("images", metadata, error)
         else:
             if changed is not None:
-                self._changed(changed)
+                self._callbacks.changed(changed)
                 _log.info("images of pod changed", pod=metadata.name, revision=action.revision)
 
     async def ungate(self, action: Ungate) -> None:
@@ -198,12 +202,12 @@ class PodWriter:
             KubeError: the request failed for another reason than a denial.
         """
         metadata = action.pod.metadata
-        self._condemned(action.pod)
+        self._callbacks.condemned(action.pod)
         try:
             taken = await self._delete(action.pod)
         except KubeError as error:
             # Where the answer was lost it may go all the same: that the watch will show.
-            self._spared(metadata.uid)
+            self._callbacks.spared(metadata.uid)
             if not isinstance(error, ApiError):
                 raise
             self._denials.add("deletion", metadata, error)
@@ -211,7 +215,7 @@ class PodWriter:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
             return
         if taken:
-            self._deleted(action)
+            self._callbacks.deleted(action)
             labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
             _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
 
@@ -267,7 +271,7 @@ class PodWriter:
                     raise
                 raise Blocked(problem) from error
             else:
-                self._created(created)
+                self._callbacks.created(created)
                 return
         raise Retryable(1.0, f"no free name for pod {hostname(item.slot)}")
 
@@ -285,7 +289,7 @@ class PodWriter:
         if podstate.is_dead(found) or podstate.is_released(found):
             await self._label(found.metadata, {names.LABEL_ADDRESS: None})
             return found.metadata.uid
-        self._created(found)
+        self._callbacks.created(found)
         return None
 
 

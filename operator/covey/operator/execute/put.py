@@ -18,14 +18,14 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.backends.seam import FieldManager
-from covey.compile import Owner, disruption, type_of
+from covey.compile import Owner, network, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.kube.json_text import go_json
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, ROLE_SCALERS
 from covey.observability.logging import get_logger
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate, DeleteObject, Exchange, Mark, Object, PutScaler
 from covey.operator.model.objects import (
     ANNOTATION_COMPLETED,
@@ -68,7 +68,7 @@ class BudgetEnder:
         if found is None or found.metadata.deletion_timestamp is not None or self._is_needed(namespace):
             return
         try:
-            await self._client.delete(POD_DISRUPTION_BUDGETS, disruption.NAME, namespace, uid=found.metadata.uid)
+            await self._client.delete(POD_DISRUPTION_BUDGETS, network.NAME, namespace, uid=found.metadata.uid)
         except (NotFound, Conflict):
             return
         _log.info("budget of namespace deleted", namespace=namespace)
@@ -279,22 +279,22 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
         ApiError: the change was denied.
     """
     metadata = action.pod.metadata
-    stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
+    stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=podstate.Stored)
     idle = not podstate.is_ready(action.pod)
     if _is_settled(stored, action) or (idle and _serves(stored)):
         return None
-    operations = exchange.operations(stored, action.images, action.revision, action.at, as_is=idle)
+    operations = podstate.operations(stored, action.images, action.revision, action.at, as_is=idle)
     try:
         return await client.json_patch(resources.PODS, metadata.name, metadata.namespace, operations, type=core.Pod)
     except Invalid:
         # A test that fails has no code of its own. A pod that was changed meanwhile comes back here.
-        again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
+        again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=podstate.Stored)
         if again.metadata.resource_version != stored.metadata.resource_version:
             return None
         raise
 
 
-def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
+def _is_settled(stored: podstate.Stored, action: Exchange) -> bool:
     """Tell whether a pod takes no images: another incarnation, on its way out, or done already."""
     metadata = stored.metadata
     return (
@@ -304,7 +304,7 @@ def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
     )
 
 
-def _serves(stored: exchange.Stored) -> bool:
+def _serves(stored: podstate.Stored) -> bool:
     return podstate.is_ready(core.Pod(stored.metadata, stored.spec, stored.status))
 
 

@@ -31,7 +31,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core, times
-from covey.placement.cluster.admits import tolerates
+from covey.placement.cluster.shape import tolerates
 
 #: Keys of the taints by which autoscalers say that a node is about to be deleted, or may be.
 AUTOSCALERS: Final = (

@@ -19,9 +19,9 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Room
-from covey.compile import disruption
+from covey.compile import network
 from covey.compile.identity import Owner, Slot, pod_name, slot_of
-from covey.compile.past import NO_PAST, Past
+from covey.compile.pods import NO_PAST, Past
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record
@@ -122,7 +122,7 @@ class Place:
 
 
 #: Type and name of the budget of a namespace.
-SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, disruption.NAME)
+SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, network.NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
-from covey.operator.model.accepted import Record, read_record
+from covey.operator.model.accepted import Record, differ, read_record
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.model.objects import (
     COMMON_KINDS,
@@ -41,7 +41,6 @@ from covey.operator.model.objects import (
     read_topology,
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
-from covey.operator.model.stored_status import differ
 from covey.operator.observe.expectations import Ledger, Newborns
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.nodes import Nodes, RolloutClock

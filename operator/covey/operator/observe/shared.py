@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from covey.backends import Identity, Owned
-from covey.compile import disruption
+from covey.compile import network
 from covey.kube.reflector import OnEvent
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import InferenceText
@@ -48,7 +48,7 @@ class NamespaceBudgets:
 
     def find(self, namespace: str) -> Owned | None:
         """The budget of a namespace."""
-        found = self._stored.get((namespace, disruption.NAME))
+        found = self._stored.get((namespace, network.NAME))
         if found is not None and is_shared(SHARED_BUDGET[0], found.metadata):
             return found
         return next(iter(self._newborns.of(_key(namespace))), None)
@@ -87,7 +87,7 @@ class NamespaceBudgets:
         if kind != DELETED and before is not None and _is_same(item, before):
             return
         on_news(kind, item, before)
-        if item.metadata.name == disruption.NAME:
+        if item.metadata.name == network.NAME:
             self._take_shared(item)
 
     def _take_shared(self, item: Owned) -> None:

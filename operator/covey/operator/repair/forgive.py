@@ -24,14 +24,14 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.api.roles import RestartPolicy, Role
 from covey.compile import Tree
-from covey.compile.past import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
+from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import failures
 from covey.operator.repair.failures import ANNOTATION_SINCE, Cause, Fault, pods_of
-from covey.operator.repair.tally import Tally
+from covey.operator.repair.history import Tally
 from covey.operator.replicas.replicas import Fate
 from covey.rollout.model import Budget
 

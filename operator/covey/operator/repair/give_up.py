@@ -29,9 +29,9 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.operator.model import podstate
+from covey.operator.model.accepted import RecordedUnit, recorded_units
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed
-from covey.operator.model.stored_status import RecordedUnit, recorded_units
 from covey.operator.repair.minimum import Minimums, Shortage, find_shortages
 from covey.operator.replicas.scale import States
 from covey.rollout import UnitState

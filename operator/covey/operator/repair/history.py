@@ -1,24 +1,46 @@
-"""The failures of a unit's replicas, noted on one of its objects before anything is given up for them.
+"""The history of failures: logs on objects, their tally in a pass, and the nodes that are avoided for it.
+
+The failures of a unit's replicas, noted on one of its objects before anything is given up for them.
 
 An operator that is killed after it has deleted all pods of a replica, and before it has made any new one, finds here
 what it was about to tell them. And the nodes on which a resource has failed before are found here. Only the latest are
 kept: pods themselves carry how often their replica has failed.
+
+Nodes, and domains, on which a resource fails again and again: its new pods keep off them for a while.
+
+A node is avoided when ``Limits.after`` failures of the resource fell on it within an hour; from the last of them on,
+for the time of ``Limits``. After that it is tried again, and the next failure is enough. A domain is avoided when as
+many nodes of it are, those of avoided narrower domains counting once together.
+
+A fault of the resource itself hits every node that it is on. So nodes that the kubelet refused pods on are avoided
+however many they are, others only as long as they are few among those that the resource is on; and a domain where
+something of the resource is Ready is not avoided.
+
+Failures of replicas in a row: counted, and noted on objects before anything is given up.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core, times
-from covey.api.annotations import read_json
+from covey.api.annotations import Avoided, dump_avoided, read, read_json
+from covey.api.constants import ANNOTATION_AVOID, HOSTNAME_LABEL
+from covey.api.roles import Role
 from covey.backends import Identity, Owned
 from covey.compile import Slot, Tree, type_of
-from covey.compile.past import Past
+from covey.compile.groups import Levels
+from covey.compile.pods import NO_PAST, Past, memory
+from covey.compile.revision import RoleRevision
 from covey.operator.model import podstate
+from covey.operator.model.actions import Annotate, Limits
+from covey.operator.model.observed import Observed, Place
+from covey.operator.repair.failures import Cause, Fault, age, creation_time, failing_since, pods_of, revision_of
 
 #: On the first object of a unit, or of the resource where units have none.
 ANNOTATION: Final = "covey.dev/failure-log"
@@ -88,7 +110,7 @@ def key_of(slot: Slot, *, alone: bool) -> str:
     return f"{slot.role}/{slot.replica}/{slot.index}" if alone else f"{slot.role}/{slot.replica}"
 
 
-def read(owned: Owned | None) -> Log:
+def read_log(owned: Owned | None) -> Log:
     """The log that an object carries; what cannot be understood is left out."""
     found = read_json(owned.metadata.annotation(ANNOTATION) if owned else None) or {}
     try:
@@ -135,3 +157,222 @@ def _past(item: Mapping[str, Any]) -> Past:
 def _failure(item: Mapping[str, Any]) -> Failure:
     nodes = {str(node): dict(domain) for node, domain in item.get("nodes", {}).items()}
     return Failure(int(item["unit"]), str(item["replica"]), str(item["revision"]), _past(item), str(item["why"]), nodes)
+
+
+#: Seconds for which failures count against their nodes.
+WINDOW: Final = 3600.0
+#: Nodes that may be avoided for other failures than refusals, however few the resource is on.
+_FEW: Final = 2
+
+
+def avoided_by(
+    failures: Sequence[Failure], observed: Observed, levels: Levels, usual: Sequence[str]
+) -> tuple[Avoided, ...]:
+    """Nodes and domains that new pods of a resource keep off.
+
+    Args:
+        failures: all that are known, the oldest first.
+        observed: the snapshot.
+        levels: of the topology, from broad to narrow, with the keys of their node labels.
+        usual: names of levels, where none are known.
+    """
+    if not any(each.nodes for each in failures):
+        return ()
+    places = [name for name in levels or usual if name != "host" and HOSTNAME_LABEL not in levels.get(name, ())]
+    live = [pod for pod in observed.every_pod() if podstate.is_bound(pod) and not podstate.is_dead(pod)]
+    ready = {
+        domain_key(podstate.domains(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places
+    }
+    occupied = {pod.spec.node_name or "" for pod in live}
+    return find_avoided(failures, places, occupied, ready, observed.now, observed.limits)
+
+
+def find_avoided(
+    failures: Iterable[Failure],
+    levels: Sequence[str],
+    occupied: Collection[str],
+    ready: Collection[tuple[tuple[str, str], ...]],
+    now: float,
+    limits: Limits,
+) -> tuple[Avoided, ...]:
+    """Nodes and domains that are avoided now.
+
+    Args:
+        failures: those of the resource, the oldest first.
+        levels: of the topology, from broad to narrow, without one whose domains are nodes.
+        occupied: nodes that live pods of the resource are on.
+        ready: domains (``domain_key``) where one of them is Ready.
+        now: seconds since the epoch.
+        limits: when and for how long.
+    """
+    recent = [each for each in failures if now - WINDOW < each.at] if limits.after else []
+    counts, refusals = Counter[str](), Counter[str]()
+    last: dict[str, Failure] = {}
+    for each in recent:
+        for node in each.nodes:
+            counts[node] += 1
+            refusals[node] += each.why == Cause.REFUSED
+            last[node] = each
+    bad = {node for node, count in counts.items() if count >= limits.after}
+    certain = {node for node in bad if refusals[node] >= limits.after}
+    if len(bad - certain) > max(_FEW, len({*counts, *occupied}) // 2):
+        bad = certain
+    nodes = {
+        node: Avoided(last[node].at + limits.seconds, f"{counts[node]} failures there, the last {last[node].why}", node)
+        for node in sorted(bad)
+        if last[node].at + limits.seconds > now
+    }
+    within = {node: last[node].nodes[node] for node in nodes}
+    return (*_domains(nodes, within, levels, ready, limits.after), *nodes.values())
+
+
+def nodes_told(observed: Observed) -> frozenset[str]:
+    """Nodes that new pods of a resource keep off, as the annotations of its objects say."""
+    told = (owned.metadata.annotation(ANNOTATION_AVOID) for owned in observed.objects.values())
+    found = (each for text in told if text for each in read(text))
+    return frozenset(each.node for each in found if each.node and each.until > observed.now)
+
+
+def domain_key(domain: Domain, levels: Sequence[str], level: str) -> tuple[tuple[str, str], ...]:
+    """A domain of a level, with those around it; empty where a node lies in none."""
+    if level not in domain:
+        return ()
+    return tuple((each, domain[each]) for each in levels[: levels.index(level) + 1] if each in domain)
+
+
+def _domains(
+    nodes: Mapping[str, Avoided],
+    within: Mapping[str, Domain],
+    levels: Sequence[str],
+    ready: Collection[tuple[tuple[str, str], ...]],
+    least: int,
+) -> Iterator[Avoided]:
+    #: What still counts by itself: nodes, then narrower domains in place of theirs.
+    left: dict[str, tuple[Domain, Avoided]] = {node: (within[node], each) for node, each in nodes.items()}
+    for level in reversed(levels):
+        inside: defaultdict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
+        for name, (domain, _) in left.items():
+            if key := domain_key(domain, levels, level):
+                inside[key].append(name)
+        for key, members in sorted(inside.items()):
+            if len(members) < least or key in ready:
+                continue
+            # It is over when the first of those is forgiven without which they are too few.
+            until = sorted((left[each][1].until for each in members), reverse=True)[least - 1]
+            what = "nodes or narrower domains of it are avoided"
+            found = Avoided(until, f"{len(members)} {what}", domain=dict(key))
+            yield found
+            for each in members:
+                del left[each]
+            left[str(found)] = (dict(key), found)
+
+
+class Tally:
+    """The failures of one resource.
+
+    Args:
+        tree: what is wanted.
+        observed: the snapshot, with the logs of earlier failures.
+    """
+
+    def __init__(self, tree: Tree, observed: Observed) -> None:
+        self._observed = observed
+        self._keepers = keepers(tree)
+        there = {each: found for each in set(self._keepers.values()) if (found := observed.objects.get(each))}
+        self._objects = there
+        self._logs: dict[Identity, Log] = {each: read_log(found) for each, found in there.items()}
+        #: Failures that are seen for the first time.
+        self.new: list[Failure] = []
+        #: What pods of units carry that were recreated as a whole.
+        self.wholes: dict[int, Past] = {unit: past for log in self._logs.values() for unit, past in log.wholes.items()}
+
+    @property
+    def every(self) -> list[Failure]:
+        """All failures that are known, the oldest first."""
+        noted = [each for log in self._logs.values() for each in log.failures]
+        return sorted([*noted, *self.new], key=lambda each: each.at)
+
+    def count(
+        self,
+        places: Sequence[Place],
+        revision: RoleRevision,
+        role: Role,
+        faults: Sequence[Fault],
+        since: float | None,
+        *,
+        alone: bool,
+    ) -> Past:
+        """Count a failure that was not counted yet; return the past that the successors of the failed pods carry.
+
+        Args:
+            places: those of the replica, or of the one pod that is replaced ``alone``.
+            revision: of the replica.
+            role: its role.
+            faults: the pods that have failed.
+            since: time since which the replica counts as having been Ready; None before that.
+            alone: the rest of the replica goes on.
+        """
+        lead = max((fault.pod for fault in faults), key=lambda pod: (podstate.restarts(pod), age(pod)))
+        former = podstate.past(lead)
+        noted = self._last(faults[0].slot, revision, alone=alone)
+        forgiven = noted is not None and since is not None and since > noted.at
+        known_fault = noted is not None and creation_time(lead) <= noted.at and noted.past.restarts > former.restarts
+        if noted is not None and known_fault and not forgiven:
+            return noted.past
+        made = [podstate.past(place.now) for place in places if place.now is not None]
+        latest = max(made, key=lambda past: past.restarts, default=NO_PAST)
+        if latest.restarts > former.restarts:
+            return latest
+        known = failing_since(faults)
+        at = max(self._observed.now, creation_time(lead)) if known is None else known
+        lived = at - since if since is not None else 0.0
+        forgotten = lived >= memory(role.backoff) or revision_of(lead) != revision.hash
+        past = Past(former.restarts + 1, 1 if forgotten else former.failures + 1, float(int(at)), former.unit)
+        if known is None:
+            why = next(fault.why for fault in faults if fault.pod is lead)
+            nodes = nodes_of(fault.pod for fault in faults)
+            slot = faults[0].slot
+            self.new.append(Failure(slot.unit, key_of(slot, alone=alone), revision.hash, past, why, nodes))
+        return past
+
+    def pending(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, alone: bool) -> Past:
+        """The past noted for a failure of these places that perhaps no pod carries yet; ``NO_PAST`` without one."""
+        noted = self._last(places[0].slot, revision, alone=alone)
+        if noted is None or self._observed.now >= noted.at + memory(role.backoff):
+            return NO_PAST
+        pods = pods_of(places)
+        graves = [place.grave for place in places if place.grave is not None]
+        told = max((*map(podstate.restarts, pods), *(each.restarts for each in graves)), default=0)
+        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(each.retired for each in graves)
+        return NO_PAST if fresh or told >= noted.past.restarts else noted.past
+
+    def log_annotations(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:
+        """Annotations to write on the objects that keep logs."""
+        told = dump_avoided(avoided)
+        for identity, owned in self._objects.items():
+            if owned.metadata.deletion_timestamp is not None:
+                continue
+            changes: dict[str, str | None] = {}
+            log = self._logs[identity]
+            kept = self._extend_log(identity, log, roles)
+            if kept != log:
+                changes[ANNOTATION] = dump_log(kept)
+            if owned.metadata.annotation(names.ANNOTATION_AVOID) != told:
+                changes[names.ANNOTATION_AVOID] = told
+            if changes:
+                yield Annotate(identity[0], owned.metadata.name, owned.metadata.uid, changes)
+
+    def _extend_log(self, identity: Identity, log: Log, roles: Mapping[str, Role]) -> Log:
+        new = [each for each in self.new if self._keepers.get(each.unit) == identity]
+        wholes = {unit: past for unit, past in self.wholes.items() if self._keepers.get(unit) == identity}
+        if not new:
+            return replace(log, wholes=wholes)
+        longest = max((memory(role.backoff) for role in roles.values()), default=0.0)
+        return replace(log.with_failures(new, self._observed.now - max(WINDOW, longest)), wholes=wholes)
+
+    def _last(self, slot: Slot, revision: RoleRevision, *, alone: bool) -> Failure | None:
+        """The failure of a replica, or of a pod of it, that was noted last, if it was of the same revision."""
+        keeper = self._keepers.get(slot.unit)
+        log = self._logs.get(keeper) if keeper is not None else None
+        noted = log.last(slot.unit, key_of(slot, alone=alone)) if log is not None and log.failures else None
+        return noted if noted is not None and noted.revision == revision.hash else None

@@ -4,12 +4,15 @@ Everything follows from the objects: a pod carries how often its replica has fai
 the leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
 noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is known
 again by the restarts that its pods have seen: successors have seen one more.
+
+Reports of failures: Events, and remarks for conditions while something has to be done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
 from covey.api import constants as names
@@ -20,19 +23,90 @@ from covey.api.roles import RestartPolicy, Role
 from covey.compile import Slot, Tree
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import Levels
-from covey.compile.past import NO_PAST, memory
+from covey.compile.pods import NO_PAST, memory
 from covey.compile.revision import RoleRevision
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
-from covey.operator.repair import avoid, failures, forgive
+from covey.operator.repair import failures, forgive, history
 from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.forgive import UnitRestarts
-from covey.operator.repair.history import Failure
-from covey.operator.repair.messages import Exhausted, remark_failures, tell_failures
-from covey.operator.repair.tally import Tally
+from covey.operator.repair.history import Failure, Tally
 from covey.operator.replicas.replace import ReplicaPlan, is_broken
 from covey.operator.replicas.replicas import NO_FATE, Fate
+
+#: Reason of ``Degraded``, and of the Event when it begins.
+REASON_EXHAUSTED: Final = "RestartsExhausted"
+#: Reason of ``NodesAvoided``.
+REASON_AVOIDED: Final = "NodeAvoided"
+#: Nodes that are named in one message.
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A replica that is left failed; ``is_new``: from now on.
+
+    ``until``: it serves again, and is forgiven then if that lasts (seconds since the epoch).
+    """
+
+    unit: int
+    role: str
+    number: int
+    failures: int
+    most: int
+    is_new: bool
+    until: float | None = None
+
+    def __str__(self) -> str:
+        """The replica, its failures in a row and the limit, as a sentence."""
+        return (
+            f"replica {self.number} of {self.role} in unit {self.unit} failed {self.failures} times in a row, and "
+            f"restart.maxRestarts is {self.most}"
+        )
+
+
+def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Iterator[Note]:
+    """Make one Event for all failures of a role for one reason: those of a rack must not use up the Events."""
+    for (role, why), group in groupby(sorted(new, key=_role_and_why), key=_role_and_why):
+        found = list(group)
+        nodes = sorted({node for each in found for node in each.nodes})
+        where = f" on {', '.join(nodes[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}" if nodes else ""
+        what = _text(found[0]) if len(found) == 1 else f"{len(found)} replicas of {role}"
+        row = f", {found[0].past.failures} times in a row" if len(found) == 1 and found[0].past.failures > 1 else ""
+        yield Note("ReplicaFailed", f"{what} failed{where}: {why}{row}", "Restart", warning=True)
+    for each in [each for each in exhausted if each.is_new][:1]:
+        yield Note(REASON_EXHAUSTED, f"{each}: it is left as it is", "Restart", warning=True)
+
+
+def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) -> Iterator[Remark]:
+    """Remarks that hold until somebody acts, or time has passed: exhausted restarts, avoided nodes."""
+    if exhausted:
+        first = min(exhausted, key=lambda each: each.until is not None)
+        more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
+        what = (
+            f"it serves again, and is forgiven at {times.rfc3339(first.until)} if that lasts"
+            if first.until is not None
+            else f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
+            "template that works"
+        )
+        yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")
+    if avoided:
+        told = [f"{each} until {times.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
+        rest = f"; and {len(avoided) - _NAMED} more" if len(avoided) > _NAMED else ""
+        message = f"new pods keep off {'; '.join(told)}{rest}: see what is wrong there, and cordon what is broken"
+        yield Remark(names.NODES_AVOIDED, REASON_AVOIDED, message)
+
+
+def _role_and_why(failure: Failure) -> tuple[str, str]:
+    return failure.replica.partition("/")[0], failure.why
+
+
+def _text(failure: Failure) -> str:
+    role, _, number = failure.replica.partition("/")
+    number, _, index = number.partition("/")
+    return f"{f'pod {index} of ' if index else ''}replica {number} of {role} in unit {failure.unit}"
+
 
 #: Unit, role and number.
 Replica = tuple[int, str, int]
@@ -190,7 +264,7 @@ class _Judge:
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
         # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
-        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
+        restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
         for place in places:
             if place.now is None:
                 fault = ended_last(place)
@@ -271,7 +345,7 @@ class _Judge:
     def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
         """The result of all judgements."""
         now, new = self._observed.now, tuple(self._tally.new)
-        avoided = (*avoid.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
+        avoided = (*history.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
         self._again += [each.until - now for each in avoided]
         return Failing(
             self._fates,

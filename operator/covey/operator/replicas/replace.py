@@ -4,24 +4,96 @@ A pod that is dead, released, or of a revision that no longer holds is *supersed
 and the next pod of its place is named after it. Once a pod of a replica has been bound and is lost, a role with
 ``RecreateReplica`` gives up the whole replica: the processes of its pods cannot go on without each other. A pod that
 was pinned but never bound is replaced alone.
+
+Events about replicas that come, go and are replaced: one for many, so that Events are not used up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Tree
-from covey.compile.identity import Slot
-from covey.compile.past import Past
-from covey.compile.pods import Told
+from covey.compile import Slot, Tree
+from covey.compile.pods import Past, Told
 from covey.compile.revision import RoleRevision
 from covey.operator.model import podstate
-from covey.operator.model.actions import CreatePod, DeletePod, Relabel
+from covey.operator.model.actions import CreatePod, DeletePod, Note, Relabel
 from covey.operator.model.observed import Observed, Place
 from covey.operator.replicas.replicas import NO_FATE, Fate
+
+
+def count_of(count: int) -> str:
+    """``1 replica``, ``2 replicas``."""
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def by_role(roles: Iterable[str]) -> str:
+    """``1 replica of decode, 2 replicas of prefill``, from the role of each; empty where there is none."""
+    return ", ".join(f"{count_of(count)} of {role}" for role, count in sorted(Counter(roles).items()))
+
+
+def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | None = None) -> Iterator[Note]:
+    """Make the Event for replicas that go without being replaced.
+
+    Args:
+        deletions: their pods.
+        reason: of the Event.
+        but: a unit that is reported otherwise.
+    """
+    labels = (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA)
+    replicas = {tuple(item.pod.metadata.label(each) or "?" for each in labels) for item in deletions}
+    listed = by_role(role for unit, role, _ in replicas if unit != str(but))
+    if listed:
+        yield Note(reason, f"removing {listed}", "ScaleDown")
+
+
+def describe_growth(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
+    """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
+    new = {
+        (item.slot.unit, item.slot.role, item.slot.replica)
+        for plan in plans
+        for item in plan.create
+        if not item.replaces and item.slot not in not_yet
+    }
+    listed = by_role(role for _, role, _ in new)
+    return f"creating {listed}" if listed else ""
+
+
+def replacement_notes(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterator[Note]:
+    """Make one Event for all replicas of a role that share a fate."""
+    fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
+    for plan in plans:
+        again = next((item.slot.role for item in plan.create if item.replaces and item.slot not in not_yet), None)
+        if again is not None:
+            released = any(podstate.is_released(item.pod) for item in plan.delete)
+            fates.setdefault((again, released, plan.recreated), []).append(plan)
+    for (role, released, recreated), found in fates.items():
+        first = found[0].create[0].slot
+        where = (
+            f"replica {first.replica} of {role} in unit {first.unit}"
+            if len(found) == 1
+            else f"{len(found)} replicas of {role}"
+        )
+        if released:
+            yield Note("Released", _describe_released(where, found), "Replace")
+        elif recreated:
+            lost = "a pod of it was lost; the whole replica is recreated"
+            cause = lost if len(found) == 1 else "a pod of each was lost; they are recreated whole"
+            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace", warning=True)
+        else:
+            pods = sum(item.replaces for plan in found for item in plan.create)
+            cause = "its pod is replaced" if pods == 1 else f"{pods} pods are replaced"
+            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
+
+
+def _describe_released(where: str, plans: Iterable[ReplicaPlan]) -> str:
+    pods = [item.pod for plan in plans for item in plan.delete if podstate.is_released(item.pod)]
+    reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
+    return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"
+
 
 Pods = Sequence[core.Pod]
 

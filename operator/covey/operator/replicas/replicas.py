@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from covey.api import core
 from covey.compile import Scale, Slot, Tree
-from covey.compile.past import NO_PAST, Past
+from covey.compile.pods import NO_PAST, Past
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod, Precedence
 from covey.operator.model.observed import Observed

@@ -25,15 +25,14 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import disruption
+from covey.compile import network
 from covey.operator.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.messages import count_of
+from covey.operator.replicas.replace import count_of
 from covey.operator.replicas.scale import States
 from covey.operator.rolling.layout import Rolling, settings_of
-from covey.operator.rolling.leaving import Leaving, Place
-from covey.operator.rolling.move import Move
+from covey.operator.rolling.leaving import Leaving, Move, Place
 from covey.rollout import RoleState, Stage, UnitState
 from covey.rollout.model import serving
 
@@ -59,7 +58,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
     """
     if not leaving.places:
         return Idle()
-    roles, deadline = disruption.gang_roles(spec), settings_of(spec).deadline
+    roles, deadline = network.gang_roles(spec), settings_of(spec).deadline
     pods: dict[Place, list[core.Pod]] = {}
     for slot, pod in observed.current.items():
         place = (slot.unit, slot.role, slot.replica)
@@ -82,7 +81,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
 
 def _is_given_up(pod: core.Pod) -> bool:
     """Tell whether the kubelet hardly starts a pod any more, or the pod was found to serve nobody before."""
-    if pod.metadata.label(names.LABEL_GANG) == disruption.IDLE[names.LABEL_GANG]:
+    if pod.metadata.label(names.LABEL_GANG) == network.IDLE[names.LABEL_GANG]:
         return True
     waiting = (each.state.waiting for each in pod.status.container_statuses or () if each.state is not None)
     return any(each is not None and each.reason == _BROKEN for each in waiting)

@@ -27,8 +27,7 @@ from covey.compile.network import Network
 from covey.operator.model.observed import Observed
 from covey.operator.objects.apply import identity_of
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
-from covey.operator.rolling.leaving import Leaving, Place, is_anything_leaving
-from covey.operator.rolling.move import Move, find_move, takes_over
+from covey.operator.rolling.leaving import Leaving, Move, Place, find_move, is_anything_leaving, takes_over
 from covey.operator.rolling.observe import Refused, Seen, read_progress
 from covey.rollout import Stage, UnitState, UnitStep, next_step
 from covey.rollout.progress import Progress, Settings, resume_progress, tell

@@ -27,7 +27,7 @@ from covey.backends import Owned
 from covey.compile import Layout, Slot, Tree
 from covey.compile.layout import RoleCount
 from covey.compile.revision import Revision
-from covey.operator.model import exchange, podstate
+from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.replicas import Rooms
@@ -300,8 +300,8 @@ class Seen:
             # What serves of it will be restarted: nobody may count on it.
             stage = Stage.STARTING
         ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
-        changed = [each for each in every if exchange.is_open(each)]
-        for left in (exchange.patience(each, self.observed.now) for each in changed):
+        changed = [each for each in every if podstate.is_open(each)]
+        for left in (podstate.patience(each, self.observed.now) for each in changed):
             if left > 0:
                 self.due = left if self.due is None else min(self.due, left)
         opened = bool(changed) and stage < Stage.SERVING and not self.late

@@ -25,7 +25,7 @@ from covey.operator.model.actions import Actions, DeleteObject, Note, Outcome, R
 from covey.operator.model.observed import Observed, number
 from covey.operator.objects.apply import Deviation
 from covey.operator.replicas.scale import ReplicaState, States, count_unit, known_revisions
-from covey.operator.rolling.move import Move
+from covey.operator.rolling.leaving import Move
 
 #: Revisions that are named in one message.
 _NAMED = 3

@@ -25,9 +25,11 @@ from covey.compile.identity import Slot, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.messages import count_of
+from covey.operator.replicas.replace import count_of
 
 _Place = tuple[int, str, int]
+
+
 _Items = Sequence[DeletePod]
 
 

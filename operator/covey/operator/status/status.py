@@ -17,10 +17,10 @@ from covey.api import constants as names
 from covey.compile import Scale, Slot
 from covey.operator.accept.verdict import Verdict
 from covey.operator.model import podstate
+from covey.operator.model.accepted import find_served
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
 from covey.operator.model.problem import Problem
-from covey.operator.model.stored_status import find_served
 from covey.operator.plan import Plan
 from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState

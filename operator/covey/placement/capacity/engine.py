@@ -15,11 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import Entry, Frame
+from covey.placement.capacity.frame import NO_VIEW, Counted, Entry, Frame, Structure, View
 from covey.placement.capacity.nodes import NodeTables, Offered
-from covey.placement.capacity.structure import Structure
 from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Table, Vector
-from covey.placement.capacity.view import NO_VIEW, Counted, View
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path

@@ -1,13 +1,23 @@
-"""Sums of what domains offer, one frame for each depth: equal offers are one entry, and each sum is made once."""
+"""Sums of what domains offer, one frame for each depth: equal offers are one entry, and each sum is made once.
+
+Structure of a gang's demand, reduced to what capacity depends on.
+
+Roles disappear here: replicas with the same pods, the same level and the same groups are one *class*, whatever role
+they belong to. Pods of one shape are one *stream*. A *group* is a set of classes that must share one domain of a
+level (a unit's domain, a proximity rule). Two gangs with equal structures share all that was ever computed for it.
+
+Changes that one gang makes to the inventory that all gangs share.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from covey.placement.capacity.structure import Structure
-from covey.placement.capacity.tables import Budget, Table, Tables
+from covey.placement.capacity.tables import Budget, Table, Tables, Vector
+from covey.placement.model import Path, Shape
 
 #: Wholly free nodes of a domain that are counted one by one; beyond, in doubling steps.
 _ONE_BY_ONE: Final = 32
@@ -162,3 +172,126 @@ class Frame:
         entry = self.entry(tables)
         self._sums[key] = (entry, budget.spent - before)
         return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Pods of one shape. ``follows`` tells apart pods that a unit's spread rule concerns from those it does not."""
+
+    shape: Shape
+    cap: int
+    follows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaClass:
+    """Replicas that are interchangeable for capacity.
+
+    ``pods`` counts the pods of each stream in one replica, but for those in ``parts``: classes with levels of their
+    own, narrower than this one's, and how many of each are inside (they are ``inner``). A replica does not straddle
+    domains of ``depth``; at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths
+    that its nodes must carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that
+    a whole candidate meets or not. ``cap`` is how many replicas are of interest.
+    """
+
+    pods: tuple[int, ...]
+    depth: int
+    levels: frozenset[int]
+    groups: frozenset[int]
+    wide: frozenset[int]
+    cap: int
+    parts: tuple[tuple[int, int], ...] = ()
+    inner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """All that capacity tables depend on.
+
+    ``scope`` is the depth of the candidate domains (-1: the whole cluster is the one candidate); ``bottom`` the finest
+    depth that matters, below which only nodes are looked at. ``groups`` holds the depth of each group.
+    """
+
+    topology: str
+    scope: int
+    bottom: int
+    streams: tuple[Stream, ...]
+    classes: tuple[ReplicaClass, ...]
+    groups: tuple[int, ...] = ()
+
+    def dimensions(self, depth: int) -> tuple[int, ...]:
+        """Return what is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.
+
+        A class is counted in whole replicas from its own depth upwards, one that is inside others until all of them
+        are; streams are counted as long as some class above still needs single pods. The dimension with the largest
+        cap comes last, where it costs least.
+        """
+        count = len(self.streams)
+        if depth > self.bottom:
+            streams, whole = list(range(count)), []
+        elif depth > self.scope:
+            loose = [c for c in self.classes if c.depth < depth]
+            streams = [i for i in range(count) if any(c.pods[i] for c in loose)]
+            needed = {part for c in loose for part, _ in c.parts}
+            whole = [count + i for i, c in enumerate(self.classes) if c.depth >= depth and (not c.inner or i in needed)]
+        else:
+            streams, whole = [], [count + i for i, c in enumerate(self.classes) if not c.inner]
+        return tuple(sorted(streams + whole, key=lambda dimension: (self.cap(dimension), dimension)))
+
+    def cap(self, dimension: int) -> int:
+        """Return the number up to which a dimension is counted; more is of no interest."""
+        streams = len(self.streams)
+        return self.streams[dimension].cap if dimension < streams else self.classes[dimension - streams].cap
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The pods that the children of a domain hold together; None when a mandatory part does not fit.
+
+    ``alike`` is the same for domains alike (None: nobody knows), ``work`` what it was to work it out from nothing.
+    """
+
+    total: Entry | None
+    alike: int | None
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Changes that one gang makes to the inventory. Paths are those of the structure's topology.
+
+    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods
+    (by stream) must be placed inside a domain before anything else; ``anchors`` which domain a group lies in already.
+    """
+
+    closed: Mapping[Path, int] = field(default_factory=dict)
+    closed_nodes: Mapping[str, tuple[Path, int]] = field(default_factory=dict)
+    mandatory: Mapping[Path, Vector] = field(default_factory=dict)
+    anchors: Mapping[int, Path] = field(default_factory=dict)
+    touched: frozenset[Path] = field(init=False)
+    anchored: int = field(init=False)
+    #: What was worked out for this view alone.
+    totals: dict[Path, Counted] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        nodes = (path for path, _ in self.closed_nodes.values())
+        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values())
+        touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
+        object.__setattr__(self, "touched", touched)
+        object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether the gang changes nothing."""
+        return not self.touched and not self.anchored
+
+    def off(self, path: Path) -> int:
+        """The streams that a domain is closed to, by itself or by one above it."""
+        bits = 0
+        if self.closed:
+            for end in range(len(path) + 1):
+                bits |= self.closed.get(path[:end], 0)
+        return bits
+
+
+NO_VIEW = View()

@@ -14,8 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import Entry, Frame
-from covey.placement.capacity.structure import Stream
+from covey.placement.capacity.frame import Entry, Frame, Stream
 from covey.placement.capacity.tables import KEPT, NEVER, PASS, Array, Budget, Table, trim
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.shape import conflict, exclusive

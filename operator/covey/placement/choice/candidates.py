@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.structure import Structure
+from covey.placement.capacity.frame import Structure
 from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang, Path, natural
 from covey.placement.question.demands import Demand, admitted_counts
 from covey.placement.question.problem import Problem, host_depth
-from covey.placement.sharing.layout import Layout, counted_depths, natural
+from covey.placement.sharing.layout import Layout, counted_depths
 from covey.placement.sharing.prices import Prices
 
 #: Structures whose tables are kept between plans.

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster import admits, resources
-from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict
+from covey.placement.cluster import resources
+from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict, shape_cause, state_cause
 from covey.placement.model import Path, Shape, Topology
 
 #: Shapes whose answer each node remembers.
@@ -134,7 +134,7 @@ class NodeState:
         self.version = 0
         self.facts = 0
         self._causes: dict[Shape, str | None] = {}
-        self._state = admits.state_cause(node)
+        self._state = state_cause(node)
         for key, each in held.items():
             self._count(key, each.shape, 1)
 
@@ -151,7 +151,7 @@ class NodeState:
     def admit_as(self, node: core.Node) -> None:
         """Admit pods as another state of the same node does, with the same capacity."""
         self.node = node
-        self._state = admits.state_cause(node)
+        self._state = state_cause(node)
         self._causes.clear()
 
     def static_cause(self, shape: Shape) -> str | None:
@@ -161,7 +161,7 @@ class NodeState:
         except KeyError:
             if len(self._causes) >= _REMEMBERED:
                 self._causes.clear()
-            cause = self._causes[shape] = self._state or admits.shape_cause(shape, self.node)
+            cause = self._causes[shape] = self._state or shape_cause(shape, self.node)
             return cause
 
     def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 from covey.api import core
-from covey.placement.cluster import admits
+from covey.placement.cluster import shape
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState
 from covey.placement.model import Path, Shape, Topology
 from covey.placement.terms import Term, Terms
@@ -274,5 +274,5 @@ def _same(old: core.Node, new: core.Node) -> bool:
         old.metadata.labels == new.metadata.labels
         and old.status.allocatable == new.status.allocatable
         and old.spec == new.spec
-        and admits.state_cause(old) == admits.state_cause(new)
+        and shape.state_cause(old) == shape.state_cause(new)
     )

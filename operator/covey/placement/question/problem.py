@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.placement.capacity.structure import ReplicaClass, Stream, Structure
+from covey.placement.capacity.frame import ReplicaClass, Stream, Structure, View
 from covey.placement.capacity.tables import Vector
-from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
-from covey.placement.question.binding import Aims, Group, groups_of, levels_alone, unit_anchor
 from covey.placement.question.demands import (
+    Aims,
     Demand,
+    Group,
     common_domain,
     followers,
+    groups_of,
+    levels_alone,
     placed_paths,
     replica_paths,
+    unit_anchor,
 )
 from covey.placement.sharing.layout import Item
 

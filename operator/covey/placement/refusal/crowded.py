@@ -10,8 +10,8 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict, where
 from covey.placement.question.demands import Demand, minimum_of
-from covey.placement.refusal.exclusions import exclusions
 from covey.placement.refusal.reasons import join_names
+from covey.placement.refusal.shortage import exclusions
 
 
 def asked_for(demands: Sequence[Demand]) -> Mapping[str, int]:

@@ -16,12 +16,10 @@ from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, where
+from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, natural, where
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
-from covey.placement.refusal.bounds import bounds
-from covey.placement.refusal.exclusions import exclusions
-from covey.placement.refusal.shortage import Bench, Shortage
-from covey.placement.sharing.layout import Item, natural
+from covey.placement.refusal.shortage import Bench, Shortage, exclusions
+from covey.placement.sharing.layout import Item
 
 #: Domains in which a missing replica is tried for the nearest fix.
 _TRIED: Final = 8
@@ -34,7 +32,7 @@ _ENOUGH: Final = 1 << 60
 def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
     """Explain why a gang's minimum fits nowhere; one reason for each role that is to blame."""
     case = _Case(gang, inventory, solution, needed)
-    return Refusal(Verdict.INFEASIBLE, case.reasons_or_fallback(), bounds(gang, solution, case.kinds))
+    return Refusal(Verdict.INFEASIBLE, case.reasons_or_fallback())
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Entry
+from covey.placement.capacity.frame import Entry, View
 from covey.placement.capacity.tables import Budget, Table, Vector
-from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
-from covey.placement.model import Path
+from covey.placement.model import Path, natural
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
 from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Chain, Place, Price, Prices
@@ -389,21 +388,6 @@ def counted_depths(engine: Engine, host: int | None) -> range:
 
 
 @lru_cache(maxsize=65_536)
-def natural(name: str | None) -> tuple[Any, ...]:
-    """A sort key that puts ``node-2`` before ``node-10``."""
-    parts: list[Any] = []
-    digits = ""
-    for character in (name or "") + "\0":
-        if character.isascii() and character.isdigit():
-            digits += character
-        else:
-            if digits:
-                parts.append((0, int(digits), digits))
-                digits = ""
-            parts.append((1, 0, character))
-    return tuple(parts)
-
-
 def order(place: Place) -> tuple[Any, ...]:
     """Where a domain or node stands among its siblings."""
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))

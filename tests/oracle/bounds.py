@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -10,13 +11,25 @@ import numpy as np
 
 from covey.placement.capacity.tables import Array, Table, Vector
 from covey.placement.choice.candidates import Solution
-from covey.placement.model import Bound, Gang
-from covey.placement.sharing.layout import natural
+from covey.placement.model import Gang, Path, natural
 
 #: Vectors of counts that are tried in one table.
 _LISTED: Final = 1 << 16
 #: Vectors that are tried in all tables together.
 _LISTED_IN_ALL: Final = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Upper bound on what one candidate domain holds: numbers of whole replicas of each role, none of which can grow.
+
+    ``roles`` names the roles that the vectors in ``maximal`` count; the domain can hold exactly those vectors and the
+    smaller ones, counted up to the minimum.
+    """
+
+    path: Path
+    roles: tuple[str, ...]
+    maximal: tuple[tuple[int, ...], ...]
 
 
 def bounds(gang: Gang, solution: Solution, kinds: Sequence[Sequence[int]]) -> tuple[Bound, ...]:
@@ -61,6 +74,3 @@ def _maximal(table: Table, vectors: Array, shape: Sequence[int]) -> tuple[Vector
             [np.take(fits, range(1, shape[axis]), axis), np.zeros_like(np.take(fits, [0], axis))], axis
         )
     return tuple(tuple(row) for row in np.argwhere(fits & ~grows).tolist())
-
-
-__all__ = ["bounds"]

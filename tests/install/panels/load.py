@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
+from install.panels.fleet import A100, BLOCK, KINDS, RACK, Fleet, patiently, role
+from install.panels.kubelet import BROKEN, Kubelet, tell
+from install.panels.prometheus import Prometheus, Scraped
 from localcluster import Background, Cluster
 from localcluster.programs import scheduler_config
-from panels.fleet import A100, BLOCK, KINDS, RACK, Fleet, patiently, role
-from panels.kubelet import BROKEN, Kubelet, tell
-from panels.prometheus import Prometheus, Scraped
 
 #: Seconds between two scrapes.
 SCRAPE: Final = 2.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
+ROOT: Final = Path(__file__).resolve().parents[3]
 DASHBOARD: Final = ROOT / "helm" / "covey" / "files" / "dashboards" / "covey.json"
 RULES: Final = ROOT / "helm" / "covey" / "files" / "rules.yaml"
 _VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")

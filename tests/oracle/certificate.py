@@ -1,6 +1,6 @@
-"""Checks a refusal without trusting the planner that wrote it.
+"""Proves a refusal, and checks the proof without trusting the planner.
 
-A certificate says for every candidate domain which numbers of whole replicas it holds at most. The check works the
+A certificate is made of the tables by which the planner has refused. It says for every candidate domain which numbers of whole replicas it holds at most. The check works the
 same numbers out again in the plainest way (sets of vectors, one node after another; no tables, no memory, no classes
 or streams shared between roles) and compares. It costs far more than planning and is meant for tests and for doubters.
 """
@@ -8,16 +8,39 @@ or streams shared between roles) and compares. It costs far more than planning a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from unittest.mock import patch
 
+from covey.placement import planner, search
+from covey.placement.choice.candidates import Solution
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import conflict, with_terms
-from covey.placement.model import Gang, PodRequest, Refusal, RoleRequest, Verdict
+from covey.placement.model import Gang, Plan, PodRequest, Refusal, RoleRequest, Verdict
+from covey.placement.planner import plan_minimum
+from covey.placement.question.demands import Demand
+from covey.placement.refusal import reasons
+from oracle.bounds import Bound, bounds
 
 _Vector = tuple[int, ...]
+Certificate = tuple[Bound, ...]
 
 
-def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> bool | None:
+def plan_with_certificate(gang: Gang, inventory: Inventory) -> tuple[Plan | Refusal, Certificate]:
+    """The answer for a gang's minimum, and the proof of a refusal; empty for a plan, and for refusals without tables."""
+    found: dict[int, Certificate] = {}
+
+    def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
+        refusal = reasons.explain(gang, inventory, solution, needed)
+        kinds = reasons._Case(gang, inventory, solution, needed).kinds
+        found[id(refusal)] = bounds(gang, solution, kinds)
+        return refusal
+
+    with patch.object(planner, "explain", explain), patch.object(search, "explain", explain):
+        answer = plan_minimum(gang, inventory)
+    return answer, found.get(id(answer), ())
+
+
+def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal, certificate: Certificate) -> bool | None:
     """Tell whether the refusal is proven: every candidate is bounded, correctly so, and no bound allows the minimum.
 
     Returns None when the gang is outside what the check covers: members that are placed already, groups of roles
@@ -28,11 +51,11 @@ def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> boo
     ruled = gang.proximity or gang.rules or gang.spread
     beyond = ruled or nested or not all(role.follow_unit for role in gang.roles)
     placed = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
-    if beyond or placed or not refusal.certificate or refusal.verdict is not Verdict.INFEASIBLE:
+    if beyond or placed or not certificate or refusal.verdict is not Verdict.INFEASIBLE:
         return None
     tree = inventory.trees[gang.topology]
     scope = -1 if gang.required is None else tree.topology.depth(gang.required)
-    bounds = {bound.path: bound for bound in refusal.certificate}
+    bounds = {bound.path: bound for bound in certificate}
     roles = [role for role in gang.roles if role.minimum]
     return all(
         domain.path in bounds

@@ -1,17 +1,15 @@
-"""What the queries of every panel returned, kept in a file, so that pictures can be drawn again without another run."""
+"""Answers of Prometheus to the queries of every panel."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
-from panels.dashboard import Panel, Target, fill, panels, variables
-from panels.prometheus import Prometheus
+from install.panels.dashboard import Panel, Target, fill, panels, variables
+from install.panels.prometheus import Prometheus
 
 _LEGEND: Final = re.compile(r"{{\s*(\w+)\s*}}")
 #: Points of a line: Grafana asks for about as many as a panel has pixels.
@@ -38,18 +36,6 @@ class Kept:
     step: float
     marks: Sequence[tuple[float, str]]
     series: Mapping[int, Sequence[Series]]
-
-    def write(self, path: Path) -> None:
-        """Keep it in a file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, path: Path) -> Kept:
-        """What was kept in a file."""
-        found = json.loads(path.read_text())
-        series = {int(number): [Series(**each) for each in them] for number, them in found["series"].items()}
-        return cls(found["start"], found["end"], found["step"], [(at, text) for at, text in found["marks"]], series)
 
 
 def collect(

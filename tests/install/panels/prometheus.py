@@ -13,11 +13,11 @@ from urllib.request import urlopen
 
 import yaml
 
+from install.panels.dashboard import RULES
 from localcluster import Process, free_port
 from localcluster.binaries import ensure_tool
 from localcluster.ports import address
 from localcluster.probe import answers
-from panels.dashboard import RULES
 
 Result = dict[str, Any]
 

@@ -1,1 +1,0 @@
-"""The Grafana dashboard against a real Prometheus: a run that gives every panel something to show, and its pictures."""

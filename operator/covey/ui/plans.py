@@ -1,0 +1,63 @@
+"""A pasted manifest planned on what its viewer can see: as ``covey plan --cluster``, by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from covey.api.inference import MOST_PODS
+from covey.manifests.documents import read_pasted
+from covey.manifests.sources import InputError, Place
+from covey.planning.drawing import floor_of, marks_of
+from covey.planning.facts import Facts
+from covey.planning.request import sort_manifests, with_manifests, workloads_of
+from covey.planning.run import Planned, plan_all
+from covey.ui import contract
+
+#: Stands for a file in what is said of the manifest.
+NAME = "manifest"
+
+
+def plan(
+    manifest: str, namespace: str, facts: Facts, denied: Sequence[contract.Denied], clock: Callable[[], float]
+) -> contract.PlanAnswer:
+    """The answer to a manifest.
+
+    Args:
+        manifest: YAML or JSON.
+        namespace: of objects that name none.
+        facts: the cluster, as the viewer sees it.
+        denied: what is missing in them.
+        clock: seconds, for ``elapsedMs``.
+
+    Raises:
+        InputError: the manifest cannot be planned.
+    """
+    documents = read_pasted(manifest, NAME)
+    found = sort_manifests(documents, None, namespace, facts.topologies, where=Place(NAME), source=NAME)
+    pods = sum(inference.spec.pods for _, inference, _ in found.inferences)
+    if pods > MOST_PODS:
+        raise InputError(Place(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
+    facts = with_manifests(facts, found)
+    workloads, warnings = workloads_of(found, facts)
+    told = tuple(each.message for each in denied)
+    facts = replace(facts, warnings=(*facts.warnings, *warnings, *told))
+    planned = plan_all(workloads, facts, clock)
+    report = planned.report
+    return contract.PlanAnswer(report.status, report, tuple(planned.notes), _floor(planned), tuple(denied))
+
+
+def problems_of(error: InputError) -> tuple[contract.Problem, ...]:
+    """The problems of a manifest."""
+    return tuple(contract.Problem(each.what, each.remedy, str(each.place)) for each in error.problems)
+
+
+def _floor(planned: Planned) -> contract.Floor:
+    floor = floor_of(planned)
+    pods = [
+        contract.FloorPod(spot.workload, spot.unit, spot.role, spot.replica, spot.index, spot.node, run.cells)
+        for run in floor.runs
+        for spot in (run.spot,)
+    ]
+    marks = [(path, mark) for path, mark in marks_of(planned.report).items() if path]
+    return contract.Floor(floor.resource, floor.scale, floor.owners, tuple(pods), tuple(marks))
