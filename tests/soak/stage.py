@@ -6,6 +6,7 @@ import contextlib
 import copy
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,8 @@ class Stage(Supervision):
         self.kept: set[Owner] = set()
         self.fleet = Fleet(self)
         self.counter = 0
+        #: How often something was done to a pod, by UID.
+        self._touches: Counter[str] = Counter()
         self._later: list[Later] = []
         self._random = generator
 
@@ -223,6 +226,7 @@ class Stage(Supervision):
     def touch(self, pod: Pod) -> None:
         """Something is about to be done to a pod."""
         with self.watching.lock:
+            self._touches[pod.uid] += 1
             self.checker.world.touched.add(pod.uid)
             if pod.replica is not None:
                 self.checker.world.rests.stir(pod.replica.side.owner)
@@ -238,9 +242,11 @@ class Stage(Supervision):
             self.checker.world.stir_node(name)
 
     def spare(self, pod: Pod) -> None:
-        """Nothing was done to it."""
+        """Nothing was done to it this time; what was done before stays done."""
         with self.watching.lock:
-            self.checker.world.touched.discard(pod.uid)
+            self._touches[pod.uid] -= 1
+            if self._touches[pod.uid] <= 0:
+                self.checker.world.touched.discard(pod.uid)
 
     # Time
 
