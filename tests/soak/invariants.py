@@ -206,7 +206,9 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
         return
     unit = [replica for replica in world.replicas if _unit(replica) == _unit(pod.replica)]
     for level, replicas in ((part.required, [pod.replica]), (spec.required, unit)):
-        nodes = {each.node for replica in replicas for each in world.members(replica) if each.live and each.node}
+        # A replica that was told to go binds nobody to its domain: its successor may have another.
+        staying = [each for replica in replicas for each in world.members(replica) if each.exchanged or not each.leaves]
+        nodes = {each.node for each in staying if each.live and each.node}
         domains = {world.nodes[name].labels.get(level) for name in nodes if name in world.nodes}
         if level and len(domains) > 1:
             yield Violation("astray", f"{told(replicas[0])} lies in {sorted(map(str, domains))}", at)

@@ -314,6 +314,12 @@ class TestNodes:
         assert history.see("0/decode/1/0", node="n1") == ["astray"]
         assert history.see("1/decode/0/0", node="n1") == []
 
+    def test_a_unit_whose_first_replica_was_told_to_go(self) -> None:
+        history = History(role("decode", 2), topology={"required": "rack"})
+        assert history.see("0/decode/0/0", node="n0") == []
+        assert history.see("0/decode/0/0", node="n0", labels={"covey.dev/draining": "true"}) == []
+        assert history.see("0/decode/1/0", node="n1") == []
+
 
 def test_what_was_not_seen_is_not_judged() -> None:
     history = History(role("decode", size=2))
