@@ -98,8 +98,8 @@ def _amiss(resource: Resource, pods: Sequence[Pod], totals: Mapping[str, int], *
     yield from (f"pod {pod.name} has ended or is going" for pod in pods if not pod.live)
     live = [pod for pod in pods if pod.live]
     least = most = wanted.pods(totals)
-    if wanted.paused:
-        # Between two revisions the surge stays.
+    if wanted.paused or (waits and resource.gate == "Room"):
+        # Between two revisions the surge stays, and so does one that waits for room.
         most += wanted.units * sum(part.surge * part.size for part in wanted.parts.values())
     if not least <= len(live) <= most:
         yield f"{len(live)} pods of {least}"

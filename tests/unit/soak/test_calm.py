@@ -108,6 +108,16 @@ class TestWaiting:
         assert unsettled(found, waiting={LLM}) == []
         assert unsettled(found)
 
+    def test_a_surge_without_room(self) -> None:
+        old, new = {"covey.dev/revision": "old"}, {"covey.dev/revision": "new"}
+        made = resource(role("decode", 2), told={"Progressing": ("True", "RollingOut")})
+        pods = [*(runs(f"0/decode/{n}/0", labels=old) for n in (0, 1)), pod("0/decode/2/0", gates=GATED, labels=new)]
+        assert any("3 pods of 2" in each for each in unsettled(listed(*pods, made=made), waiting={LLM}))
+        made["status"]["rollout"] = {"hold": {"gate": "Room"}}
+        assert unsettled(listed(*pods, made=made), waiting={LLM}) == []
+        more = [*pods, pod("0/decode/3/0", gates=GATED, labels=new)]
+        assert any("4 pods of 2" in each for each in unsettled(listed(*more, made=made), waiting={LLM}))
+
     def test_without_a_word(self) -> None:
         found = listed(PAIR[0], pod("0/decode/1/0", gates=GATED))
         assert not waits_honestly(found.resources[LLM], found.pods)
