@@ -168,12 +168,12 @@ def counts(found: list[Module]) -> list[Count]:
 BOUNDS: Final = {
     "questions": 0,
     "participles": 0,
-    "arguments": 14,
-    "long": 1,
-    "files": 336,
+    "arguments": 0,
+    "long": 0,
+    "files": 340,
     "lines": 59_300,
     "lost pod": 55,
-    "refusal": 52,
+    "refusal": 53,
     "step of a rollout": 55,
 }
 

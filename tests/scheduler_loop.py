@@ -8,12 +8,12 @@ from typing import Any
 
 from covey.admission.tree import Key
 from covey.api import core
+from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
-from covey.scheduler.commit import Committer
+from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding
-from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Parking, Queueing, Topologies
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
@@ -51,6 +51,11 @@ class Writer:
         return True
 
 
+def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:
+    """A process's context in which ``api`` stands for all that writes."""
+    return Context(made, api, api, api, clock=clock)
+
+
 class Loop:
     """Admission over a cache."""
 
@@ -71,15 +76,11 @@ class Loop:
         reservations = Reservations(
             made, reserve_after=reserve_after, limits=limits, clock=lambda: time.time() + self.now
         )
-        committer = Committer(made, writer)
         self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
-        parking = Parking(lambda: self.now)
-        self.admission = Admission(
-            *(made, committer, writer, queueing, reservations, recorder, Lives()),
-            decided=decided,
-            parking=parking,
-            holding=self.holding,
-        )
+        api: Any = None
+        context = Context(made, api, writer, recorder, clock=Clock(lambda: self.now))
+        self.admission = Admission(context, queueing, reservations, self.holding)
+        self.admission.on_decision(decided)
         self.holding.begin()
         self.admission.begin()
 

@@ -20,10 +20,10 @@ import msgspec
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.compile import Owner
+from covey.kube.process import settle_memory
 from covey.operator.model.observed import is_ours, place_pods
 from covey.operator.observe.expectations import Ledger
 from covey.operator.plan import plan
-from covey.operator.process.main import settle_memory
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.compile.inferences import inference, role
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     arguments = parser.parse_args()
     world = at_rest(arguments.units, arguments.prefill, arguments.decode)
-    settle_memory()
+    settle_memory(10_000, 10, 10)
     sys.setswitchinterval(0.001)
     measured = [once(world) for _ in range(arguments.passes)]
     print(f"{len(world.pods)} pods at rest, {arguments.passes} passes, processor time (median, least):")

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import uvloop
 
+from covey.kube.process import settle_memory
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs
-from covey.scheduler.main import settle_memory
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import cache, group, member, node, put, role_groups
 
@@ -55,8 +56,8 @@ async def measure(pods: int, size: int, minimum: int) -> None:
             asyncio.get_running_loop().call_later(0.003, put, made, bound)
 
     api: Any = Api()
-    binder = Binder(made, api, PodWriter(api), served=("covey-scheduler",))
-    settle_memory()
+    binder = Binder(made, Bindings(api, PodWriter(api)), served=("covey-scheduler",))
+    settle_memory(10_000, 5, 5_000)
     blocks = Blocks()
     watching = asyncio.create_task(blocks.watch())
     begun = time.process_time()

@@ -27,17 +27,17 @@ from bench.machine import describe_machine
 from bench.plan_floor import GPUS, NODES_PER_RACK, node
 from covey.admission.status import Decision, statuses
 from covey.api import core
+from covey.kube.process import settle_memory
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
-from covey.scheduler.commit import Committer
+from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
-from covey.scheduler.lives import Lives
-from covey.scheduler.main import settle_in, settle_memory
+from covey.scheduler.main import settle_in
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.turns import Breath, Turns
+from covey.scheduler.turns import Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
 
@@ -142,18 +142,12 @@ class World:
     def _wire(self, topologies: Topologies) -> None:
         api: Any = self.api
         api.bind = self.bind
-        lives, breath = Lives(), Breath()
+        context = Context(self.cache, api, api, api)
         queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER)
-        self.admission = Admission(
-            *(self.cache, Committer(self.cache, api), api, queueing),
-            *(Reservations(self.cache, reserve_after=RESERVE_AFTER), api, lives),
-            decided=lambda root: self.statuses.note_change(root),  # noqa: PLW0108 - it is made below
-            breath=breath,
-        )
-        self.statuses = StatusWriter(
-            *(self.cache, api, self.admission.decision, lives), announce=api.event, breath=breath
-        )
-        self.releases = Releases(*(self.cache, api), exclude=lambda *_: None, arrived=lambda _uid: False, breath=breath)
+        self.admission = Admission(context, queueing, Reservations(self.cache, reserve_after=RESERVE_AFTER))
+        self.statuses = StatusWriter(context, self.admission.decision, announce=api.event)
+        self.admission.on_decision(self.statuses.note_change)
+        self.releases = Releases(context, exclude=lambda *_: None, arrived=lambda _uid: False)
         guard, names = Guard(self.cache), msgspec.Raw(ENCODER.encode(self.names[:ASKED]))
         self.watchman = Watchman(partial(guard.filter, FilterArgs(self._base, names)))
 
@@ -372,7 +366,7 @@ async def measure(options: argparse.Namespace) -> tuple[list[Row], int]:
     pods = len(world.cache.pods.store)
     for name in world.rack(0)[: KINDS[0]]:
         world.empty(name)
-    settle_memory()
+    settle_memory(10_000, 5, 5_000)
     rows = [Row("set-up", f"{time.perf_counter() - started:.1f} s", "30 s")]
     async with world.leading():
         rows.append(await takeover(world))

@@ -17,6 +17,7 @@ from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from localcluster import Cluster
 from scheduler_builders import drop, put
+from scheduler_loop import context_of
 
 TOLD = Headroom.dump_answers("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
 
@@ -29,7 +30,9 @@ class Asked:
         self.key = Key("CompositePodGroup", namespace, "root")
         self.cache = Cache(client, ())
         queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
-        self.headroom = Headroom(self.cache, client, queueing, Reservations(self.cache, reserve_after=300.0))
+        self.headroom = Headroom(
+            context_of(self.cache, client), queueing, Reservations(self.cache, reserve_after=300.0)
+        )
 
     async def make(self) -> Group:
         spec = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}

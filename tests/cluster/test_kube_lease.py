@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from covey.kube.client import Client
-from covey.kube.lease import LeaseElector, LeaseLost
+from covey.kube.lease import LeaseElector, LeaseLost, Terms
 from covey.kube.resources import LEASES
 from localcluster import Cluster
 
@@ -18,7 +18,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 def elector(client: Client, namespace: str, identity: str) -> LeaseElector:
-    return LeaseElector(client, "covey-test", namespace, identity, duration=3, renew_deadline=2, retry=0.3)
+    return LeaseElector(client, "covey-test", namespace, identity, terms=Terms(3, 2, 0.3))
 
 
 async def holder(client: Client, namespace: str) -> str:

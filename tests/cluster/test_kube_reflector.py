@@ -10,7 +10,7 @@ import pytest
 from covey.api.core import Meta, Read
 from covey.kube.client import Client
 from covey.kube.errors import Gone
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import Resource
 from localcluster import Cluster
 
@@ -62,7 +62,7 @@ class Story:
 
 def reflecting(client: Client, namespace: str, story: Story) -> Reflector[ConfigMap]:
     # kube-controller-manager puts a ConfigMap of its own into every namespace.
-    reflector = Reflector(client, CONFIG_MAPS, ConfigMap, namespace=namespace, labels="app=x", on_event=story.tell)
+    reflector = Reflector(client, CONFIG_MAPS, ConfigMap, selection=Selection(namespace, "app=x"), on_event=story.tell)
     reflector.add_index("data", lambda item: (item.data or {}).values())
     return reflector
 

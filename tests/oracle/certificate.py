@@ -18,7 +18,7 @@ from covey.placement.cluster.shape import conflict, with_terms
 from covey.placement.model import Gang, Plan, PodRequest, Refusal, RoleRequest, Verdict
 from covey.placement.planner import plan_minimum
 from covey.placement.question.demands import Demand
-from covey.placement.refusal import reasons
+from covey.placement.refusal import counts, reasons
 from oracle.bounds import Bound, bounds
 
 _Vector = tuple[int, ...]
@@ -31,7 +31,7 @@ def plan_with_certificate(gang: Gang, inventory: Inventory) -> tuple[Plan | Refu
 
     def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
         refusal = reasons.explain(gang, inventory, solution, needed)
-        kinds = reasons._Case(gang, inventory, solution, needed).kinds
+        kinds = counts.Counts(gang, inventory, solution, needed).kinds
         found[id(refusal)] = bounds(gang, solution, kinds)
         return refusal
 

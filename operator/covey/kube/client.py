@@ -62,6 +62,8 @@ class Client:
         generator: random.Random | None = None,
     ) -> None:
         self.namespace = connection.namespace
+        #: At most that many requests at once, watches included; 0 for no bound.
+        self.connections = connections
         self._manager = field_manager
         self._silence = silence
         self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random as random_module
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
 from covey.kube.events import micro_time
 from covey.kube.resources import LEASES
@@ -76,6 +74,29 @@ class Observation:
         return self.lease.get("spec") or {}
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The times of a lease, in seconds.
+
+    Raises:
+        ValueError: they leave no time for a second attempt to renew.
+    """
+
+    #: Others wait that long before they take a silent holder's lease.
+    duration: float = 15.0
+    #: Without renewal for that long the holder gives up.
+    renew_deadline: float = 10.0
+    #: Between attempts.
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry * _JITTER < self.renew_deadline < self.duration:
+            raise ValueError("a lease needs 1.2 * retry < renew_deadline < duration")
+
+
+DEFAULT: Final = Terms()
+
+
 class LeaseElector:
     """One candidate for one Lease.
 
@@ -87,12 +108,8 @@ class LeaseElector:
         name: of the Lease.
         namespace: of the Lease.
         identity: unique for the process, also after a restart: pod name and a random part.
-        duration: seconds others wait before they take a silent holder's lease.
-        renew_deadline: seconds without renewal after which the holder gives up; less than ``duration``.
-        retry: seconds between attempts.
-        clock: monotonic seconds, of the same rate as the event loop's.
-        wall: seconds since the epoch, for the record; nobody decides by it.
-        random: uniform in [0, 1).
+        terms: the lease's times.
+        clock: its wall time is for the record only; nobody decides by it.
     """
 
     def __init__(
@@ -102,27 +119,17 @@ class LeaseElector:
         namespace: str,
         identity: str,
         *,
-        duration: float = 15.0,
-        renew_deadline: float = 10.0,
-        retry: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        random: Callable[[], float] = random_module.random,
+        terms: Terms = DEFAULT,
+        clock: Clock = SYSTEM,
     ) -> None:
-        if not 0 < retry * _JITTER < renew_deadline < duration:
-            raise ValueError("a lease needs 1.2 * retry < renew_deadline < duration")
         self._client = client
         self._name = name
         self._namespace = namespace
         self._identity = identity
-        self._duration = duration
-        self._renew_deadline = renew_deadline
-        self._retry = retry
+        self._terms = terms
         self._clock = clock
-        self._wall = wall
-        self._random = random
         # Bound of one exchange with the server, so that a slow one leaves time for another.
-        self._patience = max(1.0, renew_deadline / 2)
+        self._patience = max(1.0, terms.renew_deadline / 2)
         self._observed: Observation | None = None
         # A write was begun whose outcome is not known: look before the next.
         self._doubtful = False
@@ -134,7 +141,7 @@ class LeaseElector:
     @property
     def is_leader(self) -> bool:
         """Tell whether this process may act now: it leads, and its last renewal is recent enough."""
-        return self._leads and self._clock() < self._renewed + self._renew_deadline
+        return self._leads and self._clock.monotonic() < self._renewed + self._terms.renew_deadline
 
     @property
     def holder(self) -> str:
@@ -145,7 +152,7 @@ class LeaseElector:
         """Wait until this process leads."""
         _log.info("waiting to lead", lease=self._name, identity=self._identity)
         while not await self._attempt(self._patience):  # noqa: ASYNC110 - the event would be on another machine
-            await asyncio.sleep(self._retry * (1.0 + _JITTER * self._random()))
+            await asyncio.sleep(self._terms.retry * (1.0 + _JITTER * self._clock.random()))
         self._set_leads(leads=True)
         _log.info("leading", lease=self._name, identity=self._identity)
 
@@ -157,7 +164,7 @@ class LeaseElector:
         """
         try:
             while True:
-                await asyncio.sleep(self._retry)
+                await asyncio.sleep(self._terms.retry)
                 await self._renew()
         except LeaseLost:
             _log.error("lease lost", lease=self._name, identity=self._identity, holder=self.holder)
@@ -192,14 +199,14 @@ class LeaseElector:
 
     async def _renew(self) -> None:
         """Renew once, trying until the deadline."""
-        deadline = self._renewed + self._renew_deadline
-        while (left := deadline - self._clock()) > 0:
+        deadline = self._renewed + self._terms.renew_deadline
+        while (left := deadline - self._clock.monotonic()) > 0:
             if await self._attempt(left):
                 return
             if self.holder not in {"", self._identity}:
                 raise LeaseLost(f"{self._name} is held by {self.holder}")
-            await asyncio.sleep(max(min(self._retry, deadline - self._clock()), 0.0))
-        raise LeaseLost(f"{self._name} could not be renewed for {self._renew_deadline:g} s")
+            await asyncio.sleep(max(min(self._terms.retry, deadline - self._clock.monotonic()), 0.0))
+        raise LeaseLost(f"{self._name} could not be renewed for {self._terms.renew_deadline:g} s")
 
     async def _attempt(self, seconds: float) -> bool:
         """Try once to take or renew the lease, for at most that many seconds."""
@@ -226,14 +233,14 @@ class LeaseElector:
         except NotFound:
             self._observed = None
         else:
-            now = self._clock()
+            now = self._clock.monotonic()
             self._observed = self._observed.observe(lease, now) if self._observed else Observation(lease, now)
             LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._doubtful = False
 
     async def _write(self) -> bool:
         """Write the record that makes this process the holder, unless somebody else is."""
-        sent = self._clock()
+        sent = self._clock.monotonic()
         observed = self._observed
         if observed is None:
             blank = Observation({"metadata": {"name": self._name, "namespace": self._namespace}}, sent)
@@ -255,10 +262,10 @@ class LeaseElector:
         return observed.holder not in {"", self._identity} and not observed.is_expired(now)
 
     def _claim_of(self, observed: Observation) -> dict[str, Any]:
-        return observed.claim(self._identity, math.ceil(self._duration), self._stamp())
+        return observed.claim(self._identity, math.ceil(self._terms.duration), self._stamp())
 
     def _stamp(self) -> str:
-        return micro_time(self._wall())
+        return micro_time(self._clock.wall())
 
     def _set_leads(self, *, leads: bool) -> None:
         self._leads = leads

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, Protocol
 
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import ApiError, Gone, KubeError, NotFound, Undecodable
 from covey.kube.resources import Resource
 from covey.kube.store import Change, Key, Store, T
@@ -40,6 +40,19 @@ _BREATH: Final = 100
 _PATIENCE: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of a collection that is watched; None for no bound."""
+
+    namespace: str | None = None
+    #: Selectors as the API server reads them.
+    labels: str | None = None
+    fields: str | None = None
+
+
+EVERYTHING: Final = Selection()
+
+
 class Reflector(Generic[T]):
     """A live copy of all objects of a resource that match a selector.
 
@@ -53,22 +66,16 @@ class Reflector(Generic[T]):
         resource: Resource,
         type: type[T],  # noqa: A002 - as in Client
         *,
-        namespace: str | None = None,
-        labels: str | None = None,
-        fields: str | None = None,
+        selection: Selection = EVERYTHING,
         on_event: OnEvent[T] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        generator: random.Random | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
         self._resource = resource
         self._type = type
-        self._namespace = namespace
-        self._labels = labels
-        self._fields = fields
+        self._selection = selection
         self._callbacks: list[OnEvent[T]] = [on_event] if on_event else []
         self._clock = clock
-        self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret
         self._objects: Store[T] = Store()
         self._version = ""
         self._failures = 0
@@ -83,7 +90,7 @@ class Reflector(Generic[T]):
         self._moved = asyncio.Event()
         #: False while the API server does not know the resource. It is asked again, with back-off, for ever.
         self.served = True
-        self.last_contact = clock()
+        self.last_contact = clock.monotonic()
 
     @property
     def resource(self) -> str:
@@ -93,7 +100,7 @@ class Reflector(Generic[T]):
     @property
     def silence(self) -> float:
         """Seconds since the API server was last heard of."""
-        return self._clock() - self.last_contact
+        return self._clock.monotonic() - self.last_contact
 
     @property
     def store(self) -> dict[Key, T]:
@@ -156,13 +163,13 @@ class Reflector(Generic[T]):
 
         items, version = await self._client.list(
             self._resource,
-            self._namespace,
+            self._selection.namespace,
             type=self._type,
-            labels=self._labels,
-            fields=self._fields,
+            labels=self._selection.labels,
+            fields=self._selection.fields,
             on_unreadable=note,
         )
-        self.last_contact = self._clock()
+        self.last_contact = self._clock.monotonic()
         self.steady.clear()
         try:
             for count, change in enumerate(self._objects.replace(items, keep=unreadable), 1):
@@ -181,7 +188,7 @@ class Reflector(Generic[T]):
     def _lose(self) -> None:
         """Drop all objects, and record that the resource is not served."""
         self._version = ""
-        self.last_contact = self._clock()
+        self.last_contact = self._clock.monotonic()
         for change in self._objects.replace(()):
             self._announce(change)
         self._serve(served=False)
@@ -194,24 +201,24 @@ class Reflector(Generic[T]):
                 callback()
 
     async def _watch(self) -> None:
-        begun, version = self._clock(), self._version
+        begun, version = self._clock.monotonic(), self._version
         metrics.WATCH_STARTS.labels(self._resource.plural).inc()
         events = self._client.watch(
             self._resource,
-            self._namespace,
+            self._selection.namespace,
             resource_version=self._version,
             type=self._type,
-            labels=self._labels,
-            fields=self._fields,
+            labels=self._selection.labels,
+            fields=self._selection.fields,
             on_unreadable=self._note_unreadable,
         )
         async with contextlib.aclosing(events):
             async for kind, item in events:
-                self.last_contact = self._clock()
+                self.last_contact = self._clock.monotonic()
                 self._failures = 0
                 self._take(kind, item)
         # The API server closes a watch that falls behind for a moment; one that brought something is resumed at once.
-        if self._version == version and self._clock() - begun < _SHORT:
+        if self._version == version and self._clock.monotonic() - begun < _SHORT:
             await self._pause("watch ended at once", None, cause="short")
 
     def _take(self, kind: EventType, item: T) -> None:
@@ -242,7 +249,7 @@ class Reflector(Generic[T]):
     async def _pause(self, why: str, error: KubeError | None, *, cause: str) -> None:
         """Wait before the next attempt: exponentially longer, between once and twice that at random."""
         # Beyond 2**64 no float is needed: the bound was reached long before.
-        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures, 64), _LONGEST_DELAY) * self._random.uniform(1.0, 2.0)
+        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures, 64), _LONGEST_DELAY) * (1.0 + self._clock.random())
         if isinstance(error, ApiError) and error.retry_after:
             delay = max(delay, error.retry_after)
         self._failures += 1

@@ -150,14 +150,26 @@ _PAUSE: Final = 0.1
 _BACKLOG: Final = 2048
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of the connections to one address."""
+
+    #: At a time.
+    most: int = CONNECTIONS
+    #: Seconds that a connection may wait for its next request.
+    keepalive: float = 75.0
+
+
+BOUNDS: Final = Bounds()
+
+
 class Listener:
     """The sockets of one address, those of ``bind``, and the HTTP server behind them; ended by ``close``.
 
     Args:
         application: what is served; the listener notes which of its connections have a request under way.
         sockets: bound, and listened on.
-        most: connections at a time.
-        keepalive: seconds that a connection may wait for its next request.
+        bounds: of its connections.
         abandon: cancel the handler of a request whose sender has gone.
         context: of TLS, asked for each connection; None for none.
         dropped: called for each connection that gets no answer: ``too_many``, or ``denied`` in the handshake.
@@ -168,8 +180,7 @@ class Listener:
         application: web.Application,
         sockets: list[socket.socket],
         *,
-        most: int = CONNECTIONS,
-        keepalive: float = 75.0,
+        bounds: Bounds = BOUNDS,
         abandon: bool = False,
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
         dropped: Callable[[str], None] = lambda _why: None,
@@ -180,11 +191,11 @@ class Listener:
             access_log=None,
             handler_cancellation=abandon,
             shutdown_timeout=1.0,
-            keepalive_timeout=keepalive,
+            keepalive_timeout=bounds.keepalive,
             lingering_time=1.0,
         )
         self._sockets = sockets
-        self._most = most
+        self._most = bounds.most
         self._context = context
         self._dropped = dropped
         self._starting: set[asyncio.Task[None]] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from covey.api.times import rfc3339
 from covey.backends import Cluster, within
 from covey.compile import Owner, Scale, network
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
@@ -65,10 +65,8 @@ class Reconciler:
         caches: the observed state.
         recorder: for Events.
         gauges: where the state of each resource is shown.
-        width: requests under way at once for one resource.
         limits: when nodes are avoided.
-        clock: seconds since the epoch.
-        monotonic: seconds of any beginning.
+        clock: the time.
     """
 
     def __init__(
@@ -78,24 +76,21 @@ class Reconciler:
         recorder: EventRecorder,
         gauges: WorkloadGauges,
         *,
-        width: int = 64,
         limits: Limits = DEFAULT,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
         self._caches = caches
         self._recorder = recorder
         self._gauges = gauges
-        self._lives = Lives(clock)
+        self._lives = Lives(clock.wall)
         self._milestones = Milestones()
-        self._width = width
         self._limits = limits
         self._clock = clock
-        self._templates = TemplateCheck(client, monotonic)
-        self._pace = Pace(monotonic)
+        self._templates = TemplateCheck(client, clock.monotonic)
+        self._pace = Pace(clock.monotonic)
         self._statuses = StatusWriter(client, caches.tell)
-        self._protections = Allowance(_PROTECTIONS, monotonic)
+        self._protections = Allowance(_PROTECTIONS, clock.monotonic)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -155,7 +150,7 @@ class Reconciler:
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
         failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
         # 5. Tell.
-        now = rfc3339(self._clock())
+        now = rfc3339(self._clock.wall())
         units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))
         self._gauges.update(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
         self._tell(stored, () if failure else planned.actions.notes)
@@ -184,13 +179,13 @@ class Reconciler:
     async def _observe(self, owner: Owner) -> Observed:
         """Take the snapshot; pods that have lost their label are asked for by name."""
         key = (owner.namespace, owner.name)
-        observed = self._caches.observe(owner, self._clock())
+        observed = self._caches.observe(owner, self._clock.wall())
         missing = missing_pods(observed)
         if not missing:
             return observed
         remaining = await find_remaining(self._client, owner, missing)
         self._caches.ledger.confirm(key, missing.keys() - remaining.keys())
-        return self._caches.observe(owner, self._clock()).with_pods(remaining)
+        return self._caches.observe(owner, self._clock.wall()).with_pods(remaining)
 
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
         """Decide which spec is kept up; None when that cannot be known, which is then reported."""
@@ -254,7 +249,7 @@ class Reconciler:
                 deleted=departures.count_deletion,
                 changed=partial(self._caches.ledger.note_change, key),
             ),
-            width=self._width,
+            width=self._client.connections,
         )
         try:
             await executor.run(actions)
@@ -296,7 +291,7 @@ class Reconciler:
     async def _report_invalid(self, stored: Inference, problem: Problem | None) -> None:
         assert problem is not None
         before = self._statuses.current(stored)
-        after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock()))
+        after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock.wall()))
         self._gauges.update(stored.metadata.key, after, (), 0)
         await self._report(stored, before, after)
 

@@ -28,22 +28,21 @@ from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
 from covey.api import core
 from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
-from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.shape import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
-from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Commits, Committer, Placement, domains_of
+from covey.scheduler.cache import Listener
+from covey.scheduler.commit import Commits, Placement, domains_of
+from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding, Moves
-from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Parking, Queueing
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.turns import Breath, rank_of
+from covey.scheduler.turns import rank_of
 from covey.scheduler.wake import Intake
-from covey.scheduler.writer import Misses, PodWriter
+from covey.scheduler.writer import Misses
 
 log = get_logger(__name__)
 
@@ -71,30 +70,20 @@ class Admission:
 
     def __init__(
         self,
-        cache: Cache,
-        committer: Committer,
-        writer: PodWriter,
+        context: Context,
         queueing: Queueing,
         reservations: Reservations,
-        recorder: EventRecorder,
-        lives: Lives,
-        *,
-        decided: Callable[[Key], None],
-        parking: Parking | None = None,
-        breath: Breath | None = None,
         holding: Holding | None = None,
-        idle: Callable[[], Awaitable[bool]] | None = None,
-        intake: Intake | None = None,
     ) -> None:
-        self._cache = cache
-        self._idle = idle
+        self._cache = cache = context.cache
+        self._idle: Callable[[], Awaitable[bool]] | None = None
+        self._on_decision: list[Callable[[Key], None]] = []
         self._holding = holding or Holding(cache)
         self._moves = Moves(cache, self._holding)
-        self._intake = intake or Intake(cache, self.mark)
-        self._committer = committer
+        self._intake = Intake(cache, self.mark)
         self._queueing = queueing
         self._wake = asyncio.Event()
-        self._turns = writer.turns
+        self._turns = context.writer.turns
         self._turns.on_relief(self.stir)
         #: Every unit has been looked at.
         self.settled = asyncio.Event()
@@ -104,16 +93,11 @@ class Admission:
         self._relabelled = False
         self._aside: dict[Key, _Aside] = {}
         self._misses = Misses()
-        self._breath = breath or Breath()
+        self._breath = context.breath
         self._books = Books(
-            *(cache, queueing, reservations, lives, parking or Parking(), self._breath),
-            decided=decided,
-            mark=self.mark,
-            stir=self._wake.set,
+            *(context, queueing, reservations), decided=self._announce, mark=self.mark, stir=self._wake.set
         )
-        self._commits = Commits(
-            *(cache, committer, writer, recorder, lives, self._books.parking), mark=self.mark, denied=self._deny
-        )
+        self._commits = Commits(context, self._books.parking, mark=self.mark, denied=self._deny)
         cache.subscribe(
             Listener(
                 unit=self.mark,
@@ -124,6 +108,14 @@ class Admission:
                 world=self._everything,
             )
         )
+
+    def on_decision(self, callback: Callable[[Key], None]) -> None:
+        """Call back with each unit of which something new can be said."""
+        self._on_decision.append(callback)
+
+    def on_idle(self, step: Callable[[], Awaitable[bool]]) -> None:
+        """Call ``step`` when there is nothing to decide, again and again as long as it returns that it did something."""
+        self._idle = step
 
     def decision(self, root: Key) -> Decision:
         """The last decision about a unit."""
@@ -171,6 +163,10 @@ class Admission:
     def reject(self, root: Key, said: str) -> None:
         """kube-scheduler refused a place of a unit, in these words."""
         self._books.reject(root, said)
+
+    def _announce(self, root: Key) -> None:
+        for callback in self._on_decision:
+            callback(root)
 
     def _claim(self, root: Key) -> None:
         if self._leads:
@@ -384,7 +380,7 @@ class Admission:
                     self._cache.unassume(other.pod.metadata.uid)
                 return None
             placement = Placement(pod, each.node, domains_of(topology, each.path))
-            self._committer.assume([placement])
+            self._commits.committer.assume([placement])
             held.append(placement)
         return held
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from covey.admission import podstate
@@ -26,7 +25,7 @@ from covey.api.constants import (
     DEFAULT_SCHEDULER_NAME,
     RELEASE_CONFLICT,
 )
-from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -36,7 +35,6 @@ from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.turns import Breath, NotLeadingError
-from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
 
@@ -58,24 +56,21 @@ class Binder:
     def __init__(
         self,
         cache: Cache,
-        client: Client,
-        writer: PodWriter,
+        bindings: Bindings,
         *,
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
-        in_flight: int = 64,
         topology: Callable[[core.Group], Topology] | None = None,
         leads: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._cache = cache
-        self._writer = writer
+        self._writer = writer = bindings.writer
         self._leads = leads
         self._clock = clock
         self._turns = itertools.count(1)
         self.waiting = Waiting()
-        self._bindings = Bindings(client, writer, in_flight=in_flight, sleep=sleep)
-        self._strangers = Strangers(cache, self._bindings, served, sleep=sleep)
+        self._bindings = bindings
+        self._strangers = Strangers(cache, self._bindings, served, sleep=clock.sleep)
         self._arrivals = Arrivals(cache.index, writer, self.waiting.__contains__)
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
@@ -147,7 +142,7 @@ class Binder:
         root = self._cache.index.root_of_pod(pod)
         if root is None:
             return "its group has no root"
-        call = Call(meta.uid, meta.namespace, meta.name, node, root, next(self._turns), self._clock())
+        call = Call(meta.uid, meta.namespace, meta.name, node, root, next(self._turns), self._clock.monotonic())
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers[call] = answer
         older = self.waiting.arrive(call)
@@ -163,7 +158,7 @@ class Binder:
             self._answers.pop(call, None)
             if meta.uid not in self.waiting:
                 self._arrivals.end(meta.uid, failed=bool(error))
-            metrics.BARRIER_WAIT.observe(self._clock() - call.since)
+            metrics.BARRIER_WAIT.observe(self._clock.monotonic() - call.since)
             metrics.BARRIER_HELD.set(len(self.waiting))
         return error
 
@@ -339,7 +334,7 @@ class Binder:
         self._timed.pop(root, None)
         if not calls:
             return
-        left = min(call.since for call in calls) + timeout - self._clock()
+        left = min(call.since for call in calls) + timeout - self._clock.monotonic()
         if left > 0:
             self._time(root, timeout, left)
         else:

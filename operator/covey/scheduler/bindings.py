@@ -136,7 +136,7 @@ class Bindings:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
-        self._writer = writer
+        self.writer = writer
         self._slots = asyncio.Semaphore(in_flight)
         self._sleep = sleep
 
@@ -163,7 +163,7 @@ class Bindings:
     async def _judge(self, pod: core.Pod, node: str, error: KubeError) -> str | None:
         """Judge a failure by the pod as it is now; None when it is worth another attempt."""
         try:
-            latest = await self._writer.read(pod)
+            latest = await self.writer.read(pod)
         except KubeError:
             latest = pod
         if latest is None:

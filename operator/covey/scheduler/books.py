@@ -22,12 +22,10 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang
-from covey.scheduler.cache import Cache
-from covey.scheduler.lives import Lives
+from covey.scheduler.context import Context
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.turns import Breath
 
 log = get_logger(__name__)
 
@@ -46,26 +44,23 @@ class Books:
 
     def __init__(
         self,
-        cache: Cache,
+        context: Context,
         queueing: Queueing,
         reservations: Reservations,
-        lives: Lives,
-        parking: Parking,
-        breath: Breath,
         *,
         decided: Callable[[Key], None],
         mark: Callable[[Key], None],
         stir: Callable[[], None],
     ) -> None:
-        self._cache = cache
+        self._cache = context.cache
         self._queueing = queueing
-        self._lives = lives
-        self._breath = breath
+        self._lives = context.lives
+        self._breath = context.breath
         self._decided = decided
         self._mark = mark
         self._stir = stir
         self.reservations = reservations
-        self.parking = parking
+        self.parking = Parking(context.clock.monotonic)
         self.waiting = Waiting()
         self.shelf = Shelf()
         self.slots = Slots()

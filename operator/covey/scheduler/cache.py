@@ -20,7 +20,7 @@ from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.api.constants import ANNOTATION_AVOID
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector, expose
+from covey.kube.reflector import Reflector, Selection, expose
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
@@ -194,7 +194,7 @@ class Cache:
         namespace: str | None,
         on_event: Callable[[str, Any, Any], None],
     ) -> Reflector[Any]:
-        return Reflector(client, resource, kind, namespace=namespace, on_event=on_event)
+        return Reflector(client, resource, kind, selection=Selection(namespace), on_event=on_event)
 
     def _on_pod(self, event: str, pod: core.Pod, _previous: core.Pod | None) -> None:
         if event == "DELETED":

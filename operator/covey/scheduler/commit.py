@@ -20,12 +20,12 @@ from covey.admission.queue import Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.events import ObjectRef
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Path, Topology
 from covey.scheduler.cache import Cache
-from covey.scheduler.lives import Lives
+from covey.scheduler.context import Context
 from covey.scheduler.queue import Parking
 from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
@@ -146,21 +146,17 @@ class Commits:
 
     def __init__(
         self,
-        cache: Cache,
-        committer: Committer,
-        writer: PodWriter,
-        recorder: EventRecorder,
-        lives: Lives,
+        context: Context,
         parking: Parking,
         *,
         mark: Callable[[Key], None],
         denied: Callable[[Key, str], None],
     ) -> None:
-        self._cache = cache
-        self._committer = committer
-        self._writer = writer
-        self._recorder = recorder
-        self._lives = lives
+        self._cache = context.cache
+        self.committer = Committer(context.cache, context.writer)
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._lives = context.lives
         self._parking = parking
         self._mark = mark
         self._denied = denied
@@ -181,7 +177,7 @@ class Commits:
 
     async def _commit(self, root: Key, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
         started = time.perf_counter()
-        committed = await self._committer.commit(placements, rank=rank, rehearse=self._was_denied(root))
+        committed = await self.committer.commit(placements, rank=rank, rehearse=self._was_denied(root))
         done = committed.outcomes.get(Pinned.DONE, 0)
         log.info(
             "gang admitted" if done == len(placements) else "gang partly admitted",

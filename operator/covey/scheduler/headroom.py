@@ -12,7 +12,6 @@ waiting. A step that somebody comes to wait for is broken off after a while and 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,13 +29,14 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
 from covey.api.headroom import Question, read
 from covey.api.times import rfc3339
-from covey.kube.client import Client, Ignored
+from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import PodRequest, Shape
-from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.cache import Listener
+from covey.scheduler.context import Context
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 
@@ -71,39 +71,30 @@ class Headroom:
     """The questions that are not answered yet.
 
     Args:
-        cache: the units.
-        client: writes answers.
+        context: of the process.
         queueing: what surrounds a unit.
         reservations: what is kept for whom.
-        leads: whether this process may decide and write, now.
         busy: whether there is something for admission to do.
         stir: lets admission look whether there is something to do here.
-        clock: monotonic seconds.
-        wall: seconds since the epoch.
     """
 
     def __init__(
         self,
-        cache: Cache,
-        client: Client,
+        context: Context,
         queueing: Queueing,
         reservations: Reservations,
         *,
-        leads: Callable[[], bool] = lambda: True,
         busy: Callable[[], bool] = lambda: False,
         stir: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._cache = cache
-        self._client = client
+        self._cache = context.cache
+        self._client = context.client
         self._queueing = queueing
         self._reservations = reservations
-        self._leads = leads
+        self._leads = context.leads
         self._busy = busy
         self._stir = stir
-        self._clock = clock
-        self._wall = wall
+        self._clock = context.clock
         #: By namespace, the one whose turn it is first.
         self._open: OrderedDict[str, OrderedDict[Key, _Open]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
@@ -113,7 +104,7 @@ class Headroom:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
-        cache.subscribe(Listener(unit=self._look, status=self._look))
+        self._cache.subscribe(Listener(unit=self._look, status=self._look))
 
     async def run(self, settled: Callable[[], Any]) -> None:
         """Take questions, and write answers, for ever; ``settled`` returns when every unit has been looked at once."""
@@ -133,7 +124,7 @@ class Headroom:
 
     async def step(self) -> bool:
         """Answer for one role of one resource, if there is a question and it is time; False where there is not."""
-        now = self._clock()
+        now = self._clock.monotonic()
         found = self._next()
         if found is None:
             return False
@@ -144,7 +135,7 @@ class Headroom:
             return False
         root, asked = found
         await self._answer(root, asked)
-        ended = self._clock()
+        ended = self._clock.monotonic()
         self._due = ended + max(REST * (ended - now), LEAST_REST)
         return True
 
@@ -211,14 +202,14 @@ class Headroom:
         line = self._open.get(root.namespace)
         if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
-        body = self.dump_answers(asked.question.asked, rfc3339(self._wall()), asked.answers)
+        body = self.dump_answers(asked.question.asked, rfc3339(self._clock.wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
         self._answered[root] = (group.metadata.uid, body)
         self._news.set()
 
     async def _next_role(self, root: core.Group, role: str, asked: _Open) -> None:
-        began, result = self._clock(), "unknown"
+        began, result = self._clock.monotonic(), "unknown"
         try:
             answer = await self._role(root, role, asked)
             result = "unknown" if answer.replicas is None else "known"
@@ -230,7 +221,7 @@ class Headroom:
             log.exception("head-room not found", namespace=root.metadata.namespace, root=root.metadata.name, role=role)
             answer = Answer(role, None, message=FAILED)
         finally:
-            metrics.HEADROOM_DURATION.labels(result).observe(self._clock() - began)
+            metrics.HEADROOM_DURATION.labels(result).observe(self._clock.monotonic() - began)
         asked.answers.append(answer)
         asked.tries = 0
 
@@ -243,10 +234,10 @@ class Headroom:
             sites = list(self._sites(units))
         except UnplannableError as error:
             return Answer(role, None, message=error.message)
-        until = self._clock() + PATIENCE * 2**asked.tries
+        until = self._clock.monotonic() + PATIENCE * 2**asked.tries
 
         def pause() -> None:
-            if self._busy() and self._clock() >= until:
+            if self._busy() and self._clock.monotonic() >= until:
                 raise _BrokenOff
 
         with self._cache.capacity.planning() as inventory:

@@ -14,24 +14,18 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import os
 import resource
-import secrets
-import signal
-import socket
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Final, TypeVar
-
-import uvloop
 
 from covey.admission import podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
+from covey.kube import process
 from covey.kube.client import Client
-from covey.kube.connection import Connection, load
+from covey.kube.connection import load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
@@ -40,22 +34,23 @@ from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
-from covey.scheduler.commit import Committer, reference
+from covey.scheduler.commit import reference
+from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
-from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
-from covey.scheduler.turns import ActiveLabel, Breath
+from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
@@ -63,14 +58,13 @@ log = get_logger(__name__)
 
 Found = TypeVar("Found", bound=Exception)
 
+COMPONENT: Final = "covey-scheduler"
 LEASE: Final = "covey-planner"
 #: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
 SILENCE: Final = 120.0
 #: Connections beside those for patches and Bindings: status and events.
 SPARE: Final = 32
-#: Watches, of which there are as many as kinds and namespaces, and the lease have connections of their own: a renewal
-#: never waits behind a thousand writes.
-UNBOUNDED: Final = 0
+#: Watches and the lease have connections of their own: a renewal never waits behind a thousand writes.
 ASIDE: Final = 2
 #: Seconds for which a new holder waits for its watch. Where nothing happens that would tell that it is behind nothing.
 CATCH_UP: Final = 2.0
@@ -81,16 +75,14 @@ SETTLE: Final = 5.0
 def run(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status: 0 when asked to end, 1 when the lease was lost."""
     _raise_file_limit()
-    # The loop must get its turn while a plan is being made in a thread.
-    sys.setswitchinterval(0.001)
-    return uvloop.run(Process(settings).run())
+    return process.run(Process(settings).run())
 
 
 class Process:
     """The parts, wired."""
 
     def __init__(self, settings: Settings) -> None:
-        identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+        identity = settings.identity or process.make_identity()
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
@@ -103,16 +95,11 @@ class Process:
     async def run(self) -> int:
         """Run until a signal, a lost lease, or a failure of a part."""
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        process.take_signals(stop)
         connection = await load(self._settings.kubeconfig, self._settings.context)
-        async with (
-            _client(connection, UNBOUNDED) as watching,
-            _client(connection, self._settings.connections + SPARE) as client,
-            _client(connection, ASIDE) as aside,
-        ):
-            work = asyncio.create_task(self._work(watching, client, aside))
+        bounds = (process.UNBOUNDED, self._settings.connections + SPARE, ASIDE)
+        async with process.open_clients(connection, COMPONENT, MANAGER_SCHEDULER, *bounds) as clients:
+            work = asyncio.create_task(self._work(*clients))
             asked = asyncio.create_task(stop.wait())
             await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
@@ -151,10 +138,8 @@ class Process:
         topologies = Topologies(cache)
         binder = Binder(
             cache,
-            client,
-            writer,
+            Bindings(client, writer, in_flight=settings.connections),
             served=settings.scheduler_names,
-            in_flight=settings.connections,
             topology=topologies.choose,
             leads=self._holds,
         )
@@ -162,10 +147,9 @@ class Process:
         KeptNodes(cache)
         holding = Holding(cache, longest=settings.max_hold)
         callers = Callers(lambda: bool(binder.waiting))
-        leader = _Leader(
-            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads),
-            *(holding, callers),
-        )
+        recorder = EventRecorder(client, COMPONENT, settings.identity)
+        context = Context(cache, client, writer.while_leading(self._leads), recorder, self._leads)
+        leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
@@ -180,7 +164,8 @@ class Process:
             await cache.wait_synced()
             holding.begin()
             tasks.create_task(holding.run())
-            settle_memory()
+            # A walk stops everything, the loop too: 10,000 new objects are 5 ms, and five times that 25 ms.
+            process.settle_memory(10_000, 5, 5_000)
             if self._active is not None:
                 await self._active.clear()
             application = extender.application()
@@ -237,16 +222,14 @@ class _Leader:
     def __init__(
         self,
         settings: Settings,
-        client: Client,
-        cache: Cache,
-        writer: PodWriter,
+        context: Context,
         binder: Binder,
         topologies: Topologies,
-        leads: Callable[[], bool],
         holding: Holding,
         callers: Callers,
     ) -> None:
-        self._direct = DirectBinding(cache, binder, settings.direct_scheduler_name, leads=leads)
+        cache = context.cache
+        self._direct = DirectBinding(cache, binder, settings.direct_scheduler_name, leads=context.leads)
         obstacle = partial(podstate.obstacle, served=settings.planned_names, marked=settings.attached)
         self._queueing = Queueing(
             cache,
@@ -254,8 +237,7 @@ class _Leader:
             reserve_after=settings.reserve_after,
             obstacle=lambda pod: obstacle(pod) or self._direct.obstacle(pod),
         )
-        self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
-        lives, breath = Lives(), Breath()
+        self._recorder = context.recorder
         reservations = Reservations(
             cache,
             reserve_after=settings.reserve_after,
@@ -263,37 +245,16 @@ class _Leader:
                 settings.max_reservations, settings.max_reservations_per_namespace, settings.max_reserved_percent
             ),
         )
-        self._admission = Admission(
-            cache,
-            Committer(cache, writer),
-            writer,
-            self._queueing,
-            reservations,
-            self._recorder,
-            lives,
-            decided=lambda root: self._statuses.note_change(root),  # noqa: PLW0108 - it is made below
-            breath=breath,
-            holding=holding,
-            idle=lambda: self._headroom.step(),  # noqa: PLW0108 - it is made below
-        )
+        self._admission = Admission(context, self._queueing, reservations, holding)
         self._headroom = Headroom(
-            *(cache, client, self._queueing, reservations),
-            leads=leads,
-            busy=self._admission.busy,
-            stir=self._admission.stir,
+            *(context, self._queueing, reservations), busy=self._admission.busy, stir=self._admission.stir
         )
-        self._statuses = StatusWriter(
-            *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
-        )
+        self._admission.on_idle(self._headroom.step)
+        self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
+        self._admission.on_decision(self._statuses.note_change)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
-        self._releases = Releases(
-            *(cache, writer),
-            exclude=self._exclude,
-            arrived=lambda uid: uid in binder.waiting,
-            callers=callers,
-            breath=breath,
-        )
-        self._unmarked = Unmarked(cache, writer, breath=breath) if settings.attached else None
+        self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
+        self._unmarked = Unmarked(cache, context.writer, breath=context.breath) if settings.attached else None
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -329,10 +290,6 @@ def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLab
     return ActiveLabel(client, cache, settings.pod_namespace, settings.pod_name)
 
 
-def _client(connection: Connection, connections: int) -> Client:
-    return Client(connection, user_agent="covey-scheduler", field_manager=MANAGER_SCHEDULER, connections=connections)
-
-
 def _outcome(work: asyncio.Task[None]) -> int:
     error = work.exception()
     if error is None:
@@ -364,14 +321,6 @@ async def settle_in(settled: asyncio.Event) -> None:
         gc.freeze()
     finally:
         gc.enable()
-
-
-def settle_memory() -> None:
-    """Freeze what the first lists brought, so that the garbage collector does not walk it again and again."""
-    gc.collect()
-    gc.freeze()
-    # A walk stops everything, the loop too: 10,000 new objects are 5 ms, and five times that 25 ms.
-    gc.set_threshold(10_000, 5, 5_000)
 
 
 def _raise_file_limit() -> None:

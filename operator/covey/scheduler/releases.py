@@ -47,6 +47,7 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import QUIET, Callers
+from covey.scheduler.context import Context
 from covey.scheduler.queue import root_priority
 from covey.scheduler.turns import Breath
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
@@ -68,23 +69,18 @@ class Releases:
 
     def __init__(
         self,
-        cache: Cache,
-        writer: PodWriter,
+        context: Context,
         *,
         exclude: Callable[[Unit, str, str], None],
         arrived: Callable[[str], bool],
         callers: Callers | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        breath: Breath | None = None,
     ) -> None:
-        self._cache = cache
-        self._writer = writer
+        self._cache = context.cache
+        self._writer = context.writer
         self._exclude = exclude
         self._arrived = arrived
         self._callers = callers or Callers()
-        self._clock = clock
-        self._wall = wall
+        self._clock = context.clock
         self._queue: WorkQueue[_Item] = WorkQueue("releases")
         self._pinned_at: dict[str, float] = {}
         self._admitted_at: dict[Key, float] = {}
@@ -93,8 +89,8 @@ class Releases:
         #: UID → the mark of another replica's barrier as last seen, and since when.
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
-        self._breath = breath or Breath()
-        cache.subscribe(
+        self._breath = context.breath
+        self._cache.subscribe(
             Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._on_pod_deleted)
         )
 
@@ -111,13 +107,13 @@ class Releases:
             await self._look_at_all()
 
     async def _look_at_all(self) -> None:
-        now = self._clock()
+        now = self._clock.monotonic()
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                for uid, since in order.found_pinned(unit, now, self._wall()).items():
+                for uid, since in order.found_pinned(unit, now, self._clock.wall()).items():
                     self._pinned_at.setdefault(uid, since)
-                admitted = order.found_admitted(unit, now, self._wall())
+                admitted = order.found_admitted(unit, now, self._clock.wall())
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
@@ -157,7 +153,7 @@ class Releases:
                 # Its time begins when its turn comes.
                 self._pinned_at.pop(uid, None)
             else:
-                self._pinned_at.setdefault(uid, self._clock())
+                self._pinned_at.setdefault(uid, self._clock.monotonic())
             if podstate.unschedulable(pod) is None:
                 self._doubted.pop(uid, None)
             self._suspect(pod)
@@ -211,7 +207,7 @@ class Releases:
             self._torn.pop(root, None)
             self._admitted_at.pop(root, None)
             return
-        now = self._clock()
+        now = self._clock.monotonic()
         if order.admitted_since(unit) is None:
             self._admitted_at.pop(root, None)
         else:
@@ -249,7 +245,7 @@ class Releases:
         if cause is not None:
             await self._check_node(node)
             return
-        now = self._clock()
+        now = self._clock.monotonic()
         if uid not in self._doubted:
             self._doubted[uid] = now
             self._queue.add_after(("pod", uid), DOUBT)
@@ -270,7 +266,7 @@ class Releases:
         if not says_arrived(pod):
             self._marks.pop(uid, None)
             return 0.0
-        mark, now = pod.metadata.annotation(ANNOTATION_WAKE) or "", self._clock()
+        mark, now = pod.metadata.annotation(ANNOTATION_WAKE) or "", self._clock.monotonic()
         known = self._marks.get(uid)
         if known is None or known[0] != mark:
             known = self._marks[uid] = (mark, now)

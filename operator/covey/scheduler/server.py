@@ -24,7 +24,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.http import Listener, bind, parse_address
+from covey.observability.http import Bounds, Listener, bind, parse_address
 from covey.observability.logging import get_logger
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
@@ -217,8 +217,7 @@ class Endpoint:
         listener = Listener(
             application,
             await bind(*parse_address(settings.bind_address)),
-            most=most,
-            keepalive=IDLE,
+            bounds=Bounds(most, IDLE),
             abandon=True,
             context=lambda: certificates.context if certificates else None,
             dropped=lambda why: metrics.EXTENDER_REQUESTS.labels("connect", why).inc(),

@@ -12,7 +12,6 @@ a few seconds later, a bounded number a second, and is kept true from then on. R
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
@@ -26,15 +25,15 @@ from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
 from covey.api.times import rfc3339
-from covey.kube.client import Client, Ignored
+from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.lives import Lives, count_level
+from covey.scheduler.cache import Listener
+from covey.scheduler.context import Context
+from covey.scheduler.lives import count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
-from covey.scheduler.turns import Breath
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
@@ -75,30 +74,22 @@ class StatusWriter:
 
     def __init__(
         self,
-        cache: Cache,
-        client: Client,
+        context: Context,
         decision: Callable[[Key], Decision],
-        lives: Lives,
         *,
-        leads: Callable[[], bool] = lambda: True,
         announce: Callable[[Unit, Decision], None] = lambda _unit, _decision: None,
-        breath: Breath | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._cache = cache
-        self._lives = lives
-        self._leads = leads
+        clock = context.clock
+        self._cache = context.cache
+        self._lives = context.lives
+        self._leads = context.leads
         self._announce = announce
-        self._bucket = Bucket(RATE, clock=clock, sleep=sleep)
-        self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock)
-        self._breath = breath or Breath()
-        self._sleep = sleep
-        self._client = client
+        self._bucket = Bucket(RATE, clock=clock.monotonic, sleep=clock.sleep)
+        self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock.monotonic)
+        self._breath = context.breath
+        self._client = context.client
         self._decision = decision
         self._clock = clock
-        self._wall = wall
         self._queue: WorkQueue[Key] = WorkQueue("status", share_of=attrgetter("namespace"))
         self._details: WorkQueue[Key] = WorkQueue("status-details", share_of=attrgetter("namespace"))
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
@@ -106,7 +97,7 @@ class StatusWriter:
         self._passing: dict[Key, tuple[Passing, float]] = {}
         self._lasting: dict[Key, Passing] = {}
         self._running = False
-        cache.subscribe(Listener(unit=self.note_change, status=self.note_change))
+        self._cache.subscribe(Listener(unit=self.note_change, status=self.note_change))
 
     def note_change(self, root: Key) -> None:
         """Something about a unit, or the decision about it, has changed."""
@@ -126,7 +117,7 @@ class StatusWriter:
             for number, root in enumerate(self._cache.index.roots()):
                 self._queue.add(root)
                 if number % STEP == STEP - 1:
-                    await self._sleep(STEP_PAUSE)
+                    await self._clock.sleep(STEP_PAUSE)
 
     async def _write(self, root: Key) -> None:
         await self._breath.take()
@@ -195,14 +186,14 @@ class StatusWriter:
             if _is_due(group, status) and not self._is_written(root, group, status):
                 if refused:
                     while not self._pacer.idle:
-                        await self._sleep(DETAIL_PAUSE)
+                        await self._clock.sleep(DETAIL_PAUSE)
                     await self._bucket.take()
                 await self._apply(root, group, status)
-                await self._sleep(DETAIL_PAUSE)
+                await self._clock.sleep(DETAIL_PAUSE)
 
     def _wanted_statuses(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        return statuses(unit, decision, path_of, rfc3339(self._wall()), self._cache.volumes.are_claims_bound)
+        return statuses(unit, decision, path_of, rfc3339(self._clock.wall()), self._cache.volumes.are_claims_bound)
 
     def _rush(self) -> float:
         """The factor by which delays are stretched under load."""
@@ -215,7 +206,7 @@ class StatusWriter:
             return 0.0
         if self._lasting.get(root) is state:
             return 0.0
-        now = self._clock()
+        now = self._clock.monotonic()
         known, since = self._passing.get(root, (None, now))
         if known is not state:
             since = now

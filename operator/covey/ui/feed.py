@@ -6,7 +6,6 @@ One viewer's state, kept current and given to all of the viewer's streams.
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,6 +19,7 @@ from aiohttp import web
 from covey import __version__
 from covey.api.times import rfc3339
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, KubeError, Unauthorized
 from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
@@ -193,51 +193,54 @@ class Stream:
             await self._wake.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of a cluster that is looked at, and by which door."""
+
+    mode: contract.Mode
+    #: Empty for all namespaces.
+    namespaces: Sequence[str] = ()
+    #: The namespace to look at where all of them are not allowed.
+    fallback: str | None = None
+    #: The name of the cluster, where it has one.
+    cluster: str = ""
+
+
 class Feed:
     """The view of one viewer.
 
     Args:
         client: with the viewer's credentials; closed with the feed.
         who: the viewer.
-        mode: how the viewer has got in.
-        namespaces: what is looked at; empty for all namespaces.
-        fallback: the namespace to look at where all of them are not allowed.
-        cluster: the name of the cluster, where it has one.
+        view: what is looked at.
         limits: bounds.
-        clock: monotonic, seconds.
-        wall: seconds since the epoch.
+        clock: the time.
     """
 
     def __init__(
         self,
         client: Client,
         who: Who,
-        mode: contract.Mode,
-        namespaces: Sequence[str] = (),
-        fallback: str | None = None,
+        view: View,
         *,
-        cluster: str = "",
         limits: Limits = DEFAULT,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.client = client
-        self.used_at = clock()
+        self.used_at = clock.monotonic()
         self._who = who
-        self._mode = mode
-        self._cluster = cluster
+        self._view = view
         self._server = ""
         self._limits = limits
         self._clock = clock
-        self._wall = wall
-        self._board = Board(namespaces)
+        self._board = Board(view.namespaces)
         self._dirty = asyncio.Event()
         self._drawn = asyncio.Event()
         self._streams: set[Stream] = set()
         self._ended: Ended | None = None
         self._head: dict[str, Any] = {}
         self._readings = Readings(
-            client, namespaces, who.home or fallback, self._board, self._dirty.set, limits.recheck
+            client, view.namespaces, who.home or view.fallback, self._board, self._dirty.set, limits.recheck
         )
 
     @property
@@ -295,7 +298,7 @@ class Feed:
         head = self._heading()
         return contract.State(
             **head,
-            now=rfc3339(self._wall()),
+            now=rfc3339(self._clock.wall()),
             topology=parts.topology,
             resource=parts.resource,
             device=parts.device,
@@ -323,14 +326,14 @@ class Feed:
             yield stream
         finally:
             self._streams.discard(stream)
-            self.used_at = self._clock()
+            self.used_at = self._clock.monotonic()
 
     async def _draw(self) -> None:
         version = asyncio.create_task(self._ask_version())
         await self._readings.wait_until_read()
         await version
         while True:
-            began = self._clock()
+            began = self._clock.monotonic()
             self._dirty.clear()
             patch = self._board.change()
             head = self._heading()
@@ -341,10 +344,10 @@ class Feed:
                     stream.restart()
                 self._drawn.set()
             elif patch and self._streams:
-                change = msgspec.json.encode({**patch, "now": rfc3339(self._wall())})
+                change = msgspec.json.encode({**patch, "now": rfc3339(self._clock.wall())})
                 for stream in self._streams:
                     stream.push(change)
-            spent = self._clock() - began
+            spent = self._clock.monotonic() - began
             await asyncio.sleep(max(self._limits.pace, spent / _SHARE))
             await self._dirty.wait()
 
@@ -358,8 +361,8 @@ class Feed:
         return {
             "version": __version__,
             "server": self._server,
-            "cluster": self._cluster,
-            "viewer": contract.Viewer(self._who.name, self._mode, self._readings.namespaces),
+            "cluster": self._view.cluster,
+            "viewer": contract.Viewer(self._who.name, self._view.mode, self._readings.namespaces),
             "denied": tuple(self._readings.denials()),
         }
 

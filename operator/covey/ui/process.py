@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from typing import Final
 
 from covey.kube.connection import Connection
+from covey.kube.process import take_signals
 from covey.observability.http import parse_address, serve
 from covey.observability.logging import get_logger
 from covey.ui.gate import Gate, Link, OwnToken
@@ -86,9 +86,7 @@ async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEF
 
 async def _until_stopped(viewers: Viewers) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    take_signals(stop)
     sweeping = asyncio.create_task(viewers.run())
     try:
         await stop.wait()

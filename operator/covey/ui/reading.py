@@ -19,7 +19,7 @@ from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import Inference
@@ -143,7 +143,7 @@ class Reading(Generic[T]):
     async def _read(self) -> None:
         kind = self.collection.type
         self._reflector = reflector = Reflector(
-            self._client, self.collection.resource, kind, namespace=self.namespace, on_event=self._take
+            self._client, self.collection.resource, kind, selection=Selection(self.namespace), on_event=self._take
         )
         running = asyncio.create_task(reflector.run())
         settling = asyncio.create_task(reflector.settled.wait())

@@ -11,9 +11,10 @@ from typing import Final
 
 from covey import __version__
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.connection import Connection
 from covey.ui.contract import Mode
-from covey.ui.feed import Feed, Who, ask_who
+from covey.ui.feed import Feed, View, Who, ask_who
 from covey.ui.headers import DEFAULT, Limits
 
 #: As many as are needed at once: each collection of each namespace has a watch of its own.
@@ -148,12 +149,9 @@ class Viewers:
         feed = Feed(
             client,
             who,
-            self.mode,
-            key[1],
-            self._fallback,
-            cluster=self._cluster,
+            View(self.mode, key[1], self._fallback, self._cluster),
             limits=self.limits,
-            clock=self._clock,
+            clock=Clock(self._clock),
         )
         task = asyncio.create_task(feed.run())
         entry = self._entries[key] = _Entry(who.name or key[0], who.home, feed, task)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, LeaseLost, NotFound, Unreachable
-from covey.kube.lease import LeaseElector, Observation
+from covey.kube.lease import LeaseElector, Observation, Terms
 from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, run
 
@@ -106,9 +107,7 @@ def elector(link: Link, identity: str = "a", *, offset: float = 0.0, name: str =
         name,
         "covey-system",
         identity,
-        clock=lambda: offset + loop.time(),
-        wall=lambda: abs(offset) + loop.time(),
-        random=lambda: 0.5,
+        clock=Clock(lambda: offset + loop.time(), lambda: abs(offset) + loop.time(), random=lambda: 0.5),
     )
 
 
@@ -229,7 +228,7 @@ def test_a_process_that_was_stopped_finds_its_lease_lost() -> None:
         register = Register()
         time = 0.0
         link = Link(register)
-        candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=lambda: time, random=lambda: 0.0)
+        candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=Clock(lambda: time, random=lambda: 0.0))
         await candidate.acquire()
         led = candidate.is_leader
         time = 11.0
@@ -355,7 +354,7 @@ def test_leadership_is_measured() -> None:
 @pytest.mark.parametrize("wrong", [{"duration": 10}, {"retry": 9}, {"retry": 0}])
 def test_times_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"1\.2 \* retry < renew_deadline < duration"):
-        LeaseElector(cast(Client, None), "l", "ns", "a", **wrong)
+        Terms(**wrong)
 
 
 WIRES = st.lists(

@@ -10,6 +10,7 @@ import pytest
 
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreachable
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
@@ -84,8 +85,7 @@ def reflected(*answers: Any) -> tuple[list[str], list[str], list[float]]:
             PODS,
             Pod,
             on_event=follower,
-            clock=asyncio.get_running_loop().time,
-            generator=random.Random(0),
+            clock=Clock(asyncio.get_running_loop().time, random=random.Random(0).random),
         )
         async with asyncio.TaskGroup() as group:
             task = group.create_task(reflector.run())
@@ -168,7 +168,7 @@ def test_a_watch_that_was_cut_short_with_news_is_resumed_at_once() -> None:
 
 def with_reflector(script: Script, check: Callable[[Reflector[Pod]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        reflector = Reflector(cast(Client, script), PODS, Pod, clock=asyncio.get_running_loop().time)
+        reflector = Reflector(cast(Client, script), PODS, Pod, clock=Clock(asyncio.get_running_loop().time))
         task = asyncio.create_task(reflector.run())
         await check(reflector)
         task.cancel()
@@ -244,7 +244,7 @@ def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
     async def main() -> None:
         clock = asyncio.get_running_loop().time
         scripts = [Script(([pod("a", 1)], 5), [300]), Script(([pod("b", 1), pod("c", 1)], 5), [10, bookmark(6), 300])]
-        reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=clock) for each in scripts]
+        reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=Clock(clock)) for each in scripts]
         expose(reflectors)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each.run()) for each in reflectors]
@@ -269,8 +269,7 @@ def test_a_resource_that_is_not_served_is_empty_until_it_is() -> None:
             PODS,
             Pod,
             on_event=follower,
-            clock=asyncio.get_running_loop().time,
-            generator=random.Random(0),
+            clock=Clock(asyncio.get_running_loop().time, random=random.Random(0).random),
         )
         reflector.on_served(lambda: changes.append(reflector.served))
         task = asyncio.create_task(reflector.run())

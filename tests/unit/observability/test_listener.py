@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 
 from covey.observability import http as module
 from covey.observability import metrics
-from covey.observability.http import CONNECTIONS, Listener, bind, serve_health
+from covey.observability.http import CONNECTIONS, Bounds, Listener, bind, serve_health
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: covey\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -31,7 +31,7 @@ async def half_open(port: int, count: int) -> AsyncIterator[list[Stream]]:
 
 @asynccontextmanager
 async def listening(application: web.Application, most: int) -> AsyncIterator[int]:
-    made = Listener(application, await bind("127.0.0.1", 0), most=most)
+    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(most))
     await made.open()
     running = asyncio.create_task(made.run())
     try:
@@ -105,7 +105,7 @@ async def test_connections_that_ended_are_forgotten() -> None:
 
     application = web.Application()
     application.router.add_get("/", answer)
-    made = Listener(application, await bind("127.0.0.1", 0), most=3)
+    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(3))
     await made.open()
     running = asyncio.create_task(made.run())
     for _ in range(30):

@@ -11,6 +11,7 @@ from covey.compile.revision import Revision
 from covey.kube.client import Client
 from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Requeue
 from covey.operator.replicas.scale import running_revisions
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
@@ -25,7 +26,7 @@ class Seen:
 
     def __init__(self) -> None:
         nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
+        self.caches = Caches(nobody, Requeue())
 
     def resource(self, kind: str, uid: str) -> None:
         metadata = {"name": KEY[1], "namespace": KEY[0], "uid": uid, "resourceVersion": uid}

@@ -10,6 +10,7 @@ import pytest
 
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
+from covey.operator.observe.watched import Requeue
 from covey.operator.process import main
 from covey.operator.process.settings import Settings
 
@@ -32,9 +33,7 @@ class Parts:
     def run(self) -> int:
         return asyncio.run(self.process.run())
 
-    def _caches(
-        self, _client: object, _namespaces: object, enqueue: Callable[[Any], None], _: object, **_flags: object
-    ) -> object:
+    def _caches(self, _client: object, requeue: Requeue, _scope: object) -> object:
         parts = self
 
         class Caches:
@@ -53,7 +52,7 @@ class Parts:
                 await parts.watch()
 
             async def wait_until_synced(self) -> None:
-                enqueue(("ns", "llm"))
+                requeue.resource(("ns", "llm"))
 
         return Caches()
 

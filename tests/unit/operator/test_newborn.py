@@ -10,6 +10,7 @@ from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import PATIENCE
+from covey.operator.observe.watched import Requeue
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -34,7 +35,7 @@ class Seen:
         self.looks: list[tuple[tuple[str, str], float]] = []
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
-            nobody, (), lambda _: None, lambda key, delay: self.looks.append((key, delay)), clock=self.clock
+            nobody, Requeue(resource_after=lambda key, delay: self.looks.append((key, delay))), clock=self.clock
         )
 
     def slots(self, owner: Owner = OWNER) -> set[Slot]:

@@ -11,6 +11,7 @@ import pytest
 from covey.api import core
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Requeue
 
 KEY = ("ml", "llama")
 WRITTEN: dict[str, Any] = {
@@ -31,7 +32,7 @@ class Seen:
     def __init__(self) -> None:
         self.asked = 0
         nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(nobody, (), self._ask, lambda key, _: self._ask(key))
+        self.caches = Caches(nobody, Requeue(self._ask, lambda key, _: self._ask(key)))
         self._version = 0
         self.show()
         self.asked = 0

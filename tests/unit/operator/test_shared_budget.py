@@ -23,6 +23,7 @@ from covey.operator.execute.put import BudgetEnder
 from covey.operator.model.observed import SHARED_BUDGET
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from unit.compile.inferences import inference, role
@@ -44,10 +45,7 @@ class Seen:
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
             nobody,
-            (),
-            lambda _: None,
-            lambda key, _: self.looks.append(key),
-            look_at_namespace=self.namespaces.append,
+            Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append),
         )
         self._version = 0
 

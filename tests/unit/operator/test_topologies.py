@@ -7,6 +7,7 @@ from typing import cast
 
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Requeue
 
 
 class Seen:
@@ -15,7 +16,7 @@ class Seen:
     def __init__(self) -> None:
         self.asked = 0
         self._version = 0
-        self.caches = Caches(cast("Client", None), (), lambda _: None, lambda *_: self._count())
+        self.caches = Caches(cast("Client", None), Requeue(resource_after=lambda *_: self._count()))
         self.caches.inferences.take({"type": None, "object": {"metadata": self._metadata("ml", "llama")}})
 
     def _count(self) -> None:

@@ -8,12 +8,13 @@ from covey.api import core
 from covey.api.inference import Backend
 from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.observe.caches import Caches
+from covey.operator.observe.caches import Caches, Scope
+from covey.operator.observe.watched import Requeue
 
 
 def made(*backends: Backend) -> Caches:
     nobody = cast("Client", None)  # no reflector runs
-    caches = Caches(nobody, (), lambda _: None, lambda _key, _delay: None, backends=backends)
+    caches = Caches(nobody, Requeue(), Scope(backends=backends))
     for informer in caches.informers:
         informer.lose()
     return caches
@@ -44,7 +45,7 @@ def test_pods_are_always_waited_for() -> None:
 
 
 def test_what_people_write_is_always_waited_for() -> None:
-    caches = Caches(cast("Client", None), (), lambda _: None, lambda _key, _delay: None)
+    caches = Caches(cast("Client", None), Requeue())
     for reflector in caches._reflectors():
         reflector._serve(served=True)
         reflector.synced.set()

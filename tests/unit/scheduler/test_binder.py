@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN
+from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
@@ -58,7 +59,7 @@ def binder(made: Cache, api: Api, slept: list[float] | None = None) -> Binder:
         await asyncio.sleep(0)
 
     both: Any = api
-    return Binder(made, both, both, sleep=at_once)
+    return Binder(made, Bindings(both, both, sleep=at_once), clock=Clock(sleep=at_once))
 
 
 def args(found: core.Pod, place: str) -> BindArgs:
@@ -376,7 +377,7 @@ async def test_a_stranger_that_is_bound_there_already_is_success() -> None:
 async def test_strangers_of_every_profile_that_is_served_are_bound() -> None:
     api, found = Api(), pod("s", spec={"schedulerName": "default-scheduler"})
     both: Any = api
-    served = Binder(cache(node("n0"), found), both, both, served=("covey-scheduler", "default-scheduler"))
+    served = Binder(cache(node("n0"), found), Bindings(both, both), served=("covey-scheduler", "default-scheduler"))
     assert await served.bind(args(found, "n0")) == ""
     assert api.bound == [("s", "uid-s", "n0")]
 
@@ -436,7 +437,7 @@ def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only()
     async def place() -> tuple[int, int]:
         made = cache(node("n0"))
         api: Any = Api(read=STRANGER)
-        assert await Binder(made, api, api).bind(args(STRANGER, "n0")) == ""
+        assert await Binder(made, Bindings(api, api)).bind(args(STRANGER, "n0")) == ""
         held = made.capacity.room.free("n0")["nvidia.com/gpu"]
         await asyncio.sleep(2 * UNSEEN)
         return held, made.capacity.room.free("n0")["nvidia.com/gpu"]

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from covey.api import times
+from covey.kube.clock import Clock
 from covey.scheduler.certificates import BELIEVED, QUIET, Callers
 from covey.scheduler.releases import Releases
 from scheduler_builders import cache, group, member, node, put, root_key
+from scheduler_loop import context_of
 from unit.scheduler.test_releases import GROUPS, Writes
 
 SINCE = "2026-01-01T00:00:00Z"
@@ -30,12 +32,10 @@ class World:
         self.writes = Writes()
         writer: Any = self.writes
         self.watch = Releases(
-            *(self.cache, writer),
+            context_of(self.cache, writer, Clock(lambda: self.now, lambda: (times.seconds(SINCE) or 0.0) + self.now)),
             exclude=lambda *_: None,
             arrived=lambda _: False,
             callers=self.callers,
-            clock=lambda: self.now,
-            wall=lambda: (times.seconds(SINCE) or 0.0) + self.now,
         )
         self.watch._admitted_at[root_key("root")] = 0.0
         self.watch._pinned_at["uid-root-decode-0-0"] = 0.0

@@ -16,14 +16,15 @@ from typing import Any
 import msgspec
 
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.kube.errors import Forbidden, NotFound
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Committer
+from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
-from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Parking, Queueing, Topologies
+from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
@@ -75,22 +76,17 @@ class Parts:
         self.writer = PodWriter(api)
         made.subscribe(Listener(gone=self.writer.forget))
         self.topologies = Topologies(made)
-        self.binder = Binder(made, api, self.writer, topology=self.topologies.choose, clock=clock)
+        self.binder = Binder(made, Bindings(api, self.writer), topology=self.topologies.choose, clock=Clock(clock))
         self.waker = Waker(made, self.writer)
         self.guard = Guard(made, self.waker.note_refusal)
         self.queueing = Queueing(made, self.topologies, reserve_after=30.0, monotonic=clock)
-        self.lives = Lives()
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        self.admission = Admission(
-            *(made, Committer(made, self.writer), self.writer, self.queueing),
-            *(Reservations(made, reserve_after=30.0), recorder, self.lives),
-            decided=lambda root: self.statuses.note_change(root),  # noqa: PLW0108 - it is made below
-            parking=Parking(clock),
-        )
-        self.statuses = StatusWriter(made, api, self.admission.decision, self.lives, clock=clock)
-        self.releases = Releases(
-            made, self.writer, exclude=self.queueing.exclude, arrived=lambda _uid: False, clock=clock
-        )
+        context = Context(made, api, self.writer, recorder, clock=Clock(clock))
+        self.lives = context.lives
+        self.admission = Admission(context, self.queueing, Reservations(made, reserve_after=30.0))
+        self.statuses = StatusWriter(context, self.admission.decision)
+        self.admission.on_decision(self.statuses.note_change)
+        self.releases = Releases(context, exclude=self.queueing.exclude, arrived=lambda _uid: False)
 
     def contents(self) -> dict[str, int]:
         """Where something is kept, and how much."""

@@ -15,6 +15,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
+from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
@@ -22,7 +23,7 @@ from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from scheduler_builders import GATE, drop, group, member, node, put, role_groups
 from scheduler_builders import cache as made_of
-from scheduler_loop import Loop
+from scheduler_loop import Loop, context_of
 
 ROOT = Key("CompositePodGroup", "ns", "root")
 
@@ -48,7 +49,7 @@ class Client:
         ]
 
 
-class Clock:
+class Hand:
     """Monotonic seconds that stand still."""
 
     def __init__(self) -> None:
@@ -81,20 +82,18 @@ class Bench:
     def __init__(self, *objects: core.Node | core.Group | core.Pod) -> None:
         self.cache = made_of(*objects)
         self.client = Client()
-        self.clock = Clock()
+        self.clock = Hand()
         self.loop = Loop(self.cache)
         self.busy = False
         client: Any = self.client
         queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
         reservations = Reservations(self.cache, reserve_after=300.0)
         self.headroom = Headroom(
-            *(self.cache, client, queueing, reservations),
+            *(context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0)), queueing, reservations),
             busy=lambda: self.busy,
             stir=self.loop.admission.stir,
-            clock=self.clock,
-            wall=lambda: 1_767_225_600.0,
         )
-        self.loop.admission._idle = self.headroom.step
+        self.loop.admission.on_idle(self.headroom.step)
         self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:

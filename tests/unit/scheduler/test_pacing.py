@@ -13,10 +13,10 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import pacing
-from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
 from covey.scheduler.statuses import StatusWriter
 from scheduler_builders import GATE, cache, group, member, put, role_groups, root_key, unit
+from scheduler_loop import context_of
 
 
 class Clock:
@@ -162,7 +162,8 @@ async def test_an_admission_is_told_while_hundreds_of_refusals_wait() -> None:
         put(made, member("decode", 0, root=name, gates=(GATE,)))
     put(made, member("decode", 0, root="lucky", node="n1"))
     writer = StatusWriter(
-        *(made, api, lambda root: Decision() if root.name == "lucky" else REFUSED, Lives()),
+        context_of(made, api),
+        lambda root: Decision() if root.name == "lucky" else REFUSED,
         announce=lambda found, _decision: announced.append(found.root.metadata.name),
     )
     for name in names:

@@ -15,6 +15,7 @@ from covey.api import core
 from covey.scheduler import binder
 from covey.scheduler.barrier import Call, Progress, releasable
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs
 from scheduler_builders import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
 from unit.kube.virtual_time import run
@@ -146,7 +147,7 @@ def test_a_gang_of_any_size_is_looked_at_as_a_whole_seldom(minimum: int, monkeyp
                 bound.append(name)
 
         api: Any = Api()
-        asked = Binder(found, api, api)
+        asked = Binder(found, Bindings(api, api))
         calls = []
         for each in range(count):
             pinned = member("decode", *divmod(each, size), size=size, pin=f"n{each}")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from covey.api import core, times
+from covey.kube.clock import Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, TRUST, Releases
@@ -28,13 +29,14 @@ from scheduler_builders import (
     role_groups,
     root_key,
 )
+from scheduler_loop import context_of
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
 
 def victims(made: Cache, name: str = "n1") -> dict[str, str]:
     writer = PodWriter(None)  # type: ignore[arg-type] # nothing is written
-    watch = Releases(made, writer, exclude=lambda *_: None, arrived=lambda _: False)
+    watch = Releases(context_of(made, writer), exclude=lambda *_: None, arrived=lambda _: False)
     return {found.metadata.name: cause for found, cause in watch.victims(name)}
 
 
@@ -67,7 +69,7 @@ async def running(
     made: Cache, writes: Writes, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
 ) -> AsyncIterator[Releases]:
     """The watch, over what it finds and what it is told."""
-    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False, clock=clock, wall=wall)  # type: ignore[arg-type] # its part
+    watch = Releases(context_of(made, writes, Clock(clock, wall)), exclude=lambda *_: None, arrived=lambda _: False)
     task = asyncio.create_task(watch.run())
     await settle()
     try:

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from covey.observability.families import REGISTRY
 from covey.scheduler import server
 from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs, Guard
 from covey.scheduler.server import MAX_BODY, Extender
 from covey.scheduler.writer import PodWriter
@@ -74,7 +75,7 @@ def bind(client: Client, uid: str, name: str = "", node: str = "n1") -> asyncio.
 @pytest.mark.parametrize("path", CALLS)
 async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) -> None:
     made = cache()
-    binder = Binder(made, None, PodWriter(None))  # type: ignore[arg-type] # nothing is sent
+    binder = Binder(made, Bindings(None, PodWriter(None)))  # type: ignore[arg-type] # nothing is sent
     extender = Extender(Guard(made), binder, lambda: made.synced)
     async with TestClient(TestServer(extender.application())) as client:
         answer = await client.post(path, data=b"{}")
@@ -87,7 +88,7 @@ async def test_a_replica_without_the_lease_guards_and_binds_ordinary_pods_and_no
     ordinary, pinned = pod("ordinary"), member("decode", 0, pin="n1")
     made = cache(node("n1"), node("n2"), *GROUPS, ordinary, pinned)
     api: Any = Api()
-    extender = Extender(Guard(made), Binder(made, api, api, leads=lambda: False), lambda: True)
+    extender = Extender(Guard(made), Binder(made, Bindings(api, api), leads=lambda: False), lambda: True)
     async with TestClient(TestServer(extender.application())) as client:
         for path in CALLS[:2]:
             assert (await client.post(path, data=b'{"Pod": {"metadata": {}}, "NodeNames": null}')).status == 200

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from covey.admission.status import Decision
-from covey.scheduler.lives import Lives
+from covey.scheduler.context import Context
 from covey.scheduler.statuses import Passing, StatusWriter, passing
 from scheduler_builders import GATE, START, cache, group, member, put, role_groups, root_key, unit
 
@@ -44,7 +44,7 @@ async def test_without_the_lease_no_status_is_written() -> None:
     api: Any = Api()
     groups = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
     made = cache(*groups, member("decode", 0, node="n1"))
-    writer = StatusWriter(made, api, lambda _root: Decision(), Lives(), leads=lambda: leads)
+    writer = StatusWriter(Context(made, api, api, api, lambda: leads), lambda _root: Decision())
 
     async def write() -> None:
         await writer._write(root_key("root"))

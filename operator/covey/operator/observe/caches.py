@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -48,7 +48,7 @@ from covey.operator.observe.probing import IMAGE, Probing
 from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.shared import NamespaceBudgets
-from covey.operator.observe.watched import Domains, Key, Watched, owner_key, shows
+from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03
@@ -61,47 +61,52 @@ _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 _NODE = "node"
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The part of a cluster that an operator looks at."""
+
+    #: Empty means everywhere.
+    namespaces: Sequence[str] = ()
+    #: Those whose kinds are watched.
+    backends: Collection[Backend] = tuple(Backend)
+    #: Keys of the taints by which autoscalers announce that they delete a node.
+    autoscalers: Collection[str] = AUTOSCALERS
+    #: Keys of the other taints ``NoSchedule`` that replicas leave a node for.
+    evacuations: Collection[str] = ()
+    #: The namespace of dry runs that ask what the API server keeps, and the image of the pod among them.
+    probes_in: str = "default"
+    probe_image: str = IMAGE
+
+
+EVERYTHING: Final = Scope()
+
+
 class Caches:
     """All kinds that the operator watches.
 
     Args:
         client: to the API server.
-        namespaces: where to look; empty means everywhere.
-        enqueue: called with the key of a resource that has to be looked at.
-        enqueue_after: likewise, a number of seconds later.
-        backends: those whose kinds are watched.
-        autoscalers: keys of the taints by which autoscalers announce that they delete a node.
-        evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
-        look_at_namespace: called with a namespace whose budget may be needed no more.
-        probes_in: the namespace of dry runs that ask what the API server keeps.
-        probe_image: of the pod among them.
+        scope: what is watched.
+        requeue: told of what has to be looked at.
         clock: monotonic, seconds.
     """
 
     def __init__(
         self,
         client: Client,
-        namespaces: Sequence[str],
-        enqueue: Callable[[Key], None],
-        enqueue_after: Callable[[Key, float], None],
+        requeue: Requeue,
+        scope: Scope = EVERYTHING,
         *,
-        backends: Collection[Backend] = tuple(Backend),
-        autoscalers: Collection[str] = AUTOSCALERS,
-        evacuations: Collection[str] = (),
-        look_at_namespace: Callable[[str], None] = lambda _: None,
-        probes_in: str = "default",
-        probe_image: str = IMAGE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        ours = names.LABEL_INFERENCE
-        self._enqueue = enqueue
-        self._enqueue_after = enqueue_after
+        ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
+        self._requeue = requeue
         self._client = client
         self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
-        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers, evacuations=evacuations)
+        self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = group_kinds(backends)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
@@ -113,9 +118,11 @@ class Caches:
         #: Set where Kopf's watches are open and tell nothing of what there is.
         self.deaf = asyncio.Event()
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
-        self.probing = Probing(client, probes_in, backends, lambda: self.unserved, self._look_at_all, image=probe_image)
-        self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
-        self.quotas = Quotas(client, namespaces, enqueue_after, clock)
+        self.probing = Probing(
+            *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
+        )
+        self.room = ClusterRoom(client, self.find_topologies, requeue.resource, nodes=self.nodes.reflector, clock=clock)
+        self.quotas = Quotas(client, namespaces, requeue.resource_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
@@ -125,7 +132,7 @@ class Caches:
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
         stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
-        self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, look_at_namespace)
+        self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)
         self._subscribe()
 
     async def run(self) -> None:
@@ -200,7 +207,7 @@ class Caches:
         for newborns in self._every_newborns():
             if (patience := newborns.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.
-                self._enqueue_after(key, patience)
+                self._requeue.resource_after(key, patience)
         placed, strays = place_pods(pods)
         objects = {
             (kind, owned.metadata.name): owned
@@ -264,7 +271,7 @@ class Caches:
 
     def look_again(self, key: Key, delay: float) -> None:
         """Have a resource looked at in ``delay`` seconds: time alone will change something about it."""
-        self._enqueue_after(key, delay)
+        self._requeue.resource_after(key, delay)
 
     def forget(self, key: Key) -> None:
         """Forget a resource that is gone."""
@@ -326,7 +333,7 @@ class Caches:
             # What is known of it must not be taken for its namesake's.
             self.forget(item.metadata.key)
         if kind == DELETED or before is None or _is_asked_anew(item.metadata, before.metadata):
-            self._enqueue(item.metadata.key)
+            self._requeue.resource(item.metadata.key)
         elif item.status != before.status and differ(item.read().status, self._statuses.get(item.metadata.uid, {})):
             # What somebody else wrote into the status has to be put right; our own write is no news.
             self._enqueue_soon(item.metadata.key)
@@ -349,7 +356,7 @@ class Caches:
         return owner is not None and controller is not None and controller.uid == owner.metadata.uid
 
     def _enqueue_soon(self, key: Key) -> None:
-        self._enqueue_after(key, _GATHER)
+        self._requeue.resource_after(key, _GATHER)
 
     def _on_owned(
         self,

@@ -6,6 +6,7 @@ Volcano's HyperNodes, watched only where the backend Volcano is enabled: resourc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import HyperNodes
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import HYPER_NODES, Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
@@ -24,6 +25,21 @@ T_co = TypeVar("T_co", bound=Described, covariant=True)
 
 #: The index of objects by the DisaggregatedInference that they belong to.
 INDEX = "inference"
+
+
+def _ignore(*_: object) -> None:
+    """Nobody has to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Queues of what has to be looked at again."""
+
+    resource: Callable[[Key], None] = _ignore
+    #: A number of seconds later.
+    resource_after: Callable[[Key, float], None] = _ignore
+    #: A namespace whose budget may be needed no more.
+    namespace: Callable[[str], None] = _ignore
 
 
 class Watched(Generic[T]):
@@ -41,7 +57,7 @@ class Watched(Generic[T]):
         self.resource = resource
         scopes: Sequence[str | None] = namespaces or (None,)
         self.reflectors = [
-            Reflector(client, resource, kind, namespace=namespace, labels=labels) for namespace in scopes
+            Reflector(client, resource, kind, selection=Selection(namespace, labels)) for namespace in scopes
         ]
         for reflector in self.reflectors:
             reflector.add_index(INDEX, owner_key)

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
-import secrets
-import signal
-import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from operator import itemgetter
 from typing import Any, Final
 
-import uvloop
-
-from covey import __version__
+from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.connection import Connection, load
 from covey.kube.errors import LeaseLost
@@ -32,8 +25,8 @@ from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.observe.caches import Caches
-from covey.operator.observe.watched import Key
+from covey.operator.observe.caches import Caches, Scope
+from covey.operator.observe.watched import Key, Requeue
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
@@ -46,13 +39,11 @@ COMPONENT: Final = "covey-operator"
 _DRAIN: Final = 4.0
 #: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
 _ASIDE: Final = 4
-#: Watches have no bound: each is one connection, and a watch that waits for one is deaf.
-_UNBOUNDED: Final = 0
 
 
 def run(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    return uvloop.run(OperatorProcess(settings).run())
+    return process.run(OperatorProcess(settings).run())
 
 
 class OperatorProcess:
@@ -66,7 +57,7 @@ class OperatorProcess:
     def __init__(self, settings: Settings, die: Callable[[int], object] = os._exit) -> None:
         self._settings = settings
         self._die = die
-        self._identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        self._identity = settings.identity or process.make_identity()
         self._stop = asyncio.Event()
         self._caches: Caches | None = None
         self._crashed = ""
@@ -74,15 +65,10 @@ class OperatorProcess:
     async def run(self) -> int:
         """Run until asked to stop; return the exit status."""
         settings = self._settings
-        # The loop must get its turn while a large resource is planned in a thread.
-        sys.setswitchinterval(0.001)
         connection = await load(settings.kubeconfig, settings.context)
         self._take_signals()
-        async with (
-            _client(connection, _UNBOUNDED) as watching,
-            _client(connection, settings.connections) as working,
-            _client(connection, _ASIDE) as aside,
-        ):
+        bounds = (process.UNBOUNDED, settings.connections, _ASIDE)
+        async with process.open_clients(connection, COMPONENT, COMPONENT, *bounds) as (watching, working, aside):
             await self._serve(connection, watching, working, aside)
         _log.info("stopped")
         return 1 if self._crashed else 0
@@ -93,15 +79,11 @@ class OperatorProcess:
         namespaces: WorkQueue[str] = WorkQueue("namespace")
         self._caches = Caches(
             watching,
-            settings.namespaces,
-            queue.add,
-            queue.add_after,
-            backends=settings.backends,
-            autoscalers=settings.autoscaler_taints,
-            evacuations=settings.evacuation_taints,
-            look_at_namespace=namespaces.add,
-            probes_in=settings.probes_in,
-            probe_image=settings.probe_image,
+            Requeue(queue.add, queue.add_after, namespaces.add),
+            Scope(
+                *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
+                *(settings.probes_in, settings.probe_image),
+            ),
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
@@ -145,12 +127,12 @@ class OperatorProcess:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.wait_until_synced()):
             return
-        settle_memory()
+        # A pass over a large resource makes a hundred thousand objects that nobody keeps: at every 700th one, as by
+        # default, a third of its time is spent in walks.
+        process.settle_memory(10_000, 10, 10)
         gauges = WorkloadGauges(self._settings.metrics_workload_limit)
         REGISTRY.register(gauges)
-        reconciler = Reconciler(
-            client, self._caches, recorder, gauges, width=self._settings.connections, limits=self._settings.limits
-        )
+        reconciler = Reconciler(client, self._caches, recorder, gauges, limits=self._settings.limits)
         workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
         # One at a time: what former leaders have left behind is no reason to hurry.
         ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
@@ -163,9 +145,7 @@ class OperatorProcess:
         await asyncio.wait({workers}, timeout=_DRAIN)
 
     def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        process.take_signals(self._stop)
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, object]) -> bool:
         """Wait for something, or for the end of the process; False for the latter."""
@@ -211,18 +191,3 @@ class OperatorProcess:
         if self._caches is None or not self._caches.is_synced:
             return False, "the caches are not synced yet"
         return True, "ok"
-
-
-def _client(connection: Connection, connections: int) -> Client:
-    return Client(connection, user_agent=f"{COMPONENT}/{__version__}", field_manager=COMPONENT, connections=connections)
-
-
-def settle_memory() -> None:
-    """Keep the garbage collector from walking what the first lists brought, and from walking at every 700th object.
-
-    A pass over a large resource makes a hundred thousand objects that nobody keeps: a third of its time was spent in
-    walks.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)

@@ -86,6 +86,8 @@ class Line:
         self._server = server
         self._trouble = trouble
         self._wrote = wrote
+        #: At most that many requests at once.
+        self.connections = 64
         #: Writes until the process is killed.
         self.fuse: int | None = None
         #: Set when it was.

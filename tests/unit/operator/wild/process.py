@@ -11,15 +11,16 @@ import msgspec
 
 from covey.api.inference import Backend
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.observe.caches import Caches
+from covey.operator.observe.caches import Caches, Scope
 from covey.operator.observe.informer import EVERYWHERE, Informer
-from covey.operator.observe.watched import Key
+from covey.operator.observe.watched import Key, Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.wild.line import Line
@@ -55,11 +56,8 @@ class OperatorRun:
         namespaces: WorkQueue[str] = WorkQueue("namespace", clock=now)
         self.caches = Caches(
             self._client,
-            (),
-            queue.add,
-            queue.add_after,
-            backends=(Backend.EXTENDER,),
-            look_at_namespace=namespaces.add,
+            Requeue(queue.add, queue.add_after, namespaces.add),
+            Scope(backends=(Backend.EXTENDER,)),
             clock=now,
         )
         reconciler = Reconciler(
@@ -67,8 +65,7 @@ class OperatorRun:
             self.caches,
             cast("EventRecorder", _Recorder()),
             WorkloadGauges(10),
-            clock=self._clock,
-            monotonic=now,
+            clock=Clock(now, self._clock),
         )
         ender = BudgetEnder(self._client, self.caches.budgets.find, self.caches.budgets.is_needed)
         self._spawn(self.caches.run())
