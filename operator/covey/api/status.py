@@ -1,6 +1,6 @@
 """The status of a DisaggregatedInference: written by the operator alone, read by people and by autoscalers."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -166,3 +166,7 @@ class DisaggregatedInferenceStatus(Model):
     """Short texts for the columns of kubectl get."""
     selector: Word | None = None
     """A label selector of the pods that an autoscaler measures."""
+
+    def as_written(self) -> dict[str, Any]:
+        """Plain JSON of the fields that were given a value; one that means the same when it is absent stays away."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

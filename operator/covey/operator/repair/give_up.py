@@ -26,6 +26,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.operator.model import podstate
@@ -258,18 +259,18 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
 
 
 def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
-    """Fields of ``unitStatuses`` that remember the loss of a unit."""
+    """Fields of a ``UnitStatus`` that remember the loss of a unit."""
     if unit in given_up.anew:
         return {}
     shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
-    met = [{"name": name, "replicas": least} for name, least in given_up.met.get(unit, {}).items()]
-    told: dict[str, Any] = {"metMinimum": met} if met else {}
+    met = tuple(MetMinimum(name=name, replicas=least) for name, least in given_up.met.get(unit, {}).items())
+    told: dict[str, Any] = {"met_minimum": met} if met else {}
     if shortage is None:
         return told
     if shortage.lost:
-        told["belowMinimumSince"] = times.rfc3339(shortage.since)
+        told["below_minimum_since"] = times.rfc3339(shortage.since)
     if found is not None:
-        told["escalation"] = {"step": found.step.value, "at": times.rfc3339(found.at)}
+        told["escalation"] = UnitEscalation(step=found.step.value, at=times.rfc3339(found.at))
     return told
 
 

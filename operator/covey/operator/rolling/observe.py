@@ -23,6 +23,7 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace
+from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
 from covey.compile import Layout, Slot, Tree
 from covey.compile.layout import RoleCount
@@ -59,20 +60,20 @@ def _read_hold(told: object) -> Hold | None:
     return Hold(Gate(gate), _text(told.get("message")) or "", since)
 
 
-def rollout_status(progress: Progress, former: str) -> dict[str, Any]:
+def rollout_status(progress: Progress, former: str) -> RolloutStatus:
     """The value of ``status.rollout``; ``former`` is the revision that is left."""
-    told: dict[str, Any] = {
-        "fromRevision": former,
-        "toRevision": progress.target,
-        "wave": progress.wave,
-        "ready": progress.ready,
-        "outdated": progress.outdated,
-        "progressedAt": times.rfc3339(progress.since),
-    }
-    if progress.hold is not None:
-        hold = progress.hold
-        told["hold"] = {"gate": hold.gate.value, "message": hold.reason, "since": times.rfc3339(hold.since)}
-    return told
+    hold = progress.hold
+    return RolloutStatus(
+        from_revision=former,
+        to_revision=progress.target,
+        wave=progress.wave,
+        ready=progress.ready,
+        outdated=progress.outdated,
+        progressed_at=times.rfc3339(progress.since),
+        hold=None
+        if hold is None
+        else RolloutHold(gate=hold.gate.value, message=hold.reason, since=times.rfc3339(hold.since)),
+    )
 
 
 def read_complete(before: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api.meta import Condition
+from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import Scale, Slot
 from covey.operator.accept.verdict import Verdict
 from covey.operator.model import podstate
@@ -143,24 +145,20 @@ def compute(
     served -= plan.loss.anew
     found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
     roles = _roles(verdict, observed, plan)
-    return {
-        "observedGeneration": inference.metadata.generation,
-        "conditions": with_times(found, before, inference.metadata.generation, now),
-        "units": _existing(verdict, observed),
-        "readyUnits": sum(unit.is_available for unit in units),
-        "roles": roles,
-        **_rollout(plan),
-        **({"completeRevision": plan.complete} if plan.complete else {}),
-        "unitStatuses": _list_units(units, served, plan),
-        **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
-        "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
-        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
-    }
-
-
-def _rollout(plan: Plan) -> Status:
     progress = plan.rolling.progress if plan.rolling is not None else None
-    return {"rollout": rollout_status(progress, plan.former)} if progress is not None else {}
+    return DisaggregatedInferenceStatus(
+        observed_generation=inference.metadata.generation,
+        conditions=_conditions(found, before, inference.metadata.generation, now),
+        units=_existing(verdict, observed),
+        ready_units=sum(unit.is_available for unit in units),
+        roles=roles,
+        rollout=rollout_status(progress, plan.former) if progress is not None else None,
+        complete_revision=plan.complete or None,
+        unit_statuses=_list_units(units, served, plan),
+        headroom=Headroom.model_validate(plan.headroom.told) if plan.headroom.told else None,
+        summary=_summary(roles, units, found, Scale.of(inference.spec).units),
+        selector=f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
+    ).as_written()
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
@@ -168,12 +166,16 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
     told = {"reason": problem.reason, "message": problem.message}
     states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
     found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
-    return {
-        "observedGeneration": generation,
-        "conditions": with_times(found, before, generation, now),
-        **({"completeRevision": complete} if (complete := read_complete(before)) else {}),
-        "summary": {"reason": problem.message},
-    }
+    return DisaggregatedInferenceStatus(
+        observed_generation=generation,
+        conditions=_conditions(found, before, generation, now),
+        complete_revision=read_complete(before) or None,
+        summary=Summary(reason=problem.message),
+    ).as_written()
+
+
+def _conditions(found: Sequence[Status], before: Mapping[str, Any], generation: int, now: str) -> tuple[Condition, ...]:
+    return tuple(map(Condition.model_validate, with_times(found, before, generation, now)))
 
 
 def _existing(verdict: Verdict, observed: Observed) -> int:
@@ -188,10 +190,10 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
     return sum(backend.read_back(name, unit, observed.of_unit(unit)) is not None for unit in units)
 
 
-def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
+def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> tuple[RoleStatus, ...]:
     # What is wanted, also while something keeps it from being created.
     scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
-    rows: list[Status] = []
+    rows: list[RoleStatus] = []
     for name, count in scale.roles.items():
         states = [
             (state, marks.get((unit, name, replica), (frozenset(), 0)))
@@ -200,20 +202,19 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
             for replica, state in plan.states.get(unit, {}).get(name, {}).items()
             if replica in replicas[name]
         ]
-        rows.append(
-            {
-                "name": name,
-                "replicas": scale.total(name),
-                "minReplicas": count.minimum * scale.units,
-                "admitted": sum(state.is_admitted for state, _ in states),
-                "scheduled": sum(state.is_bound for state, _ in states),
-                "ready": sum(state.is_ready for state, _ in states),
-                "updated": _count_updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
-                "restarts": sum(restarts for _, (_, restarts) in states),
-                **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
-            }
+        row = RoleStatus(
+            name=name,
+            replicas=scale.total(name),
+            min_replicas=count.minimum * scale.units,
+            admitted=sum(state.is_admitted for state, _ in states),
+            scheduled=sum(state.is_bound for state, _ in states),
+            ready=sum(state.is_ready for state, _ in states),
+            updated=_count_updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
+            restarts=sum(restarts for _, (_, restarts) in states),
+            max_feasible=plan.headroom.most.get(name),
         )
-    return rows
+        rows.append(row)
+    return tuple(rows)
 
 
 def _count_updated(
@@ -246,28 +247,30 @@ def _replica(slot: Slot) -> tuple[int, str, int]:
     return (slot.unit, slot.role, slot.replica)
 
 
-def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
+def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> tuple[UnitStatus, ...]:
     """List units, the worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
-    return [
-        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
-        | ({"path": list(unit.path)} if unit.path else {})
-        | ({"served": True} if unit.number in served else {})
-        | remembered(plan.loss, unit.number)
-        for unit in worst
-    ]
+    return tuple(_unit(unit, served, plan) for unit in worst)
 
 
-def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Status:
-    return {
-        "ready": " ".join(f"{role['name']} {role['ready']}/{role['replicas']}" for role in roles),
-        "units": f"{sum(unit.is_available for unit in units)}/{wanted}",
-        "updated": f"{sum(role['updated'] for role in roles)}/{sum(role['replicas'] for role in roles)}",
-        "reason": _reason(conditions),
-        "domain": ", ".join(dict.fromkeys("/".join(part or "-" for part in unit.path) for unit in units if unit.path))[
-            :1024
-        ],
-    }
+def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
+    rest = remembered(plan.loss, unit.number)
+    if unit.path:
+        rest["path"] = unit.path
+    if unit.number in served:
+        rest["served"] = True
+    return UnitStatus(unit=unit.number, phase=unit.phase.value, reason=unit.reason, message=unit.message, **rest)
+
+
+def _summary(roles: Sequence[RoleStatus], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Summary:
+    paths = ("/".join(part or "-" for part in unit.path) for unit in units if unit.path)
+    return Summary(
+        ready=" ".join(f"{role.name} {role.ready}/{role.replicas}" for role in roles),
+        units=f"{sum(unit.is_available for unit in units)}/{wanted}",
+        updated=f"{sum(role.updated for role in roles)}/{sum(role.replicas for role in roles)}",
+        reason=_reason(conditions),
+        domain=", ".join(dict.fromkeys(paths))[:1024],
+    )
 
 
 def _reason(conditions: Sequence[Status]) -> str:
