@@ -174,7 +174,7 @@ BOUNDS: Final = {
     "lines": 59_300,
     "lost pod": 55,
     "refusal": 53,
-    "step of a rollout": 55,
+    "step of a rollout": 56,
 }
 
 

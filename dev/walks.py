@@ -13,9 +13,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from scheduler_builders import cache, node, pod
+from builders.members import cache, node, pod
 from scheduler_loop import Loop, tree
-from unit.compile.inferences import template
+from builders.inferences import template
 from unit.operator.test_rolling import llama, serve
 from unit.operator.world import World
 

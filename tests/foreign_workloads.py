@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cli_inputs import GPU
+from builders.files import GPU
 
 Object = dict[str, Any]
 

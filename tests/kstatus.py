@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from api_manifests import Object
+from builders.manifests import Object
 from localcluster.binaries import ensure_tool
 from localcluster.programs import ROOT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from api_manifests import Object
+from builders.manifests import Object
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from builders.members import GATE, group, member, role_groups
 from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
@@ -17,7 +18,6 @@ from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
-from scheduler_builders import GATE, group, member, role_groups
 
 #: When a loop begins, in seconds since the epoch: 2026-01-01, when all objects of the builders were created.
 WALL = 1_767_225_600.0

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.compile import Owner
@@ -26,7 +27,6 @@ from covey.operator.observe.expectations import Ledger
 from covey.operator.plan import plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 UNITS: Final = 5

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import uvloop
 
+from builders.members import cache, group, member, node, put, role_groups
 from covey.kube.process import settle_memory
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import cache, group, member, node, put, role_groups
 
 #: Seconds between two bind calls: about 300 pinned pods a second.
 BETWEEN = 0.003

@@ -14,11 +14,11 @@ import msgspec
 from bench import hard
 from bench.plan_floor import Floor, hierarchical
 from bench.settled import settle
+from builders.members import cache, node, pod
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
 from covey.placement.planner import plan_minimum
 from covey.scheduler.guard import FilterArgs, Guard
-from scheduler_builders import cache, node, pod
 
 #: Seconds between two calls.
 EVERY: Final = 0.002

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli_inputs import cluster, inference, role
+from builders.files import cluster, inference, role
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference

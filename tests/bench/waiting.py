@@ -25,6 +25,7 @@ import uvloop
 
 from bench.machine import describe_machine
 from bench.plan_floor import GPUS, NODES_PER_RACK, node
+from builders.members import GATE, drop, group, member, pod, put, role_groups
 from covey.admission.status import Decision, statuses
 from covey.api import core
 from covey.kube.process import settle_memory
@@ -39,7 +40,6 @@ from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.turns import Turns
 from covey.scheduler.writer import Pinned, PinResult
-from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
 
 #: Whole nodes in one rack that a waiting gang asks for; the first kind is the one that is served.
 KINDS: Final = (4, 5, 6, 7, 8, 9, 12, 16)

@@ -17,7 +17,7 @@ from typing import Self
 
 import kubelet
 import stand_in
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.published import Published
 from cluster.workbench import name_of
 from kubelet import environment_of

@@ -16,7 +16,7 @@ from typing import Any
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.workbench import Workbench, is_ready, name_of, uid_of
 from localcluster import Background, eventually
 

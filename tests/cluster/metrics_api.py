@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from api_manifests import Object
 from authority import Authority
+from builders.manifests import Object
 from cluster.workbench import is_ready, label, name_of
 from localcluster import Cluster, eventually
 

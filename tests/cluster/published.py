@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.serving import Event, Serving
 from cluster.workbench import name_of, uid_of
 from localcluster import Cluster, Recording, eventually

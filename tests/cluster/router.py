@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from kubernetes.client import ApiException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.workbench import Workbench, name_of, uid_of
 from localcluster import eventually
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.workbench import Workbench, is_gated, is_ready, label, name_of, uid_of
 from engine_commands import SERVE
 from localcluster import Cluster, eventually

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object, changed, collection, composite, inference, pod_group, topology, workload
+from builders.manifests import Object, changed, collection, composite, inference, pod_group, topology, workload
 from covey.api.crds import KINDS, Kind
 from covey.api.model import Model
 from covey.api.schema import structural

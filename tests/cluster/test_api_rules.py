@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import (
+from builders.manifests import (
     GONE,
     Object,
     changed,

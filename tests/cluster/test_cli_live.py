@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import cli_inputs
-from cli_inputs import GPU, inference, role, workload, write
+from builders import files
+from builders.files import GPU, inference, role, workload, write
 from localcluster import Cluster, eventually
 
 Run = Callable[..., Any]
@@ -20,7 +20,7 @@ def run(cluster: Cluster, namespace: str) -> Run:
     """`run("status", "llm") -> JSON`, of the test's namespace."""
 
     def call(*arguments: object, status: int = 0, form: str = "json") -> Any:
-        result = cli_inputs.covey(*arguments, "-n", namespace, "--kubeconfig", cluster.kubeconfig, "-o", form)
+        result = files.covey(*arguments, "-n", namespace, "--kubeconfig", cluster.kubeconfig, "-o", form)
         assert result.exit_code == status, result.output
         return json.loads(result.stdout) if form == "json" else result.stdout
 
@@ -130,7 +130,7 @@ def test_version_names_the_server(run: Run) -> None:
 
 
 def test_a_name_that_is_not_there(cluster: Cluster, namespace: str) -> None:
-    result = cli_inputs.covey("explain", "nobody", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
+    result = files.covey("explain", "nobody", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
     assert result.exit_code == 1
     assert f"there is no DisaggregatedInference {namespace}/nobody" in result.stderr
 
@@ -172,7 +172,7 @@ def test_budgets_are_released_and_those_of_others_stay(cluster: Cluster, namespa
         cluster.api("POST", path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
 
     def release() -> str:
-        result = cli_inputs.covey("release-budgets", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
+        result = files.covey("release-budgets", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
         assert result.exit_code == 0, result.output
         return str(result.output)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Event, Serving, check_history, serving, workers
 from cluster.workbench import is_gated, label, uid_of

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from builders.members import drop, put
 from covey.admission.headroom import Answer
 from covey.admission.tree import Key
 from covey.api.core import Group
@@ -16,7 +17,6 @@ from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from localcluster import Cluster
-from scheduler_builders import drop, put
 from scheduler_loop import context_of
 
 TOLD = Headroom.dump_answers("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench, hostnames, is_gated, label, name_of, uid_of
 from localcluster import Cluster, Process, eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api_manifests import role
+from builders.manifests import role
 from cluster.workbench import Workbench
 from localcluster import Cluster, Process, eventually
 from localcluster.probe import answers

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import role
+from builders.manifests import role
 from cluster.workbench import Workbench, uid_of
 from localcluster import Cluster, Process, eventually
 

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import role
+from builders.manifests import role
 from cluster.workbench import Workbench
 from localcluster import Cluster, Process, eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.conftest import AddNodes
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench, label, name_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench
 from engine_commands import SERVE

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api_manifests import Object, role, template, topology
+from builders.manifests import Object, role, template, topology
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench
 from localcluster import Cluster, eventually

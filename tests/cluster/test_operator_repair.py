@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench, is_gated, is_ready, name_of, uid_of, uids
 from localcluster import Process, eventually

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench, hostnames, label, name_of, uid_of
 from localcluster import eventually

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from api_manifests import role
+from builders.manifests import role
 from cluster.operating import operator
 from cluster.workbench import Workbench
 from localcluster import Cluster, Process

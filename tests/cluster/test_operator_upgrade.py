@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import covey
-from api_manifests import role, template
+from builders.manifests import role, template
 from cluster.workbench import Workbench, is_gated, label, uids
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import answers

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import role, template
+from builders.manifests import role, template
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench
 from localcluster import Cluster, eventually

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object
-from cli_inputs import inference, pod_spec, role
+from builders.files import inference, pod_spec, role
+from builders.manifests import Object
 from cluster.viewers import Page, Rights, served, texts
 from covey.kube.client import Client
 from covey.kube.connection import bearer, load_server

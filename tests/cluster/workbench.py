@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from api_manifests import Object, role
+from builders.manifests import Object, role
 from localcluster import Cluster, concurrently, eventually
 
 _PATHS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_inputs import covey
+from builders.files import covey
 from cluster.serving import Serving
 from examples.conftest import Apply, await_ready
 from examples.files import named, of_kind, pods_of

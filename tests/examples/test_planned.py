@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_inputs import covey, plan
+from builders.files import covey, plan
 from covey.api import core
 from covey.placement.cluster import presets
 from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind

@@ -14,7 +14,7 @@ import yaml
 from kubernetes.client import ApiException
 
 from authority import Authority
-from cli_inputs import covey as covey_cli
+from builders.files import covey as covey_cli
 from cluster.workbench import is_ready, name_of, uid_of
 from install.audit import Audit
 from install.chart import CHART, NAMESPACE, Helm, Object

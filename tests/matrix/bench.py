@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kubernetes.client import ApiException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.serving import BLOCK, RACK, Serving
 from cluster.workbench import name_of, uid_of
 from covey.api.inference import Backend

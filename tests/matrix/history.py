@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.workbench import label, uid_of
 from scheduler_trees import node_of
 

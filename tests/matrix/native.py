@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from kubernetes.client import ApiException
 
-from api_manifests import Object, role, template
+from builders.manifests import Object, role, template
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import ROOT
 

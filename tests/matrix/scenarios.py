@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.kubelet import Kubelet, restart, runs_its_images
 from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api_manifests import Object
+from builders.manifests import Object
 from localcluster import Cluster, Gates, Nodes, eventually, native_groups
 from localcluster.programs import ROOT
 from matrix.native import BLOCK, RACK, Native, domains, first_bound, namespaced, start_operator, uids, whole

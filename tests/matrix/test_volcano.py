@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import is_gated, label, name_of
 from localcluster import Cluster, eventually

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.serving import RACK
 from cluster.workbench import uid_of
 from matrix.bench import Bench

@@ -8,7 +8,7 @@ import pytest
 from kubernetes.client import ApiException
 from playwright.sync_api import Browser
 
-from cli_inputs import Object, inference
+from builders.files import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
 from localcluster import Cluster, Nodes, eventually
 from localcluster.programs import scheduler_config

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from cli_inputs import inference, role
+from builders.files import inference, role
 from ui.conftest import Open
 from ui.screen import Screen
 

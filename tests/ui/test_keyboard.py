@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from cli_inputs import role
+from builders.files import role
 from ui.screen import Screen
 
 

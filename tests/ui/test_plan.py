@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from cli_inputs import inference, role
+from builders.files import inference, role
 from localcluster import Cluster
 from ui.screen import Screen
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from cli_inputs import role
+from builders.files import role
 from screens.serving import Served
 from ui.conftest import Open
 from ui.screen import Screen

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from cli_inputs import inference, role
+from builders.files import inference, role
 from localcluster import Cluster
 from screens.serving import Served
 from ui.conftest import Open, new_namespace, remove_namespace

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import AddNodes, Covey
 from cluster.metrics_api import REPLICAS, UNITS, Metrics, serve_metrics
 from cluster.serving import Serving, workers

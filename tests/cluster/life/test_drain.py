@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-import cli_inputs
-from api_manifests import Object
+from builders import files
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.kubelet import crash
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
@@ -146,13 +146,13 @@ def test_a_cordon_takes_nobody_who_serves_before_its_time_and_covey_drain_does(
     assert "EvacuationBlocked" not in conditions(serving)
 
     def run(*arguments: str) -> str:
-        result = cli_inputs.covey("drain", node_of(victim), *arguments, "--kubeconfig", serving.cluster.kubeconfig)
+        result = files.covey("drain", node_of(victim), *arguments, "--kubeconfig", serving.cluster.kubeconfig)
         assert result.exit_code == 0, result.output
         return str(result.output)
 
     assert run() == f"node/{node_of(victim)} cordoned, and left at once\n"
     eventually(lambda: uids(serving.bound()) == uids(before) - {uid_of(victim)}, 60, "it has left")
-    unknown = cli_inputs.covey("drain", "nobody", "--kubeconfig", serving.cluster.kubeconfig)
+    unknown = files.covey("drain", "nobody", "--kubeconfig", serving.cluster.kubeconfig)
     assert (unknown.exit_code, unknown.output) == (1, 'error: nodes "nobody" not found\n')
     assert run("--undo") == f"node/{node_of(victim)} uncordoned\n"
     await_settled(serving, 4)

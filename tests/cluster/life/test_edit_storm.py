@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 from kubernetes.client.exceptions import NotFoundException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.kubelet import Kubelet, runs_its_images
 from cluster.serving import AddNodes, Event, Serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of

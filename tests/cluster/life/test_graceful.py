@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Event, Serving, check_history, replicas, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.serving import AddNodes, Event, Serving, check_history, serves, serving, workers
 from cluster.workbench import label, uid_of, uids
 from localcluster import eventually

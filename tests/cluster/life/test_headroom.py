@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import cli_inputs
-from api_manifests import Object
+from builders import files
+from builders.manifests import Object
 from cluster.conftest import AddNodes, Covey
 from cluster.serving import Serving, workers
 from localcluster import Cluster, eventually
@@ -133,7 +133,7 @@ def test_the_command_asks_and_waits(asked: Asked, nodes: AddNodes) -> None:
 
     def run(*arguments: str, status: int = 0) -> str:
         where = ("-n", asked.namespace, "--kubeconfig", asked.cluster.kubeconfig)
-        result = cli_inputs.covey("headroom", "llm", *arguments, *where)
+        result = files.covey("headroom", "llm", *arguments, *where)
         assert result.exit_code == status, result.output
         return str(result.output)
 

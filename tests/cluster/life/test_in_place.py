@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.kubelet import Kubelet, runs_its_images
 from cluster.serving import AddNodes, Event, Serving, serves, serving, workers

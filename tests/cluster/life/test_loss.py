@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids

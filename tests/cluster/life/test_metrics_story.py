@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.kubelet import fail
 from cluster.serving import AddNodes, Serving, serves, serving, workers

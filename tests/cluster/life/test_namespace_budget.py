@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Event, Serving, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids

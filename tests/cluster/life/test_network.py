@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.published import Published, check_addresses
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids

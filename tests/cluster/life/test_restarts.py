@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.kubelet import fail, restart
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of, uids

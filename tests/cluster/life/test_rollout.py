@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import cli_inputs
-from api_manifests import Object
+from builders import files
+from builders.manifests import Object
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, uid_of
 from localcluster import eventually
@@ -106,9 +106,7 @@ def test_the_command_line_pauses_resumes_and_takes_back(serving: Serving, nodes:
     nodes(blocks=1, racks=2, nodes=5)
 
     def covey(*arguments: str, exit_code: int = 0) -> str:
-        done = cli_inputs.covey(
-            "rollout", *arguments, "-n", serving.namespace, "--kubeconfig", serving.cluster.kubeconfig
-        )
+        done = files.covey("rollout", *arguments, "-n", serving.namespace, "--kubeconfig", serving.cluster.kubeconfig)
         assert done.exit_code == exit_code, done.output
         return str(done.output)
 

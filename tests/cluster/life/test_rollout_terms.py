@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.router import Router, asks
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids

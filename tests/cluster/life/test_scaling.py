@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from api_manifests import Object, role
+from builders.manifests import Object, role
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench, hostnames, label, name_of, uid_of, uids
 from localcluster import Process, eventually

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import kubelet
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.containers import Containers
 from cluster.published import Published
 from cluster.serving import AddNodes, Serving, replicas, serves, serving, workers

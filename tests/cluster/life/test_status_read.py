@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api_manifests import Object
+from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Event, Serving, serving, workers
 from cluster.workbench import name_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from builders.members import GATE, group, node, pod, root_key, unit
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
@@ -18,7 +19,6 @@ from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Plan, Refusal, Topology
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.scheduler.barrier import Call, releasable
-from scheduler_builders import GATE, group, node, pod, root_key, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 LEAVES = (("a", 4), ("b", 2))

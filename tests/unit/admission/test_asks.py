@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for, same_question
 from covey.api.core import Meta, Requirement
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.terms import Term, Terms
-from unit.placement.builders import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 LEVELS = st.sampled_from([None, "block", "rack"])
 FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from builders.members import GATE, cache, group, member, node, role_groups, root_key, unit
 from covey.admission import queue
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import count_units_by_domain
@@ -15,7 +16,6 @@ from covey.api import core, times
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
-from scheduler_builders import GATE, cache, group, member, node, role_groups, root_key, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 

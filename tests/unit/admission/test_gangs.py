@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import GATE, START, group, member, pin_terms, role_groups, unit
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Topology
-from scheduler_builders import GATE, START, group, member, pin_terms, role_groups, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack", "old-rack")), Level("host", ("host",))))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from builders.members import GATE, group, member, node, pod, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.headroom import LIMIT_MET, MOST, NONE_YET, Answer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
@@ -12,7 +13,6 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Topology
 from covey.placement.refusal.shortage import RESERVED
-from scheduler_builders import GATE, group, member, node, pod, role_groups, unit
 
 RACK = "cloud.provider.com/topology-rack"
 TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from builders.members import pod
 from covey.admission.headroom import Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
@@ -14,7 +15,6 @@ from covey.compile.layout import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, ReplicaRequest
 from oracle.exploring import PROFILE
-from scheduler_builders import pod
 from unit.admission.test_headroom import IN_ONE_RACK, at, racks, site
 
 SIZE = st.sampled_from([1, 2])

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from builders.members import cache, group, member, node, role_groups
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import Astray, astray, requires_levels
 from covey.api import core
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.queue import Topologies
-from scheduler_builders import cache, group, member, node, role_groups
 from unit.scheduler.test_binder import Api, args, settle
 
 KEY = "cloud.provider.com/topology-rack"

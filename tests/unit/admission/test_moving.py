@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders.members import GATE, group, member, node, pod, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.growth import smallest_move
 from covey.admission.losses import counted_shape, hold_all
@@ -11,7 +12,6 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Refusal, Topology
 from covey.placement.planner import plan_minimum
-from scheduler_builders import GATE, group, member, node, pod, role_groups, unit
 
 RACK = "cloud.provider.com/topology-rack"
 TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))

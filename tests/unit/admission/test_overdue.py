@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, group, member, role_groups, unit
+from builders.members import START as HELD
 from covey.admission import order
 from covey.admission.tree import Unit
 from covey.api import times
-from scheduler_builders import GATE, group, member, role_groups, unit
-from scheduler_builders import START as HELD
 
 SINCE = "2026-01-01T00:01:00Z"
 START = times.seconds(SINCE) or 0.0

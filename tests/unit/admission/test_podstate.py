@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from builders.members import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 from covey.admission import podstate
 from covey.api import core
-from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 
 MARK = "scheduling.covey.dev/member"
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import cache, node, put
 from covey.admission.nodes import counted_spec
 from covey.api import core
-from scheduler_builders import cache, node, put
 
 
 def running(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builders.requests import make_gang, make_inventory, make_role
 from covey.admission.reservation import Kept
 from covey.admission.round import Outcome, plan_round
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal
 from covey.placement.question.demands import place
-from unit.placement.builders import make_gang, make_inventory, make_role
 
 
 def named(gang: Gang) -> Gang:

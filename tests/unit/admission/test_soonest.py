@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape
 from covey.admission.reservation import EARLIER, Choice, Ending, choose
 from covey.admission.wake import ask_for_minimum
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
-from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape
 
 RACK = make_gang(make_role("w", 2), required="rack")
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import GATE, START, group, member, pod, role_groups, unit
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.model import Level, Path, Topology
-from scheduler_builders import GATE, START, group, member, pod, role_groups, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 PATHS: dict[str, Path] = {"n1": ("b1", "r1"), "n2": ("b1", "r1"), "n3": ("b1", "r2"), "n4": ("b2", None)}

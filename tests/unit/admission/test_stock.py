@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, START, pod
+from builders.requests import GPU, make_node
 from covey.admission.stock import PATIENCE, Stock, is_let_go
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, LABEL_INFERENCE
-from scheduler_builders import GATE, START, pod
-from unit.placement.builders import GPU, make_node
 
 OURS = {LABEL_INFERENCE: "llama"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from builders.members import GATE, group, node, pod, root_key, unit
 from covey.admission.gangs import Surroundings
 from covey.admission.queue import Want, assess
 from covey.admission.status import Decision
@@ -12,7 +13,6 @@ from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Topology
 from covey.placement.planner import plan_surplus
 from covey.scheduler.barrier import Call, releasable
-from scheduler_builders import GATE, group, node, pod, root_key, unit
 
 
 def test_two_roles_of_one_name_are_said() -> None:

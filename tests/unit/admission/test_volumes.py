@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from builders.members import GATE, cache, group, member, node, pod, put, role_groups, root_key
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.scheduler.cache import Cache
-from scheduler_builders import GATE, cache, group, member, node, pod, put, role_groups, root_key
 from unit.scheduler.test_admission import Loop
 
 DISK: dict[str, Any] = {"volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]}

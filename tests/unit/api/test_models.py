@@ -1,7 +1,7 @@
 import pydantic
 import pytest
 
-from api_manifests import changed, composite, inference, pod_group, topology, workload
+from builders.manifests import changed, composite, inference, pod_group, topology, workload
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import Backend, DisaggregatedInference
 from covey.api.meta import Mode

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from api_manifests import Object, changed, inference
+from builders.manifests import Object, changed, inference
 from cluster.test_api_rules import BAD_INFERENCES, GOOD
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.rules import broken_rules

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from api_manifests import changed, inference
+from builders.manifests import changed, inference
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.rules import unsupported_fields
 

@@ -6,9 +6,9 @@ The rules are those of Kubernetes 1.37.1 (``pkg/apis/scheduling/validation``, an
 from collections.abc import Iterator
 from typing import Any
 
+from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Levels
-from unit.compile.inferences import inference, role
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 LEVELS: Levels = {

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
 from covey.backends.kubernetes.gates import LIMITS, REASON, release
 from covey.compile import Slot
-from unit.compile.inferences import inference, role
 
 WANTED = inference(role("prefill", replicas=9, size=2), role("decode", replicas=9))
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
 from covey.backends import BACKENDS, Backend, Owned
 from covey.backends.kubernetes.fixed import WRITTEN, digest, is_other
-from unit.compile.inferences import inference, role
 
 NATIVE = [each for each in BACKENDS if each.name is BackendName.KUBERNETES]
 LEVELS = {"block": ("x/block",), "rack": ("x/rack",)}

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from builders.inferences import inference, inferences, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
@@ -15,7 +16,6 @@ from covey.backends.kubernetes import Embedded, Flat, Hierarchical
 from covey.backends.kubernetes.gates import REASON
 from covey.compile import Tree, type_of
 from unit.backends.native import LEVELS, RACK, Object
-from unit.compile.inferences import inference, inferences, role
 
 BOUND_BY_GATES = (*map(Flat, Flat.dialects), Embedded())
 GROUPS = {

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.api.template import RESERVED
@@ -13,7 +14,6 @@ from covey.backends.extender import Extender
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Levels
 from unit.backends.native import LEVELS, llama
-from unit.compile.inferences import inference, role
 
 ALL_KEPT = Cluster(kept=frozenset(probe.name for probe in Hierarchical().probes()))
 

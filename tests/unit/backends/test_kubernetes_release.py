@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.times import rfc3339
@@ -15,7 +16,6 @@ from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
 from covey.operator.objects.apply import add_digest
 from unit.backends.native import LEVELS, Object, llama
-from unit.compile.inferences import inference, role
 
 NOW = 1_800_000_000.0
 BACKEND = Hierarchical()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import inference, inferences, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, find
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Layout, Revision, Scale, Tree, type_of
 from unit.backends.native import LEVELS, Object, check_workload, key, llama, policy, templates
-from unit.compile.inferences import inference, inferences, role
 
 GOLDEN = """
 Workload llama: unit(role-decode, role-prefill(replica-prefill))

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, pod, role, roles_of, write
+from builders.files import EXAMPLES, cluster, covey, inference, node, plan, pod, role, roles_of, write
 
 SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"

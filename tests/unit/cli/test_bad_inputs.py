@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli_inputs import EXAMPLES, cluster, covey, inference, node, pod, role, write
+from builders.files import EXAMPLES, cluster, covey, inference, node, pod, role, write
 
 NODES = EXAMPLES / "offline/nodes.json"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli_inputs import EXAMPLES, admitted, covey, plan, workload
+from builders.files import EXAMPLES, admitted, covey, plan, workload
 from covey import __version__
 from covey.cli import main
 from covey.manifests.sources import InputError

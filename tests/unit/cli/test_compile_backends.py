@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli_inputs import EXAMPLES, covey
+from builders.files import EXAMPLES, covey
 
 EXAMPLE = ("-f", EXAMPLES / "disaggregated.yaml", "--topology", EXAMPLES / "topology.yaml")
 

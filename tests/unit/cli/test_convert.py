@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
+from builders.files import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
 from covey.api.inference import DisaggregatedInference
 from covey.api.rules import unsupported_fields
 from covey.api.schema import structural

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_inputs import EXAMPLES, covey
+from builders.files import EXAMPLES, covey
 from covey.cli.errors import CommandError
 from covey.cli.live import in_words
 from covey.kube.errors import KubeError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli_inputs import cluster, covey, inference, member, role, write
+from builders.files import cluster, covey, inference, member, role, write
 
 
 @pytest.fixture

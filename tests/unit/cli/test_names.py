@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_inputs import covey, inference, member, node, role, write
+from builders.files import covey, inference, member, node, role, write
 from covey.picture.floor import Ground, build_floor, natural, path_order, short_names
 from covey.placement.model import Level, Topology
 

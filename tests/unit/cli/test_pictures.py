@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli_inputs import EXAMPLES, covey, plan
+from builders.files import EXAMPLES, covey, plan
 from covey.cli.picture.svg import render_svg
 from covey.cli.picture.text import print_picture
 from covey.picture.floor import Floor, Ground, Mark, Spot, build_floor, device_word, main_resource

@@ -10,7 +10,20 @@ import jsonschema
 import msgspec
 import pytest
 
-from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
+from builders.files import (
+    EXAMPLES,
+    admitted,
+    cluster,
+    covey,
+    inference,
+    node,
+    plan,
+    pod,
+    role,
+    roles_of,
+    workload,
+    write,
+)
 from covey.admission import round as rounds
 from covey.api import core
 from covey.placement.planner import plan_minimum

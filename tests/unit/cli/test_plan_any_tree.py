@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cli_inputs import EXAMPLES, admitted, cluster, covey, plan, pod_spec, workload, write
+from builders.files import EXAMPLES, admitted, cluster, covey, plan, pod_spec, workload, write
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cli_inputs import admitted, cluster, inference, member, plan, pod, role, roles_of, workload, write
+from builders.files import admitted, cluster, inference, member, plan, pod, role, roles_of, workload, write
 
 
 def answer(tmp_path: Path, nodes: list[Any], pods: list[Any], *roles: Any, **spec: Any) -> Any:

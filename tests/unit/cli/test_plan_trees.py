@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cli_inputs import (
+from builders.files import (
     EXAMPLES,
     admitted,
     cluster,

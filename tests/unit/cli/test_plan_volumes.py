@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cli_inputs import GPU, cluster, inference, plan, pod, role, roles_of, workload, write
+from builders.files import GPU, cluster, inference, plan, pod, role, roles_of, workload, write
 
 
 def claim(name: str, volume: str = "") -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role, template
 from covey.cli.errors import CommandError
 from covey.cli.rolled import former, history_of, read_state, roles_of
 from covey.operator.model.objects import ControllerRevision
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli_inputs import covey
+from builders.files import covey
 from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
 from covey.manifests.sources import InputError
 from covey.operator.process.settings import Settings as OperatorSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, role, write
+from builders.files import EXAMPLES, cluster, covey, inference, node, plan, role, write
 from covey.manifests.sources import InputError, files_of
 
 NODES = EXAMPLES / "offline/nodes.json"

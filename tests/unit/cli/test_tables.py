@@ -10,7 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cli_inputs import EXAMPLES, covey, inference, node, role, write
+from builders.files import EXAMPLES, covey, inference, node, role, write
 from covey.cli.render.live import print_branches
 from covey.cli.render.tables import columns, show
 from covey.watching.branch import Branch, State

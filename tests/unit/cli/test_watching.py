@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
+from builders.files import EXAMPLES, cluster, covey, inference, pod, role, write
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus as Status

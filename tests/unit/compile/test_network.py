@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from builders.inferences import FORMER, inference, role, template
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.compile.network import Network
-from unit.compile.inferences import FORMER, inference, role, template
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
 OWN = {"subdomain": "UniquePerReplica"}

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
 from covey.compile.pods import Past, Told
-from unit.compile.inferences import inference, role, template
 
 
 def numbered(resource: DisaggregatedInference, numbers: dict[int, dict[str, tuple[int, ...]]]) -> Layout:

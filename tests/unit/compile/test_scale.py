@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, compile_inference
 from covey.compile.layout import RoleCount, Scale, shares
-from unit.compile.inferences import inference, role
 
 UNITS = st.integers(0, 40)
 TOTALS = st.integers(0, 2000)

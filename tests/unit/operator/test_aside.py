@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.operator.model.observed import Observed
 from covey.operator.reconcile import _LARGE, _aside
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 

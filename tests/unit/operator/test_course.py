@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.podstate import Course
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 DRAINING = {names.ANNOTATION_DRAINING_SINCE: "2026-01-01T00:00:00Z"}

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, Retryable, Unreachable
 from covey.kube.resources import POD_GROUPS, PODS, SERVICES, Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.model.problem import Blocked
-from unit.compile.inferences import inference, role
 from unit.operator.test_execute import DENIED, OWNER, Server, pod_of
 from unit.operator.world import World
 

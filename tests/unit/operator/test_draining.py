@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.operator.plan import Plan
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 

@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model import podstate
 from covey.operator.model.node_drain import Notice
 from covey.operator.replicas.scale import replica_states, running_revisions
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 Event = tuple[str, int]

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import POD_GROUPS
 from covey.operator.model.node_drain import Notice
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})

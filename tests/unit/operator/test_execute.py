@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role, template
 from covey import backends
 from covey.api import constants as names
 from covey.api import core
@@ -26,7 +27,6 @@ from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
 from merge_patch import merge
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 OWNER = Owner("ml", "llama", "uid-llama")

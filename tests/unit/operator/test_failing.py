@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import read
@@ -22,7 +23,6 @@ from covey.operator.model.observed import current
 from covey.operator.plan import Plan
 from covey.operator.repair import history
 from covey.operator.repair.history import ANNOTATION
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 START = core.SchedulingGate(names.GATE_START)

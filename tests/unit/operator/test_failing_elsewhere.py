@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference
 from covey.api import core
 from covey.operator.model import podstate
 from unit.backends.volcano.objects import workers
-from unit.compile.inferences import inference
 from unit.operator.test_failing import name_of
 from unit.operator.test_volcano import VolcanoWorld
 

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 POLICIES = (None, "RecreateReplica", "RecreateReplicaAfterStart", "RecreateUnit", "None")

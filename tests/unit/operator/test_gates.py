@@ -11,6 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role, template
+from builders.requests import make_node
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Cluster
@@ -21,10 +23,8 @@ from covey.operator.model.actions import Actions, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role, template
 from unit.operator.test_room import GPUS, Ground
 from unit.operator.world import Step, World
-from unit.placement.builders import make_node
 
 DIALECTS = {"1.35": Embedded(), **{dialect: Flat(dialect) for dialect in Flat.dialects}}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders.inferences import template
 from covey.operator.model.observed import current
-from unit.compile.inferences import template
 from unit.operator.test_rolling import NEW, act, condition, llama, roll, serve
 from unit.operator.world import World
 

@@ -5,6 +5,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.compile import Owner, Slot
 from covey.compile.revision import Revision
@@ -13,7 +14,6 @@ from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Requeue
 from covey.operator.replicas.scale import running_revisions
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 KEY = ("default", "llama")

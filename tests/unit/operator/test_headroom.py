@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.headroom import Question, dump_question, read
 from covey.backends import Owned
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from unit.compile.inferences import inference, role
 from unit.operator.test_status import decide, serve
 from unit.operator.world import World
 

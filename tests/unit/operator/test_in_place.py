@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.client import Client
@@ -16,7 +17,6 @@ from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
 from covey.operator.model.actions import Exchange
 from covey.operator.observe.expectations import Ledger
-from unit.compile.inferences import inference, role, template
 from unit.operator.test_rolling import act, condition, told
 from unit.operator.world import World
 

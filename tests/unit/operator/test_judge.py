@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import FORMER, inference, llama, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInference
+from covey.api.inference import Backend
 from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
@@ -21,15 +22,10 @@ from covey.operator.model.observed import StoredRevision
 from covey.operator.model.problem import Problem
 from covey.operator.status import status
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import FORMER, inference, role, template
 from unit.operator.world import World
 
 GOLDEN = Path(__file__).parent / "golden"
 CHANGED = template(nodeSelector={"new": "yes"})
-
-
-def llama(prefill: int = 2, decode: int = 3, **spec: Any) -> DisaggregatedInference:
-    return inference(role("prefill", replicas=prefill, size=2), role("decode", replicas=decode), **spec)
 
 
 def topology(name: str, *levels: str) -> core.ClusterTopology:

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.operator.model.node_drain import Notice, notice_of
 from covey.operator.observe.nodes import Nodes
 from covey.operator.rolling.leaving import find_leaving
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 DRAIN = "covey.dev/drain"

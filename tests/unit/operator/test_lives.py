@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.observability import metrics
@@ -14,7 +15,6 @@ from covey.operator.status import status
 from covey.operator.status.lives import Lives
 from covey.operator.status.units import describe_units
 from scrapes import Scrape
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 NOW = "2026-01-01T01:00:00Z"

@@ -9,26 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, llama, role
 from covey.api import constants as names
 from covey.api import core, times
-from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model import podstate
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
-
-
-def llama(**spec: Any) -> DisaggregatedInference:
-    return inference(role("prefill", replicas=2, size=2), role("decode", replicas=2), **spec)
 
 
 def serving(**spec: Any) -> World:
     """A resource that serves; its status says so."""
-    world = World(llama(**spec))
+    world = World(llama(decode=2, **spec))
     world.settle()
     for name in list(world.pods):
         world.bind(name)
@@ -104,7 +99,7 @@ def test_the_minimum_is_told_live() -> None:
 
 
 def test_a_unit_that_has_never_served_is_only_waiting() -> None:
-    world = World(llama(gang={"terminationDelaySeconds": 0}))
+    world = World(llama(decode=2, gang={"terminationDelaySeconds": 0}))
     world.settle()
     world.tell()
     assert condition(world, "MinimumMet") == ("False", "Waiting")
@@ -337,7 +332,7 @@ def test_the_delay_is_live() -> None:
     world = serving()
     lose(world, "decode")
     world.now += 100
-    world.inference = llama(gang={"terminationDelaySeconds": 50})
+    world.inference = llama(decode=2, gang={"terminationDelaySeconds": 50})
     world.tell()
     act(world)
     act(world)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders.inferences import inference, role, template
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model.node_drain import Notice
-from unit.compile.inferences import inference, role, template
 from unit.operator.test_evacuating import refuse
 from unit.operator.test_loss import act, bound, condition, of_unit
 from unit.operator.world import World

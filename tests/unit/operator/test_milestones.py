@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import llama, template
 from covey.observability import metrics
 from covey.operator.model import podstate
 from covey.operator.model.node_drain import Notice
 from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
 from scrapes import Scrape
-from unit.compile.inferences import inference, role, template
 from unit.operator import test_loss
 from unit.operator.world import World
 
@@ -82,10 +82,6 @@ class Story:
         for _ in range(passes):
             self.act()
             self.serve()
-
-
-def llama(decode: dict[str, Any] | None = None, **spec: Any) -> Any:
-    return inference(role("prefill", replicas=2, size=2), role("decode", **{"replicas": 3, **(decode or {})}), **spec)
 
 
 @pytest.fixture

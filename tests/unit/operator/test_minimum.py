@@ -7,11 +7,11 @@ from operator import attrgetter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.backends import BACKENDS, Cluster
 from covey.compile import Scale
 from covey.operator.release import progress_of
 from covey.operator.replicas.scale import count_unit
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.operator.model import podstate
-from unit.compile.inferences import inference, role
 from unit.operator.test_evacuating import act, cordon, refuse
 from unit.operator.world import World
 

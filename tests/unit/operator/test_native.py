@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import confirmed, inference, role
 from covey.api import core
 from covey.backends import Cluster, Identity, Owned
 from covey.backends.kubernetes import Hierarchical
@@ -19,7 +20,6 @@ from covey.operator.model import podstate
 from covey.operator.plan import plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import confirmed, inference, role
 from unit.operator.world import World
 
 GROUP = "PodGroup.v1beta1.scheduling.k8s.io"

@@ -5,13 +5,13 @@ from typing import cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import PATIENCE
 from covey.operator.observe.watched import Requeue
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 OWNER = Owner("default", "llama", "owner-uid")

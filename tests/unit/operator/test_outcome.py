@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.operator.model import observed
@@ -14,7 +15,6 @@ from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Rema
 from covey.operator.model.observed import current
 from covey.operator.plan import plan
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 NOTE = Note("Created", "creating 1 replica of decode", "Create")

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
@@ -14,7 +15,6 @@ from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.accept.validate import find_unsupported, resolve_topology
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 from covey.operator.objects.apply import add_digest, has_drifted
-from unit.compile.inferences import inference, role
 
 
 def stored(body: dict[str, Any]) -> dict[str, Any]:

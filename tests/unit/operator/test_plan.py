@@ -4,18 +4,14 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, llama, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, SERVICES, WORKLOADS
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
-
-
-def llama(prefill: int = 2, decode: int = 3, **spec: Any) -> DisaggregatedInference:
-    return inference(role("prefill", replicas=prefill, size=2), role("decode", replicas=decode), **spec)
 
 
 @pytest.fixture

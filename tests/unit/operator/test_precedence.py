@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from builders.inferences import inference, role
 from covey.operator.model.actions import CreatePod, Precedence
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 RUNNING_MINIMUM, MINIMUM, REPLACEMENT, SURPLUS, SURGE = Precedence

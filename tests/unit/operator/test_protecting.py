@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import network
 from covey.operator.model.actions import Actions
-from unit.compile.inferences import inference, role
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World
 

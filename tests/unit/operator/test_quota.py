@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
@@ -21,7 +22,6 @@ from covey.operator.quota.charge import Charge, charge_of, counts
 from covey.operator.quota.fit import Balance
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 GPU = "nvidia.com/gpu"

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.operator.model.actions import Actions
 from covey.operator.plan import plan
 from covey.operator.quota.fit import Demand, merge_demands
-from unit.compile.inferences import inference, role
 from unit.operator.test_quota import engine, gpus
 from unit.operator.world import World
 

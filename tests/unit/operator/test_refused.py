@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey import backends
 from covey.api import constants as names
 from covey.kube.client import Client
@@ -17,7 +18,6 @@ from covey.operator.execute.executor import Executor
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Mark, Ungate
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
-from unit.compile.inferences import inference, role
 from unit.operator.test_execute import DENIED, OWNER, Gatekeeper, Server, pod_of
 from unit.operator.world import World
 

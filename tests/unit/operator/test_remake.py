@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import confirmed, inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, Cluster
-from unit.compile.inferences import confirmed, inference, role
 from unit.operator.world import World
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model import podstate
-from unit.compile.inferences import inference, role, template
 from unit.operator.test_native import Native, uids
 
 EVENTS = st.lists(

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from builders.inferences import confirmed, inference, role
 from covey import backends
 from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
@@ -16,7 +17,6 @@ from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
 from covey.operator.accept.validate import find_refused, resolve_backend
 from covey.operator.model.observed import Observed
-from unit.compile.inferences import confirmed, inference, role
 from unit.operator.test_judge import conditions
 from unit.operator.world import World
 

@@ -7,26 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import llama, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.model import podstate
 from covey.operator.model.observed import StoredRevision, current
-from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
-
-
-def llama(
-    prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None, **spec: Any
-) -> DisaggregatedInference:
-    return inference(
-        role("prefill", **{"replicas": 2, "size": 2, **(prefill or {})}),
-        role("decode", **{"replicas": 3, **(decode or {})}),
-        **spec,
-    )
 
 
 def serve(world: World, *prefixes: str) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role, template
+from builders.requests import make_node
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, UnitTopology
@@ -17,8 +19,6 @@ from covey.compile import Slot
 from covey.operator.observe import room as rooms
 from covey.operator.observe.room import ClusterRoom, View
 from covey.operator.observe.watched import Key
-from unit.compile.inferences import inference, role, template
-from unit.placement.builders import make_node
 
 GPUS = {"containers": [{"name": "engine", "image": "e", "resources": {"requests": {"nvidia.com/gpu": "8"}}}]}
 TOPOLOGY = msgspec.convert(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, labels, role, role_names
 from covey.api.inference import MOST_PODS, DisaggregatedInference
 from covey.compile.identity import scaler_name
-from unit.compile.inferences import inference, labels, role, role_names
 from unit.operator.world import World
 
 EXTERNAL = {"scaling": {"mode": "External"}}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
@@ -17,7 +18,6 @@ from covey.kube.resources import SERVICES
 from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
-from unit.compile.inferences import inference, role, template
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.test_rolling import NEW, act, roll, serve
 from unit.operator.world import World

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
@@ -26,7 +27,6 @@ from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
-from unit.compile.inferences import inference, role
 from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 

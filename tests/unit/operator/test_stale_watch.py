@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.operator.plan import Plan
-from unit.compile.inferences import inference, role
 from unit.operator.test_evacuating import act, cordon, refuse
 from unit.operator.world import World
 

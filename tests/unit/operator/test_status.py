@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, llama, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model.accepted import differ
 from covey.operator.model.actions import Remark
@@ -17,20 +17,15 @@ from covey.operator.plan import plan
 from covey.operator.status import status
 from covey.operator.status.metrics import find_transitions
 from covey.operator.status.units import describe_units
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 NOW = "2026-05-01T12:00:00Z"
 LATER = "2026-05-01T12:30:00Z"
 
 
-def llama(**spec: Any) -> DisaggregatedInference:
-    return inference(role("prefill", replicas=2, size=2), role("decode", replicas=2), **spec)
-
-
 @pytest.fixture
 def world() -> World:
-    made = World(llama())
+    made = World(llama(decode=2))
     made.settle()
     return made
 
@@ -181,7 +176,7 @@ def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
 
 
 def test_partially_admitted() -> None:
-    world = World(llama(replicas=3))
+    world = World(llama(decode=2, replicas=3))
     world.settle()
     decide(world, 0)
     decide(world, 1)
@@ -193,7 +188,7 @@ def test_partially_admitted() -> None:
 
 
 def test_units_that_nobody_has_looked_at_are_no_warning() -> None:
-    world = World(llama(replicas=3))
+    world = World(llama(decode=2, replicas=3))
     world.settle()
     before = compute(world)
     decide(world, 0)
@@ -250,7 +245,7 @@ def test_growth_is_no_damage(world: World) -> None:
     decide(world)
     serve(world)
     served = compute(world)
-    world.inference = llama(replicas=2)
+    world.inference = llama(decode=2, replicas=2)
     world.settle()
     grown = compute(world, served)
     assert conditions(grown)["Available"][0] == "False"
@@ -287,7 +282,7 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
     refused = compute(world, served, failure=Problem("RequestRefused", "webhook down"))
     assert reasons(served, refused) == [("RequestRefused", True)]
     assert reasons(refused, compute(world, refused, failure=Problem("RequestRefused", "webhook down"))) == []
-    assert reasons({}, compute(World(llama()), failure=Problem("RequestRefused", "webhook down"))) == [
+    assert reasons({}, compute(World(llama(decode=2)), failure=Problem("RequestRefused", "webhook down"))) == [
         ("RequestRefused", True)
     ]
     assert reasons(refused, served) == []
@@ -295,7 +290,7 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
 
 @pytest.mark.parametrize("reason", ["Unsupported", "TemplateRejected", "QuotaExceeded"])
 def test_a_problem_before_anything_exists(reason: str) -> None:
-    world = World(llama())
+    world = World(llama(decode=2))
     problem = Problem(reason, "words")
     assert not world.plan(problem).actions
     computed = compute(world, bad_template=problem)
@@ -317,7 +312,7 @@ def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
 
 
 def test_suspended() -> None:
-    world = World(llama(suspend=True))
+    world = World(llama(decode=2, suspend=True))
     world.settle()
     computed = compute(world)
     assert conditions(computed)["Admitted"] == ("False", "Suspended")
@@ -326,7 +321,7 @@ def test_suspended() -> None:
 
 
 def test_no_units_wanted() -> None:
-    world = World(llama(replicas=0))
+    world = World(llama(decode=2, replicas=0))
     world.settle()
     assert conditions(compute(world))["Admitted"] == ("True", "Admitted")
 

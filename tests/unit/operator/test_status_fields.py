@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.inferences import inference, role
 from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
@@ -17,7 +18,6 @@ from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
-from unit.compile.inferences import inference, role
 from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
 from unit.operator.test_rolling import NEW, act, condition, llama, serve

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from builders.inferences import inference, role
 from covey.api import core, times
 from covey.operator.model.observed import Observed
 from covey.operator.repair.minimum import find_stranded
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 OUT = core.Taint("node.kubernetes.io/out-of-service", "NoExecute")

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
+from builders.inferences import inference, role, template
 from covey.compile import compile_inference
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Forbidden, Invalid
 from covey.operator.observe.templates import TemplateCheck
-from unit.compile.inferences import inference, role, template
 
 MAY_PASS = Forbidden(403, "Forbidden", "no PriorityClass with name high was found")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from builders.inferences import inference, role
 from covey.api.constants import LABEL_UNIT_LEADER
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
-from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
 COST = "controller.kubernetes.io/pod-deletion-cost"

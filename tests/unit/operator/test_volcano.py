@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
@@ -15,7 +16,6 @@ from covey.backends.volcano import Volcano
 from covey.operator.model.actions import Actions, Phase
 from covey.operator.status.units import describe_units
 from unit.backends.volcano.objects import DISCOVERED, workers
-from unit.compile.inferences import inference
 from unit.operator.world import Step, World
 
 KEPT = frozenset(probe.name for probe in Volcano().probes())

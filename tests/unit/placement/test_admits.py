@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from builders.requests import make_node, make_shape
 from covey.api import core
 from covey.placement.cluster.shape import static_cause
-from unit.placement.builders import make_node, make_shape
 
 GPU_TAINT = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.requests import TOPOLOGY, make_node
 from covey.admission.round import plan_round
 from covey.api import constants, core
 from covey.placement.cluster.inventory import Inventory
@@ -14,7 +15,6 @@ from covey.placement.cluster.shape import shape_of, with_terms
 from covey.placement.model import Gang, Plan, PodRequest, Refusal, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum
 from covey.placement.terms import Terms, terms_of
-from unit.placement.builders import TOPOLOGY, make_node
 
 ZONE = "topology.kubernetes.io/zone"
 EVERYWHERE = core.LabelSelector()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bench import hard
+from builders.requests import make_gang, make_inventory, make_role, make_shape, place
 from covey.placement import planner
 from covey.placement.capacity.tables import Budget
 from covey.placement.choice import candidates
@@ -17,7 +18,6 @@ from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import instances
 from oracle.case import Case
 from oracle.checker import check
-from unit.placement.builders import make_gang, make_inventory, make_role, make_shape, place
 
 #: Work of a plan and its surplus, in all looks together: far below what one look cost before there was a budget.
 WORK = 250_000_000

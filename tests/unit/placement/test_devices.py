@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.requests import GPU, TOPOLOGY, make_inventory, make_node
 from covey.picture.floor import Ground
 from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, Share, devices_of, kind_of, report
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.shape import state_cause
 from covey.watching.places import measure
-from unit.placement.builders import GPU, TOPOLOGY, make_inventory, make_node
 
 LEVELS = [level.name for level in TOPOLOGY.levels]
 H100, H200, NIC = Kind(GPU, "H100"), Kind(GPU, "H200"), Kind("rdma/ib")

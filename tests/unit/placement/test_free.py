@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from builders.requests import make_gang, make_role, make_shape
 from covey.placement.model import Gang, Refusal, Verdict
 from covey.placement.question.free import CHOICES, choose_plan
-from unit.placement.builders import make_gang, make_role, make_shape
 
 
 def gang_of(kinds: list[int], wanted: int) -> Gang:

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.requests import GPU, TOPOLOGY, make_inventory, make_node, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Shape, Topology
-from unit.placement.builders import GPU, TOPOLOGY, make_inventory, make_node, make_shape
 
 RACK = {"zone": "z", "block": "b", "rack": "r"}
 

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from covey.admission.round import apply
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Proximity, Refusal, RoleRequest, Topology, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle.certificate import check_certificate, plan_with_certificate
 from unit.placement import brute
-from unit.placement.builders import TOPOLOGY, make_gang, make_node, make_role, make_shape
 
 PORT = (("0.0.0.0", "TCP", 80),)
 SHAPES = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.round import apply
 from covey.placement.capacity.tables import NEVER, Tables
 from covey.placement.choice.surplus import Growth, fullest
@@ -14,7 +15,6 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Preference, Proximity, Refusal, Spread, Topology
 from covey.placement.planner import plan_minimum, plan_surplus
 from unit.placement.brute import valid
-from unit.placement.builders import make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
 def minimum(gang: Gang, inventory: Inventory) -> Plan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from builders.requests import make_node
 from covey.api import core
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import PRESETS, choose, detect, topology_of
 from covey.placement.model import Topology
-from unit.placement.builders import make_node
 
 ORDER = (
     *("region", "zone", "tier-5", "tier-4", "tier-3"),

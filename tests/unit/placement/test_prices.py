@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Topology
 from covey.placement.planner import plan_minimum
 from covey.placement.sharing.prices import Packing
-from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape
 
 counts = st.lists(st.tuples(st.integers(0, 2**50), st.integers(1, 40)), min_size=1, max_size=24)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
@@ -15,7 +16,6 @@ from covey.placement.planner import plan_minimum
 from covey.placement.refusal.shortage import RESERVED
 from oracle.bounds import Bound
 from oracle.certificate import Certificate, check_certificate, plan_with_certificate
-from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
 def refuse(gang: Gang, inventory: Inventory) -> Refusal:

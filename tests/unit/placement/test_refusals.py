@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.requests import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.placement.choice.candidates import Solution
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle.certificate import plan_with_certificate
-from unit.placement.builders import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
 def refuse(gang: Gang, inventory: Inventory) -> Refusal:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from builders.requests import make_gang, make_inventory, make_role, make_shape
 from covey.admission.round import apply
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from unit.placement.brute import valid
-from unit.placement.builders import make_gang, make_inventory, make_role, make_shape
 
 #: So little work that exact tables give up on anything with several roles.
 TIGHT = 300_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.round import apply, plan_round
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -11,7 +12,6 @@ from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.sharing import layout
 from unit.placement.brute import valid
-from unit.placement.builders import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 WHOLE = [8, 8, 8, 8, 8, 8]
 

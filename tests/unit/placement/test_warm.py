@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Shape
 from covey.placement.planner import plan_minimum
-from unit.placement.builders import TOPOLOGY, make_gang, make_node, make_role, make_shape
 
 NODES = [f"n{number}" for number in range(8)]
 TAINT = core.Taint(key="only", value="", effect="NoSchedule")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import role
 from covey.api.roles import Role
 from covey.rollout import Budget
-from unit.compile.inferences import role
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.compile.revision import Revision, RoleRevision
 from covey.rollout.step import differ_in_images_only, images_of
-from unit.compile.inferences import inference, role
 
 
 def container(image: str = "engine:1", **fields: Any) -> dict[str, Any]:

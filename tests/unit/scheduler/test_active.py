@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from builders.members import cache, pod
 from covey.api import core
 from covey.kube.errors import KubeError, NotFound, Unreachable
 from covey.scheduler.turns import ActiveLabel
-from scheduler_builders import cache, pod
 
 LABEL = "scheduling.covey.dev/extender"
 

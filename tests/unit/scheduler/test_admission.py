@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, root_key
 from covey.api import core, times
 from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
 from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 
 

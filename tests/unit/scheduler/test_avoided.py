@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.members import cache, node, put, root_key
 from covey.admission.levels import avoided_nodes, avoided_now
 from covey.api import core
 from covey.api.annotations import Avoided, dump_avoided, read
 from covey.api.constants import ANNOTATION_AVOID
 from covey.placement.model import Level, Topology
-from scheduler_builders import cache, node, put, root_key
 from scheduler_loop import Loop, labels, tree
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from builders.members import GATE, RELEASE, START, group, member, role_groups, root_key, unit
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.scheduler.barrier import Call, Waiting, releasable
-from scheduler_builders import GATE, RELEASE, START, group, member, role_groups, root_key, unit
 
 ROOT_KEY = root_key("root")
 

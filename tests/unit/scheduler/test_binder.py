@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 from covey.api import core
 from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
@@ -15,7 +16,6 @@ from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
-from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 from unit.kube.virtual_time import now, run
 
 WAKE = "scheduling.covey.dev/wake"

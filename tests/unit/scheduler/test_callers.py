@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import cache, group, member, node, put, root_key
 from covey.api import times
 from covey.kube.clock import Clock
 from covey.scheduler.certificates import BELIEVED, QUIET, Callers
 from covey.scheduler.releases import Releases
-from scheduler_builders import cache, group, member, node, put, root_key
 from scheduler_loop import context_of
 from unit.scheduler.test_releases import GROUPS, Writes
 

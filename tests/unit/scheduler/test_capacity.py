@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import GATE, PINNED, START, cache, drop, group, node, pin_terms, pod, put
 from covey.api import core
 from covey.scheduler.cache import Listener
 from covey.scheduler.capacity import Capacity
-from scheduler_builders import GATE, PINNED, START, cache, drop, group, node, pin_terms, pod, put
 
 GPU = "nvidia.com/gpu"
 LEAF = group("g", minimum=1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.kube.clock import Clock
 from covey.kube.errors import Forbidden, NotFound
@@ -30,7 +31,6 @@ from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from unit.kube.virtual_time import run
 
 PODS = 100_000

@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
 from covey.admission.tree import Key
 from covey.api import core
 from covey.placement.model import Gang
 from covey.scheduler.reservations import Limits
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
 from scheduler_loop import Loop, labels
 
 RACKS, NODES = 3, 4

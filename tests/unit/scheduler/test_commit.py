@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import GATE, cache, node, pod, put
 from covey.api import core
 from covey.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
-from scheduler_builders import GATE, cache, node, pod, put
 
 
 class Answers:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from builders.members import cache, group
+from builders.requests import GPU, TOPOLOGY, make_node, make_shape
 from covey.observability.families import REGISTRY
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
 from covey.scheduler.devices import DeviceGauges, Surveyor
 from covey.scheduler.queue import Topologies
-from scheduler_builders import cache, group
 from scrapes import Scrape
-from unit.placement.builders import GPU, TOPOLOGY, make_node, make_shape
 
 
 class Stage:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import GATE, RELEASE, START, cache, drop, group, member, node, put, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.direct import FIRST_WAIT, LONGEST_WAIT, DirectBinding
 from covey.scheduler.guard import BindArgs
-from scheduler_builders import GATE, RELEASE, START, cache, drop, group, member, node, put, role_groups
 from unit.kube.virtual_time import now, run
 
 NAME = "covey-direct"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Keep
 from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult, Guard
-from scheduler_builders import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
 
 NODES = ["n1", "n2", "n3"]
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=2, minimum=1, size=1)]

@@ -10,6 +10,8 @@ from typing import Any, Self
 import msgspec
 import pytest
 
+from builders.members import GATE, drop, group, member, node, put, role_groups
+from builders.members import cache as made_of
 from covey.admission import headroom as counting
 from covey.admission.tree import Key
 from covey.api import core
@@ -21,8 +23,6 @@ from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
-from scheduler_builders import GATE, drop, group, member, node, put, role_groups
-from scheduler_builders import cache as made_of
 from scheduler_loop import Loop, context_of
 
 ROOT = Key("CompositePodGroup", "ns", "root")

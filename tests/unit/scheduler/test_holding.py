@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.holding import SUCCESSOR
 from covey.scheduler.settings import MAX_HOLD
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
 HOLD = {"holdSeconds": 60}

@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import GATE, START, cache, drop, group, member, pod, put, role_groups, root_key
 from covey.admission.tree import Unit, minimum_replicas
 from covey.api import core
-from scheduler_builders import GATE, START, cache, drop, group, member, pod, put, role_groups, root_key
 
 ROOT = group("root", composite=True, minimum=2, desired=2, labels={"covey.dev/unit": "3"})
 GROUPS = [

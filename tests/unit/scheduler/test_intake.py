@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from builders.members import START, cache, drop, group, member, node, put, root_key
 from covey.api import core
 from covey.api.constants import REASON_WAITING
 from covey.scheduler.wake import GATHER, Intake
-from scheduler_builders import START, cache, drop, group, member, node, put, root_key
 from scheduler_loop import Loop, tree
 
 MOST = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
 from covey.scheduler.reservations import Limits
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
 WISH = {"topology": [{"level": "rack", "mode": "Required"}]}

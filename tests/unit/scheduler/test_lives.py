@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, group, member, role_groups, unit
 from covey.admission import podstate
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
 from covey.api import times
 from covey.observability import metrics
 from covey.scheduler.lives import Lives
-from scheduler_builders import GATE, group, member, role_groups, unit
 from scrapes import Scrape
 
 CREATED = "2026-01-01T00:00:00Z"

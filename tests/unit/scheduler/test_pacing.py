@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, cache, group, member, put, role_groups, root_key, unit
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
@@ -15,7 +16,6 @@ from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import pacing
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
 from covey.scheduler.statuses import StatusWriter
-from scheduler_builders import GATE, cache, group, member, put, role_groups, root_key, unit
 from scheduler_loop import context_of
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.members import GATE, PINNED, REQUIRED, START, decode_pod
 from covey.api import core
 from covey.scheduler.pin import NotGatedError, annotate_patch, pin_patch
 from merge_patch import merge
-from scheduler_builders import GATE, PINNED, REQUIRED, START, decode_pod
 
 Json = dict[str, Any]
 NOW = 1767225600.0

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.members import RELEASE, cache, drop, group, member, node, pod, put, role_groups
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import ENCODER, PREEMPT_ARGS, MetaPod, MetaVictims, PreemptResult, allowed_victims
-from scheduler_builders import RELEASE, cache, drop, group, member, node, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 

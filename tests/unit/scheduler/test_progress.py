@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.members import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.scheduler import binder
@@ -17,7 +18,6 @@ from covey.scheduler.barrier import Call, Progress, releasable
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs
-from scheduler_builders import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
 from unit.kube.virtual_time import run
 
 ROOT = root_key("root")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, cache, member, node, pod, put
 from covey.api import core
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.turns import RELEASE, Turns, rank_of
 from covey.scheduler.writer import Pinned, PodWriter
-from scheduler_builders import GATE, cache, member, node, pod, put
 from scheduler_loop import Loop, tree
 from unit.scheduler.test_writer import Slow
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from covey.admission.status import statuses
 from covey.admission.volumes import VolumeClaim
 from covey.api import core, times
@@ -14,7 +15,6 @@ from covey.api.constants import REASON_UNSCHEDULABLE
 from covey.api.groups import GroupStatus
 from covey.scheduler.cache import Cache
 from covey.scheduler.queue import FIRST, HASTE, LONGEST, WRITTEN
-from scheduler_builders import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from scheduler_loop import WALL, Loop
 
 PODS = 8

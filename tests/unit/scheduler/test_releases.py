@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from covey.api import core, times
-from covey.kube.clock import Clock
-from covey.scheduler.barrier import release_reason
-from covey.scheduler.cache import Cache
-from covey.scheduler.releases import DOUBT, TRUST, Releases
-from covey.scheduler.writer import PodWriter
-from scheduler_builders import (
+from builders.members import (
     GATE,
     RELEASE,
     START,
@@ -29,6 +23,12 @@ from scheduler_builders import (
     role_groups,
     root_key,
 )
+from covey.api import core, times
+from covey.kube.clock import Clock
+from covey.scheduler.barrier import release_reason
+from covey.scheduler.cache import Cache
+from covey.scheduler.releases import DOUBT, TRUST, Releases
+from covey.scheduler.writer import PodWriter
 from scheduler_loop import context_of
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]

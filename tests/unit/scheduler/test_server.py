@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from builders.members import cache, group, member, node, pod, role_groups
 from covey.observability.families import REGISTRY
 from covey.scheduler import server
 from covey.scheduler.binder import Binder
@@ -19,7 +20,6 @@ from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs, Guard
 from covey.scheduler.server import MAX_BODY, Extender
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import cache, group, member, node, pod, role_groups
 from unit.scheduler.test_binder import Api
 
 MOST = 2

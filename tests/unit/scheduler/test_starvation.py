@@ -9,12 +9,12 @@ from functools import partial
 import msgspec
 import pytest
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.admission.status import statuses
 from covey.api import core
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.reservations import KeptNodes
 from covey.watching.branch import describe_reservation
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
 RACKS, NODES, GPUS = 3, 4, 8

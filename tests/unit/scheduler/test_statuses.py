@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, START, cache, group, member, put, role_groups, root_key, unit
 from covey.admission.status import Decision
 from covey.scheduler.context import Context
 from covey.scheduler.statuses import Passing, StatusWriter, passing
-from scheduler_builders import GATE, START, cache, group, member, put, role_groups, root_key, unit
 
 GATED: dict[str, Any] = {"gates": (GATE,)}
 REFUSED = Decision("Infeasible", "8 GPUs are missing")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from builders.members import cache, drop, node, pod, put, root_key
 from covey.admission.tree import Key
 from covey.api import core
 from covey.observability.families import REGISTRY
 from covey.scheduler import admission, books
 from covey.scheduler.writer import FIRST, LONGEST
-from scheduler_builders import cache, drop, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 
 RACK = {"topology": [{"level": "rack", "mode": "Required"}]}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from builders.members import RELEASE, cache, group, member, node, pod, put, role_groups
 from covey.admission import podstate
 from covey.api import core, times
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import Guard
 from covey.scheduler.releases import PATIENCE, Unmarked, seconds_left
-from scheduler_builders import RELEASE, cache, group, member, node, pod, put, role_groups
 from unit.scheduler.test_guard import ask, names
 from unit.scheduler.test_releases import Writes
 

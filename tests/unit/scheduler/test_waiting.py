@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.members import root_key
 from covey.admission.tree import Key
 from covey.observability import metrics, scheduler_metrics
 from covey.scheduler.pacing import REASONS, Waiting
-from scheduler_builders import root_key
 from scrapes import Scrape
 
 NOW = 1_000_000.0

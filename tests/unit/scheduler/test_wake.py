@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.wake import LOOKS, Waker
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from builders.members import GATE, member
 from covey.api import core
 from covey.kube.errors import Unreachable
 from covey.scheduler.writer import ATTEMPTS, FIRST_WAIT, PATIENCE, Pinned, PodWriter
-from scheduler_builders import GATE, member
 from unit.kube.virtual_time import now, run
 
 

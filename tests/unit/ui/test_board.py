@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_inputs import role
+from builders.files import role
 from covey.api import core
 from covey.ui import contract
 from covey.ui.board import Board, Thing, draw

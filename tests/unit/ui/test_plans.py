@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli_inputs import inference, role
+from builders.files import inference, role
 from covey.manifests.sources import InputError
 from covey.planning.facts import Facts
 from covey.ui import plans

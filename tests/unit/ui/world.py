@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from cli_inputs import GPU, Object, cluster, inference, role
+from builders.files import GPU, Object, cluster, inference, role
 from covey.api import core
 from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInference

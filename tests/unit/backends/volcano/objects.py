@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
+from builders.inferences import inference, role
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Levels
-from unit.compile.inferences import inference, role
 
 #: As in examples/topology.yaml.
 LEVELS: Levels = {

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import inference, inferences
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends.volcano import Volcano
@@ -14,7 +15,6 @@ from covey.backends.volcano.groups import canonical
 from covey.compile import Layout, Revision
 from covey.placement.cluster.resources import amount
 from unit.backends.volcano.objects import kthena, template, workers
-from unit.compile.inferences import inference, inferences
 
 #: What Kthena's own controller makes of it (``minMember`` 6, ``minSubGroups`` 2 and 1), and how Covey differs.
 GOLDEN = """

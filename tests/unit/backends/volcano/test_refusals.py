@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
 from covey.kube.resources import VOLCANO_POD_GROUPS
 from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena, template, workers
-from unit.compile.inferences import inference, role
 
 KEPT = frozenset(probe.name for probe in Volcano().probes())
 CLUSTER = Cluster(kept=KEPT, hyper_nodes=HyperNodes(DISCOVERED))

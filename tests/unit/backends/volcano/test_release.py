@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.inferences import inference
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Identity, Owned, Progress, ReplicaProgress
 from covey.backends.volcano import Volcano
 from covey.compile import Slot, type_of
 from unit.backends.volcano.objects import kthena, workers
-from unit.compile.inferences import inference
 
 BORN, COMPLETE, LET_GO, BOUND = range(4)
 GANG = inference(

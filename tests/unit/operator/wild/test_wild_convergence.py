@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inferences
 from covey.api.inference import DisaggregatedInference
-from unit.compile.inferences import inferences
 from unit.operator import test_convergence
 from unit.operator.test_convergence import assert_is_wanted
 from unit.operator.wild.rough import Event, roughen, with_roughness

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference
 from covey.operator.model import podstate
-from unit.compile.inferences import inference
 from unit.operator import test_failing_storm
 from unit.operator.test_failing_storm import EVENTS, roles, serve
 from unit.operator.wild.rough import Event, roughen, with_roughness

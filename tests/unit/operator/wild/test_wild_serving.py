@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from unit.compile.inferences import inference, role
 from unit.operator.test_convergence import replica_of
 from unit.operator.wild.rough import Event, roughen, with_roughness
 from unit.operator.wild.wild_world import Wild

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from covey.cli.main import covey as command
 
 GPU = "nvidia.com/gpu"
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 Object = dict[str, Any]
 
 

@@ -33,6 +33,16 @@ def inference(
     )
 
 
+def llama(prefill: int | dict[str, Any] = 2, decode: int | dict[str, Any] = 3, **spec: Any) -> DisaggregatedInference:
+    """Prefill replicas of two pods, and decode replicas of one: numbers of replicas, or fields of the role."""
+    fields = [{"replicas": given} if isinstance(given, int) else given for given in (prefill, decode)]
+    return inference(
+        role("prefill", **{"replicas": 2, "size": 2, **fields[0]}),
+        role("decode", **{"replicas": 3, **fields[1]}),
+        **spec,
+    )
+
+
 def confirmed(found: DisaggregatedInference) -> DisaggregatedInference:
     """The same whose owner lets units be taken down for this generation of it."""
     annotations = {names.ANNOTATION_REMAKE: str(found.metadata.generation)}
