@@ -171,8 +171,8 @@ BOUNDS: Final = {
     "arguments": 0,
     "long": 0,
     "files": 340,
-    "lines": 59_300,
-    "lost pod": 55,
+    "lines": 59_310,
+    "lost pod": 56,
     "refusal": 53,
     "step of a rollout": 56,
 }
