@@ -13,10 +13,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from builders.inferences import llama, template
 from builders.members import cache, node, pod
 from scheduler_loop import Loop, tree
-from builders.inferences import template
-from unit.operator.test_rolling import llama, serve
+from unit.operator.test_rolling import serve
 from unit.operator.world import World
 
 PRODUCT: Final = str(Path(__file__).resolve().parent.parent / "operator" / "covey")

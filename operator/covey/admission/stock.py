@@ -1,17 +1,15 @@
 """The free room of a cluster where another scheduler binds: pure, kept up event by event.
 
-=========  ==========================================================
-================================================== a pod      is
-and takes room =========  ==========================================================
-================================================== held       bound, pinned by Covey's scheduler, or nominated
-where it is promised   still gated; a place was found, and its gate is lifted now  where that is, until it is let go or
-was not for
+=========  ==========================================================  ==================================================
+a pod      is                                                          and takes room
+=========  ==========================================================  ==================================================
+held       bound, pinned by Covey's scheduler, or nominated            where it is
+promised   still gated; a place was found, and its gate is lifted now  where that is, until it is let go or was not for
                                                                        ``PATIENCE``
 expected   let go and not bound: kube-scheduler looks for a place      where one was found for it: when it was promised,
                                                                        else the first node that takes it
 homeless   the same, and no node takes it now                          nowhere
-=========  ==========================================================
-==================================================
+=========  ==========================================================  ==================================================
 
 Other pods that wait take nothing: nobody knows where they go. An expected pod whose node is full, or gone, is looked a
 place for again.

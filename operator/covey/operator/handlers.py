@@ -3,12 +3,11 @@
 =========  =============================================================================================================
 startup    settings: what Kopf must not do (write, scan, end the process), and how often it tries
 login      Kopf gets a session of Covey's own connection, with the same credentials and their renewal
-event      a DisaggregatedInference, RoleScaler or ClusterTopology was listed, written or deleted: the informer of its
-kind
+event      a DisaggregatedInference, RoleScaler or ClusterTopology was listed, written or deleted: the informer of its kind
            takes it, and its subscriber (``observe.caches``) adds the resources it concerns to the work queue
-cleanup    the watches have ended: the log says so, and ``process.kopf_runner`` starts them again unless the process
-ends probe      none: ``/healthz`` and ``/readyz`` of the process (``process.main``) say when a watch is deaf =========
-=============================================================================================================
+cleanup    the watches have ended: the log says so, and ``process.kopf_runner`` starts them again unless the process ends
+probe      none: ``/healthz`` and ``/readyz`` of the process (``process.main``) say when a watch is deaf
+=========  =============================================================================================================
 
 From the queue on it is one pass over one resource: ``reconcile``. Kopf runs in every replica and keeps the stores full;
 the replica that holds the lease works the queue. Handlers decide nothing from an event: passes are level-triggered and

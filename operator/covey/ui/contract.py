@@ -1,18 +1,16 @@
 """The messages between the server of ``covey ui`` and its page: frozen values, and their JSON in camel case.
 
-==========================================
-================================================================================== ``GET /``, ``GET /FILE``
-the page ``POST api/session``                        :class:`Code` → :class:`Session`, once for each code ``GET
-api/state``                           :class:`State` ``GET api/events``                          ``text/event-stream``:
-first ``event: snapshot`` with a :class:`State`, then
-                                            ``event: change`` with a :class:`Change`, at most one a second; ``event:
-                                            end`` with a :class:`Refusal` when the viewer's rights have ended; comments
-                                            every 15 s
+==========================================  ==================================================================================
+``GET /``, ``GET /FILE``                    the page
+``POST api/session``                        :class:`Code` → :class:`Session`, once for each code
+``GET api/state``                           :class:`State`
+``GET api/events``                          ``text/event-stream``: first ``event: snapshot`` with a :class:`State`, then
+                                            ``event: change`` with a :class:`Change`, at most one a second; ``event: end`` with
+                                            a :class:`Refusal` when the viewer's rights have ended; comments every 15 s
 ``GET api/gangs/NAMESPACE/NAME/story``      :class:`Story`
 ``POST api/plan?namespace=NS``              a manifest as text → :class:`PlanAnswer`, or 400 with a :class:`Refusal`
 ``GET api/explain/REASON``                  :class:`Explained`
-==========================================
-==================================================================================
+==========================================  ==================================================================================
 
 All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not
 good (any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``,

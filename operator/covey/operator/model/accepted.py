@@ -5,13 +5,10 @@ The last accepted spec, as a ControllerRevision keeps it: it is what is repaired
 ==========  ===========================================================================================================
 ``format``  2. Without it the data are of format 1: ``hash``, ``lws`` and the rolled fields of each role, no spec.
 ``spec``    the spec as the user stored it. While a change of rolled fields is held, these fields are the ones that run.
-resolved    ``backend``, ``dialect`` (left out where it has one only), ``schedulerName``, ``topology`` (``name``,
-``levels`` and the
-            label ``keys`` of each; null where none was chosen): what the spec was resolved to. It does not change by
-            itself.
+resolved    ``backend``, ``dialect`` (left out where it has one only), ``schedulerName``, ``topology`` (``name``, ``levels`` and the
+            label ``keys`` of each; null where none was chosen): what the spec was resolved to. It does not change by itself.
 ``hashes``  ``revision`` and, by role, the values of the label ``covey.dev/revision`` that pods carry.
-gathered    roles whose pods have their addresses by the Service of the whole resource (``RoleRevision.gathered``); left
-out
+gathered    roles whose pods have their addresses by the Service of the whole resource (``RoleRevision.gathered``); left out
             where there are none, as in records of former releases.
 ==========  ===========================================================================================================
 

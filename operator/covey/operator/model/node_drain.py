@@ -1,10 +1,9 @@
 """Notices of nodes: whether a node is to be empty, and which pods have to leave it.
 
-=============================================
-========================================================================== a node has
-its replicas leave =============================================
-========================================================================== a cordon
-at once, whatever they tolerate; without room for a successor only after
+=============================================  ==========================================================================
+a node has                                     its replicas leave
+=============================================  ==========================================================================
+a cordon                                       at once, whatever they tolerate; without room for a successor only after
                                                ``spec.disruption.evacuateAfterSeconds``: it may be taken back
 a cordon and ``covey.dev/drain`` (an           at once, whatever they tolerate
 annotation that ``kubectl covey drain`` sets)
@@ -19,8 +18,7 @@ a taint of an autoscaler that deletes it       at once, whatever they tolerate
 such a taint PreferNoSchedule                  after ``spec.disruption.evacuateAfterSeconds``: it may be taken back
 a taint of the node's condition                never: ``node.kubernetes.io/…`` (not ready, unreachable, under pressure)
                                                and ``node.cloudprovider.kubernetes.io/…`` pass, or are a loss
-=============================================
-==========================================================================
+=============================================  ==========================================================================
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """The aiohttp session that Kopf watches through: it hands Kopf what Kopf can bear, and nothing that would end it.
 
-============================
-=========================================================================================== The API server
-Kopf gets ============================
-=========================================================================================== a list, a watch event
-shallow copies (``kube.shallow``), in whole lines; an informer has seen the list before no answer, 401, 403, 429,
-nothing: the request is made again after half a second, for ever 5xx 404 of a list                 a broken connection,
-after half a second: it lists again. The kind is known not to be served 410 of a list (an expired     a broken
-connection: it lists again from the beginning ``continue``), other 4xx any refusal of a watch, and   an ERROR event with
-code 410: it lists again. Kopf ends its operator at any other any ERROR event in one half a line
-nothing: the event comes again when the watch is resumed ============================
-===========================================================================================
+============================  ===========================================================================================
+The API server                Kopf gets
+============================  ===========================================================================================
+a list, a watch event         shallow copies (``kube.shallow``), in whole lines; an informer has seen the list before
+no answer, 401, 403, 429,     nothing: the request is made again after half a second, for ever
+5xx
+404 of a list                 a broken connection, after half a second: it lists again. The kind is known not to be served
+410 of a list (an expired     a broken connection: it lists again from the beginning
+``continue``), other 4xx
+any refusal of a watch, and   an ERROR event with code 410: it lists again. Kopf ends its operator at any other
+any ERROR event in one
+half a line                   nothing: the event comes again when the watch is resumed
+============================  ===========================================================================================
 
 A watch of one kind begins at most twice a second: Kopf resumes one that has ended at once, and without a pause.
 
