@@ -122,6 +122,10 @@ ANNOTATION_DRAIN: Final = "covey.dev/drain"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 
+#: On the pods of what gives way to a claim: the UID of the root that it was taken for. Without a claim of that root they
+#: are pardoned.
+ANNOTATION_CLAIMED_BY: Final = "covey.dev/claimed-by"
+
 # Field managers of server-side apply, one for each writer
 MANAGER_OPERATOR: Final = "covey-operator"
 MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
@@ -154,6 +158,10 @@ REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"
 #: Pods are wanted for which a ResourceQuota has no room.
 QUOTA_LIMITED: Final = "QuotaLimited"
+#: Others give way to a unit that waits; the message says who.
+PREEMPTING: Final = "Preempting"
+#: Replicas or units have given way to others, and have no places again yet.
+PREEMPTED: Final = "Preempted"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.

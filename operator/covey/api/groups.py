@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp
+from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp, Uid
 from covey.api.model import ATOMIC, IMMUTABLE, LIVE, ListMap, Model, Rule
 from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingConstraints
 
@@ -21,6 +21,15 @@ class WorkloadReference(Model):
     """The Workload, in the same namespace."""
     template_name: Annotated[DnsLabel, IMMUTABLE]
     """The name of a template in it."""
+
+
+class RootPreemption(Model):
+    """The terms on which a root takes room from others, and gives its own."""
+
+    delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds after the first refusal before room is taken from others. Default: 60."""
+    min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds for which a replica has served before others may take its room. Default: 600."""
 
 
 class _GroupSpec(Prioritised):
@@ -56,6 +65,8 @@ class CompositePodGroupSpec(_GroupSpec):
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
     """On a root: seconds for which the room of pods that were lost is held for their successors. 0 to 3600. Default:
     none."""
+    preemption: RootPreemption | None = None
+    """On a root: the terms on which it takes room from others, and gives its own."""
 
 
 class GroupPlacement(Model):
@@ -67,8 +78,27 @@ class GroupPlacement(Model):
     """The domain: label values from the broadest level down, null where a node lacks the level."""
 
 
+class Victim(Model):
+    """A replica above its minimum, or a whole unit, that gives way to the root."""
+
+    kind: Literal["Replica", "Unit"]
+    """Replica: one replica above the minimum of its role. Unit: all of a unit."""
+    namespace: DnsLabel
+    """The namespace of its DisaggregatedInference."""
+    name: ObjectName
+    """The name of its DisaggregatedInference."""
+    unit: Annotated[int, Field(ge=0, le=9_999)]
+    """The number of the unit."""
+    role: Annotated[str, Field(max_length=63)] = ""
+    """Of a replica: its role."""
+    replica: Annotated[int | None, Field(ge=0, le=99_999)] = None
+    """Of a replica: its number in the role."""
+    pods: Annotated[tuple[Uid, ...], ATOMIC, Field(min_length=1, max_length=4096)]
+    """The UIDs of its pods; others that come in their places are none of it."""
+
+
 class Claim(Model):
-    """Nodes of a domain whose freed capacity is kept for a waiting root."""
+    """Nodes of a domain whose freed capacity is kept for a waiting root, and what gives way to it there."""
 
     path: DomainPath
     """The domain: label values from the broadest level down, null where a node lacks the level."""
@@ -87,6 +117,15 @@ class Claim(Model):
     """Since when they have not become fewer. After three times --reserve-after the root goes to the back of the line."""
     retry_time: Timestamp | None = None
     """Until when the root is at the back of the line, because it came no nearer for long."""
+    purpose: Literal["", "Preemption", "Reclaim", "Exchange"] = ""
+    """Why others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue), Exchange (replicas
+    of another role of the same unit). Empty where nobody does."""
+    victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
+    """Those that give way, as the plan needs them. The operator takes down whole what stands here, and nothing else."""
+    message: Annotated[str, Field(max_length=32_768)] = ""
+    """The victims and what they free, in a sentence."""
+    unproven: bool = False
+    """Some victim may be needless: the search met its limit before that was settled."""
 
 
 class ExcludedNode(Model):

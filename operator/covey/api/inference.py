@@ -131,6 +131,22 @@ class Disruption(Model):
     is none. Default: 60."""
 
 
+#: Seconds of ``spec.preemption``, where it says nothing.
+PREEMPTION_DELAY_SECONDS: Final = 60
+MIN_RUN_SECONDS: Final = 600
+
+
+class Preemption(Model):
+    """The terms on which a unit takes room from others of lower priority, and gives its own."""
+
+    delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds after the first refusal of a unit before room is taken from others for its minimum. 0 to 86400. Default:
+    60."""
+    min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds for which a replica has served before others of higher priority may take its room. The scheduler process
+    has a limit of its own (--max-min-run). 0 to 86400. Default: 600."""
+
+
 class Rollout(Model):
     """Settings for rolling out a change of rolled fields."""
 
@@ -227,8 +243,11 @@ class DisaggregatedInferenceSpec(Model):
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
-    """What preemption may take at a time: Unit, Replica or Pod. Only for Kubernetes from 1.36 on, where a change replaces
-    the units. Default: Unit."""
+    """What preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of
+    backend Extender. Unit, Replica or Pod for Kubernetes from 1.36 on, where a change replaces the units. Default: Unit."""
+    preemption: Preemption | None = None
+    """The terms on which a unit takes room from others of lower priority, and gives its own. Only for backend Extender:
+    surplus replicas give way one by one, then whole units, never a part of a minimum."""
     gang: GangSettings = GangSettings()
     """Timeouts of a gang."""
     disruption: Disruption | None = None

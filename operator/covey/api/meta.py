@@ -34,6 +34,7 @@ Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "da
 IntOrPercent = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=4, pattern="^(100|[0-9]{1,2})%$")]
 Count = Annotated[int, Field(ge=0)]
 Word = Annotated[str, Field(max_length=1024)]
+Uid = Annotated[str, Field(min_length=1, max_length=64)]
 Sentence = Annotated[str, Field(max_length=32768)]
 
 

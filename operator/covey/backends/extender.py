@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.api.inference import Backend as BackendName
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
@@ -77,8 +77,11 @@ class Extender:
         _cluster: Cluster,
     ) -> tuple[str, ...]:
         """Report the fields of a spec that only other backends carry."""
-        if spec.disruption_mode is not None:
-            return ("spec.disruptionMode is not supported by backend Extender: remove it",)
+        if spec.disruption_mode not in {None, DisruptionMode.UNIT}:
+            return (
+                f"spec.disruptionMode {spec.disruption_mode} is not supported by backend Extender, which takes surplus "
+                "replicas one by one and then all of a unit: remove it, or write Unit",
+            )
         return ()
 
     def compile(

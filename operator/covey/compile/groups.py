@@ -214,8 +214,13 @@ class GroupCompiler:
             "timeoutSeconds": self._spec.gang.timeout_seconds,
             "holdSeconds": self._spec.hold_seconds,
             **_present("schedulingConstraints", self._root_constraints()),
+            **_present("preemption", self._preemption()),
             **self._common,
         }
+
+    def _preemption(self) -> Object:
+        said = self._spec.preemption
+        return said.model_dump(by_alias=True, exclude_none=True) if said is not None else {}
 
     def _role_body(self, role: Role, *, composite: bool, least: int, desired: int) -> Object:
         constraints = _follow(role)

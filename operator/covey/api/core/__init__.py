@@ -29,10 +29,12 @@ from covey.api.core.group import (
     PriorityClass,
     ProximityConstraint,
     RoleHeadroom,
+    RootPreemption,
     SchedulingConstraints,
     SchedulingPolicy,
     SpreadConstraint,
     TopologyConstraint,
+    Victim,
     WorkloadReference,
 )
 from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition
@@ -126,6 +128,7 @@ __all__ = [
     "ResourceQuotaStatus",
     "Resources",
     "RoleHeadroom",
+    "RootPreemption",
     "SchedulingConstraints",
     "SchedulingGate",
     "SchedulingPolicy",
@@ -139,6 +142,7 @@ __all__ = [
     "TopologySpread",
     "Volume",
     "Waiting",
+    "Victim",
     "WorkloadReference",
     "condition",
     "container_status",

@@ -68,6 +68,13 @@ class WorkloadReference(Read, frozen=True):
     template_name: str = ""
 
 
+class RootPreemption(Read, frozen=True):
+    """The terms on which a root takes room from others, and gives its own, in seconds."""
+
+    delay_seconds: int | None = None
+    min_run_seconds: int | None = None
+
+
 class GroupSpec(Read, frozen=True):
     """The spec of a PodGroup or a CompositePodGroup (the other kind's fields stay None)."""
 
@@ -81,6 +88,7 @@ class GroupSpec(Read, frozen=True):
     hold_seconds: int | None = None
     priority_class_name: str | None = None
     priority: int | None = None
+    preemption: RootPreemption | None = None
 
 
 class ExcludedNode(Read, frozen=True):
@@ -98,8 +106,20 @@ class GroupPlacement(Read, frozen=True):
     path: tuple[str | None, ...]
 
 
+class Victim(Read, frozen=True):
+    """A replica above its minimum, or a whole unit (``kind``), that gives way to a root; ``pods`` are UIDs."""
+
+    kind: str
+    namespace: str
+    name: str
+    unit: int
+    role: str = ""
+    replica: int | None = None
+    pods: tuple[str, ...] = ()
+
+
 class Claim(Read, frozen=True):
-    """Nodes of a domain whose freed capacity is kept for a waiting root."""
+    """Nodes of a domain whose freed capacity is kept for a waiting root, and what gives way to it there."""
 
     path: tuple[str | None, ...]
     since: str
@@ -110,6 +130,10 @@ class Claim(Read, frozen=True):
     blocking_pods: int = 0
     last_progress_time: str = ""
     retry_time: str | None = None
+    purpose: str = ""
+    victims: tuple[Victim, ...] = ()
+    message: str = ""
+    unproven: bool = False
 
 
 class RoleHeadroom(Read, frozen=True):
@@ -158,3 +182,4 @@ class PriorityClass(Read, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
