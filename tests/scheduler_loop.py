@@ -73,10 +73,14 @@ class Loop:
         queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.now = 0.0
-        reservations = Reservations(
-            made, reserve_after=reserve_after, limits=limits, clock=lambda: time.time() + self.now
-        )
         self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
+        reservations = Reservations(
+            made,
+            reserve_after=reserve_after,
+            limits=limits,
+            holding=self.holding,
+            clock=lambda: time.time() + self.now,
+        )
         api: Any = None
         context = Context(made, api, writer, recorder, clock=Clock(lambda: self.now))
         self.admission = Admission(context, queueing, reservations, self.holding)

@@ -2,7 +2,8 @@
 
 Room that is kept for a gang (``reservations``) is closed to growth alone. What a unit had when the keeping began it may
 have again; and a replica that takes the place of another one, which still runs, is no growth either: the surge of a
-rollout, the successor of a replica that drains or whose node is about to go.
+rollout, the successor of a replica that drains or whose node is about to go. Successors of what a claim took are growth:
+the room was made for somebody else.
 
 Would a gang that found no room fit if it did not have to stay where its members are? Pure.
 
@@ -42,16 +43,19 @@ def footprint(unit: Unit) -> Footprint:
     return found
 
 
-def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Gang:
+def without_growth(
+    gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str], bool], claimed: Collection[str] = ()
+) -> Gang:
     """A gang with no more surplus than replaces something.
 
     Args:
         gang: the gang whose surplus is to be planned.
         unit: its unit.
-        had: what the unit had when the keeping began.
+        had: what the unit had when the keeping began, without what claims took.
         leaves: whether a node is about to go.
+        claimed: UIDs of pods that give way to others.
     """
-    allowed = _allowed_replicas(unit, had, leaves)
+    allowed = _allowed_replicas(unit, had, leaves, claimed)
     roles = []
     for role in gang.roles:
         room = allowed.get(role.name, 0)
@@ -62,11 +66,17 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
     return replace(gang, roles=tuple(roles))
 
 
-def _allowed_replicas(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
+def _allowed_replicas(
+    unit: Unit, had: Footprint, leaves: Callable[[str], bool], claimed: Collection[str]
+) -> Mapping[str, int]:
     """Replicas of each role that may get places without being growth."""
     found: dict[str, int] = {}
     for role in unit.roles:
-        placed = [each for each in role.replicas if replica_met(each, podstate.bound)]
+        placed = [
+            each
+            for each in role.replicas
+            if replica_met(each, podstate.bound) and not any(pod.metadata.uid in claimed for pod in each.pods)
+        ]
         waiting = [each for each in role.replicas if not replica_met(each, podstate.bound)]
         revisions = {pod.metadata.label(LABEL_REVISION) for each in waiting for pod in each.pods}
         going = sum(_goes(each, revisions, leaves) for each in placed)

@@ -14,11 +14,16 @@ is known (they are terminating, or have a deadline); then the least important po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from covey.admission.growth import Footprint
+from covey.admission.nodes import number
 from covey.admission.wake import Ask, Need
+from covey.api import core
+from covey.api.constants import LABEL_INFERENCE, LABEL_UNIT
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -127,6 +132,19 @@ class Choice:
     wait: Wait
     resource: str
     nodes: tuple[str, ...] = ()
+
+
+def count_taken(claims: Iterable[core.Claim], root: core.Group) -> Footprint | None:
+    """Count the replicas of a unit that give way to claims, by role; None where all of the unit does."""
+    found: Counter[str] = Counter()
+    named = (root.metadata.namespace, root.metadata.label(LABEL_INFERENCE), number(root.metadata.label(LABEL_UNIT)))
+    for victim in (victim for claim in claims for victim in claim.victims):
+        if (victim.namespace, victim.name, victim.unit) != named:
+            continue
+        if victim.kind == "Unit":
+            return None
+        found[victim.role] += 1
+    return found
 
 
 def scarce(shape: Shape) -> str:
@@ -244,4 +262,4 @@ def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> S
         ran -= end.ran
 
 
-__all__ = ["Choice", "Ending", "Kept", "Reservations", "Wait", "choose", "confine", "scarce"]
+__all__ = ["Choice", "Ending", "Kept", "Reservations", "Wait", "choose", "confine", "count_taken", "scarce"]

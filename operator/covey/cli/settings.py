@@ -29,6 +29,8 @@ from covey.scheduler.settings import (
     CLIENT_NAME,
     GUARDED,
     MAX_HOLD,
+    MAX_MIN_RUN,
+    MAX_PREEMPTIONS_PER_MINUTE,
     MAX_RESERVATIONS,
     MAX_RESERVATIONS_PER_NAMESPACE,
     MAX_RESERVED_PERCENT,
@@ -164,6 +166,8 @@ class SchedulerConfig(Common):
     max_reservations: int = Field(MAX_RESERVATIONS, ge=0)
     max_reservations_per_namespace: int = Field(MAX_RESERVATIONS_PER_NAMESPACE, ge=0)
     max_reserved_percent: int = Field(MAX_RESERVED_PERCENT, ge=0, le=100)
+    max_preemptions_per_minute: int = Field(MAX_PREEMPTIONS_PER_MINUTE, ge=0)
+    max_min_run: Seconds = MAX_MIN_RUN
 
     def settings(self) -> SchedulerSettings:
         """The settings that the process takes.
@@ -203,6 +207,8 @@ class SchedulerConfig(Common):
             max_reservations=self.max_reservations,
             max_reservations_per_namespace=self.max_reservations_per_namespace,
             max_reserved_percent=self.max_reserved_percent,
+            max_preemptions_per_minute=self.max_preemptions_per_minute,
+            max_min_run=self.max_min_run,
         )
 
     def check_endpoint(self) -> None:

@@ -80,6 +80,17 @@ ROOM_HELD: Final = FAMILIES.gauge(
 DOMAINS_RESERVED: Final = FAMILIES.gauge(
     "covey_domains_reserved", "Gangs that have waited so long that a domain is kept for them."
 )
+CLAIMS: Final = FAMILIES.counter(
+    "covey_claims_total",
+    "Claims by which others give way to a gang that waits: `Made`; `Placed`, the gang has its places; `GivenUp`, it fits"
+    " no more, is gone, or came no nearer for long.",
+    "purpose",
+    "outcome",
+    values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Made", "Placed", "GivenUp"))),
+)
+CLAIM_SEARCH: Final = FAMILIES.histogram(
+    "covey_claim_search_duration_seconds", "Looking for the least that has to give way to a gang that waits."
+)
 PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
     "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`,"

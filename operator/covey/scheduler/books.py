@@ -17,6 +17,7 @@ from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
+from covey.api import core
 from covey.api.constants import REASON_FAILED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -60,6 +61,7 @@ class Books:
         self._mark = mark
         self._stir = stir
         self.reservations = reservations
+        self.claims = reservations.claims
         self.parking = Parking(context.clock.monotonic)
         self.waiting = Waiting()
         self.shelf = Shelf()
@@ -108,6 +110,7 @@ class Books:
             self.unkept = True
             self._let_next()
         self.waiting.drop(root)
+        self.claims.forget(root)
         self._queueing.forget(root)
         self.parking.forget(root)
         if timer := self._timers.pop(root, None):
@@ -146,6 +149,9 @@ class Books:
         if timer := self._timers.pop(root, None):
             timer.cancel()
         delays = [*self._queueing.deadlines(entry)]
+        wait = self.claims.wait(entry) if entry.refused and entry.gang is not None else None
+        if wait is not None and (entry.decision.claim is None or not entry.decision.claim.victims):
+            delays.append(wait)
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
         if entry.want is Want.SURPLUS and entry.since is not None and not entry.refused:
@@ -201,15 +207,16 @@ class Books:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
 
     async def reserve(self, root: Key, asked: Gang) -> None:
-        """Keep nodes for a unit that has waited too long; of those that ask the same for the first alone."""
+        """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first alone."""
         entry = self.shelf.entries[root]
-        if not self.reservations.due(entry) or self.reservations.rests(entry):
+        claim = entry.decision.claim
+        follows, takes = claim is not None and bool(claim.victims), self.claims.wait(entry) == 0.0
+        if self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry)):
             return
         found = None
         if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
-            ask = ask_for_minimum(asked, self._cache.capacity.planned)
-            found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
-        if self.shelf.entries.get(root) is not entry or found == entry.decision.claim:
+            found = await self._find_claim(entry, asked, takes=takes)
+        if self.shelf.entries.get(root) is not entry or found == claim:
             return
         before = self.shelf.decision(root)
         amended = replace(entry, decision=replace(entry.decision, claim=found))
@@ -218,6 +225,21 @@ class Books:
         self.alarm(root, amended)
         for other in self.reservations.find_superseded():
             self._mark(other)
+
+    async def _find_claim(self, entry: Entry, asked: Gang, *, takes: bool) -> core.Claim | None:
+        """The claim of a refused unit: the one that stands, one that others give way to, or one to wait with."""
+        claim, found = entry.decision.claim, None
+        if claim is not None and claim.victims:
+            followed = await self.claims.follow(entry, asked, claim)
+            self._breath.begin()
+            found = self.reservations.renew(followed) if followed is not None else None
+        if found is None and takes:
+            found = await self.claims.find(entry, asked)
+            self._breath.begin()
+        if found is None and self.reservations.due(entry):
+            ask = ask_for_minimum(asked, self._cache.capacity.planned)
+            found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
+        return found
 
     def _let_next(self) -> None:
         """Room is kept for somebody no longer: the next in line may have a domain."""

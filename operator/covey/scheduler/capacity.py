@@ -55,6 +55,8 @@ class Capacity:
         self._reserved_at: dict[str, str] = {}
         #: Node → what is kept there for gangs that wait.
         self.kept: Mapping[str, Sequence[Keep]] = {}
+        #: UIDs of pods that give way to gangs that wait.
+        self.claimed: Collection[str] = frozenset()
         #: What the planner sees. While it plans (``planning``) nobody else looks at it.
         self.planned = Inventory()
         self._queued: list[tuple[_Change, Collection[str]]] | None = None

@@ -221,9 +221,9 @@ class Holding:
             self._note_lost_pod(pod)
 
     def _note_lost_pod(self, pod: core.Pod) -> None:
-        """A pod has given up its node."""
+        """A pod has given up its node; what gave way to a claim has no room held for its successor."""
         node = pod.spec.node_name
-        if node is not None:
+        if node is not None and pod.metadata.uid not in self._cache.capacity.claimed:
             self._hold(pod, node, 0.0)
 
     def _read(self, pod: core.Pod) -> None:

@@ -242,8 +242,13 @@ class _Leader:
             cache,
             reserve_after=settings.reserve_after,
             limits=Limits(
-                settings.max_reservations, settings.max_reservations_per_namespace, settings.max_reserved_percent
+                settings.max_reservations,
+                settings.max_reservations_per_namespace,
+                settings.max_reserved_percent,
+                settings.max_preemptions_per_minute,
+                settings.max_min_run,
             ),
+            holding=holding,
         )
         self._admission = Admission(context, self._queueing, reservations, holding)
         self._headroom = Headroom(

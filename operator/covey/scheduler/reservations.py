@@ -39,7 +39,15 @@ from covey.placement.model import Gang
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.queue import root_priority
-from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
+from covey.scheduler.claims import Claims, Terms
+from covey.scheduler.holding import Holding
+from covey.scheduler.settings import (
+    MAX_MIN_RUN,
+    MAX_PREEMPTIONS_PER_MINUTE,
+    MAX_RESERVATIONS,
+    MAX_RESERVATIONS_PER_NAMESPACE,
+    MAX_RESERVED_PERCENT,
+)
 
 
 class KeptNodes:
@@ -63,9 +71,12 @@ class KeptNodes:
 
     def _renew(self) -> None:
         before = self._cache.capacity.kept
-        if not self._claims and not before:
+        if not self._claims and not before and not self._cache.capacity.claimed:
             return
         kept: dict[str, list[Keep]] = {}
+        self._cache.capacity.claimed = frozenset(
+            uid for claim in self._claims.values() for victim in claim.victims for uid in victim.pods
+        )
         for root, claim in self._claims.items():
             group = self._cache.index.root(root)
             if group is None or not claim.resource or claim.resource in resources.ORDINARY:
@@ -94,12 +105,15 @@ class Limits(NamedTuple):
     """The number of gangs for which nodes may be kept, in the whole cluster and of one namespace.
 
     ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
-    small cluster nothing could be kept for anybody.
+    small cluster nothing could be kept for anybody. ``preemptions``: claims a minute by which others give way;
+    ``min_run``: seconds of service after which anything may.
     """
 
     cluster: int = MAX_RESERVATIONS
     namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
     percent: int = MAX_RESERVED_PERCENT
+    preemptions: int = MAX_PREEMPTIONS_PER_MINUTE
+    min_run: float = MAX_MIN_RUN
 
 
 class Reservations:
@@ -111,13 +125,19 @@ class Reservations:
         *,
         reserve_after: float,
         limits: Limits | None = None,
+        holding: Holding | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
-        self._limits = limits or Limits()
+        self._limits = limits = limits or Limits()
+        terms = Terms(limits.preemptions, limits.min_run)
+        #: Those by which others give way.
+        self.claims = Claims(cache, holding or Holding(cache), terms, clock=clock)
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
+        #: The claim of each of these.
+        self._claims: dict[Key, core.Claim] = {}
         #: What every unit has, and what it had when something began to be kept for a gang.
         self._has: dict[Key, Footprint] = {}
         self._had: dict[Key, dict[Key, Footprint]] = {}
@@ -215,6 +235,13 @@ class Reservations:
         level = topology.levels[len(choice.path) - 1].name
         return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
+    def renew(self, claim: core.Claim) -> core.Claim:
+        """A claim that others give way to; one to nothing, for a while, where it came no nearer for long."""
+        now, longest = self._clock(), STILL * self._reserve_after
+        if now < (times.seconds(claim.last_progress_time) or now) + longest:
+            return claim
+        return replace(claim, nodes=(), victims=(), retry_time=times.rfc3339(now + longest))
+
     def _ending(self, uid: str, now: float) -> Ending:
         """The known end of a pod."""
         pod = self._cache.index.pod(uid)
@@ -238,6 +265,13 @@ class Reservations:
         ):
             self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.keep(root, kept)
+        claim = entry.decision.claim if entry is not None and kept is not None else None
+        former = self._claims.pop(root, None)
+        if claim is not None:
+            self._claims[root] = claim
+        elif former is not None and former.victims:
+            placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
+            metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
         if kept is None:
             self._had.pop(root, None)
         elif root not in self._had:
@@ -258,9 +292,10 @@ class Reservations:
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
-        for footprints in self._had.values():
+        taken = reservation.count_taken(self._claims.values(), unit.root)
+        for footprints in self._had.values() if taken is not None else ():
             had |= Counter(footprints.get(unit.key, {}))
-        again = without_growth(gang, unit, had, self._leaves)
+        again = without_growth(gang, unit, had - Counter(taken), self._leaves, self._cache.capacity.claimed)
         return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
     def _leaves(self, node: str) -> bool:

@@ -31,6 +31,10 @@ MAX_RESERVATIONS: Final = 4
 MAX_RESERVATIONS_PER_NAMESPACE: Final = 1
 #: Of all there is of a resource, what is kept for them together at most, but for the first in line.
 MAX_RESERVED_PERCENT: Final = 5
+#: Claims a minute, in the cluster, by which others give way; 0 for none.
+MAX_PREEMPTIONS_PER_MINUTE: Final = 6
+#: Seconds that a replica has served before its room may be taken, whatever ``minRunSeconds`` says.
+MAX_MIN_RUN: Final = 1800.0
 
 
 class EndpointMode(StrEnum):
@@ -66,8 +70,8 @@ class Settings:
     """Flags of ``covey scheduler``.
 
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
-    whole cluster, because capacity is held by pods of every owner. ``reserve_after`` and ``max_hold`` are
-    in seconds. ``identity`` names this process in leases and events; empty means host name and process id.
+    whole cluster, because capacity is held by pods of every owner. ``reserve_after``, ``max_hold``
+    and ``max_min_run`` are in seconds. ``identity`` names this process in leases and events; empty means host name and process id.
     ``scheduler_names``: the profiles of the kube-scheduler that calls. ``direct_scheduler_name``: one that no
     kube-scheduler serves, whose pods this process binds itself; empty for none. ``client_names``: names of certificates
     that may call. ``yields_to``: the priority of ordinary pods from which on gangs give way to them.
@@ -91,6 +95,8 @@ class Settings:
     max_reservations: int = MAX_RESERVATIONS
     max_reservations_per_namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
     max_reserved_percent: int = MAX_RESERVED_PERCENT
+    max_preemptions_per_minute: int = MAX_PREEMPTIONS_PER_MINUTE
+    max_min_run: float = MAX_MIN_RUN
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
     metrics_bind_address: str = ":8080"

@@ -128,6 +128,16 @@ def operator(config: str | None, **flags: Any) -> None:
     metavar="N",
     help="Of all there is of a resource, what is kept for them at most, but for the first. Default: 5.",
 )
+@click.option(
+    "--max-preemptions-per-minute",
+    metavar="N",
+    help="Waiting gangs in a minute to which others of lower priority give way; 0: none. Default: 6.",
+)
+@click.option(
+    "--max-min-run",
+    metavar="DURATION",
+    help="Whatever has served for so long may give way to others, whatever minRunSeconds says. Default: 1800s.",
+)
 @click.option("--max-hold", metavar="DURATION", help="Room of a lost pod is held no longer than this. Default: 120s.")
 @click.option(
     "--yield-to-priority",

@@ -1,0 +1,195 @@
+"""Claims: what gives way to a minimum that found no room, and what is still needed of it while it goes.
+
+A gang that was refused for ``preemption.delaySeconds`` may take room from others of lower priority. What it takes is
+searched in a thread (``admission.preemption``) and becomes its claim: the operator reads it in the root's status and
+takes down what stands there, whole and gracefully; this process deletes nothing. The nodes of the claim are kept like
+those of any gang that waits (``reservations``). Each time the gang is refused again, what it does not need any more is
+pardoned by leaving it out of the claim; where the claim does not suffice any more, another one is looked for.
+
+Claims of a minute are bounded in number, and one that cannot be had is looked for again later and later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from covey.admission import queue
+from covey.admission.pardon import still_needed
+from covey.admission.preemption import Taking, search
+from covey.admission.queue import Entry, Want
+from covey.admission.reservation import scarce
+from covey.admission.tree import Key, Unit
+from covey.admission.victims import Candidate
+from covey.admission.victims import Terms as VictimTerms
+from covey.api import core, times
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, REASON_INFEASIBLE
+from covey.api.inference import PREEMPTION_DELAY_SECONDS
+from covey.observability import scheduler_metrics as metrics
+from covey.observability.logging import get_logger
+from covey.placement.cluster import resources
+from covey.placement.cluster.shape import unmodelled_constraints
+from covey.placement.model import Gang, Verdict
+from covey.scheduler.cache import Cache
+from covey.scheduler.holding import Holding
+from covey.scheduler.queue import root_priority
+from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
+
+log = get_logger(__name__)
+
+A = TypeVar("A")
+
+PREEMPTION: Final = "Preemption"
+#: Seconds after which a claim that could not be had is looked for again; doubled each time.
+FIRST: Final = 30.0
+LONGEST: Final = 600.0
+#: Seconds for which a pod may be late to end, and its room counts as coming free still.
+LATE: Final = 60.0
+_MINUTE: Final = 60.0
+_NEVER: Final = "Never"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Bounds of claims: their number in a minute, and seconds of service after which anything may give way."""
+
+    per_minute: int = MAX_PREEMPTIONS_PER_MINUTE
+    max_min_run: float = MAX_MIN_RUN
+
+
+class Claims:
+    """The claims of refused units."""
+
+    def __init__(
+        self, cache: Cache, holding: Holding, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._cache = cache
+        self._holding = holding
+        self._terms = terms or Terms()
+        self._clock = clock
+        #: When the claims of the last minute were made.
+        self._made: deque[float] = deque()
+        #: When a unit may look for a claim again, and how often it found none.
+        self._again: dict[Key, tuple[float, int]] = {}
+
+    def wait(self, entry: Entry) -> float | None:
+        """Seconds until others may be asked to give way to a refused unit; None where nobody ever is."""
+        root = self._cache.index.root(entry.unit.key) or entry.unit.root
+        since = queue.waiting_since(root)
+        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute or not self._may_preempt(root):
+            return None
+        said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None
+        due = since + (PREEMPTION_DELAY_SECONDS if said is None else said)
+        due = max(due, self._again.get(entry.unit.key, (due, 0))[0], self._next_turn())
+        return max(0.0, due - self._clock())
+
+    def forget(self, root: Key) -> None:
+        """A unit is gone, or has its places."""
+        self._again.pop(root, None)
+
+    async def find(self, entry: Entry, asked: Gang) -> core.Claim | None:
+        """Find what has to give way to a refused unit: its claim; None where nothing would help.
+
+        Args:
+            entry: the unit.
+            asked: its gang, as it was planned.
+        """
+        unit, now = entry.unit, self._clock()
+        if entry.decision.reason != REASON_INFEASIBLE or any(map(unmodelled_constraints, unit.pods())):
+            return None
+        candidates = tuple(self._candidates(asked))
+        terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
+        started = time.perf_counter()
+        found = await self._search(unit, partial(search, candidates=candidates, terms=terms), asked) if candidates else None
+        metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
+        if not isinstance(found, Taking):
+            if found is None or found.verdict is not Verdict.ADMITTED:
+                _, failures = self._again.get(unit.key, (0.0, 0))
+                self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
+            return None
+        self._made.append(now)
+        claim = _claim(asked, found, times.rfc3339(now))
+        metrics.CLAIMS.labels(claim.purpose, "Made").inc()
+        log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
+        return claim
+
+    async def follow(self, entry: Entry, asked: Gang, claim: core.Claim) -> core.Claim | None:
+        """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
+        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims), asked)
+        if not standing.feasible:
+            return None
+        left, now = sum(len(victim.pods) for victim in standing.needed), times.rfc3339(self._clock())
+        return msgspec.structs.replace(
+            claim,
+            victims=tuple(victim for victim in claim.victims if victim not in standing.pardoned),
+            nodes=tuple(sorted(standing.nodes)),
+            blocking_pods=left,
+            last_progress_time=now if left < claim.blocking_pods else claim.last_progress_time,
+            unproven=standing.unproven,
+        )
+
+    async def _search(self, unit: Unit, question: Callable[..., A], asked: Gang) -> A:
+        """Ask a question of the inventory as the planner sees it, in a thread."""
+        freeing = frozenset(self._freeing())
+        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
+            return await asyncio.to_thread(partial(question, asked, inventory, freeing=freeing))
+
+    def _may_preempt(self, root: core.Group) -> bool:
+        """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
+        name = root.spec.priority_class_name
+        found = next((each for each in self._cache.priority_classes.store.values() if each.metadata.name == name), None)
+        return found is None or found.preemption_policy != _NEVER
+
+    def _next_turn(self) -> float:
+        """When another claim may be made, by the number of those of the last minute."""
+        now = self._clock()
+        while self._made and self._made[0] <= now - _MINUTE:
+            self._made.popleft()
+        return self._made[0] + _MINUTE if len(self._made) >= self._terms.per_minute else 0.0
+
+    def _candidates(self, gang: Gang) -> Iterator[Candidate]:
+        """The units of lower priority."""
+        index = self._cache.index
+        for key in index.roots():
+            root = index.root(key)
+            priority = (root_priority(self._cache, root) or 0) if root is not None else gang.priority
+            unit = index.unit(key) if priority < gang.priority else None
+            if unit is not None:
+                yield Candidate(unit, priority)
+
+    def _freeing(self) -> Iterator[str]:
+        """UIDs of pods whose room comes free by itself, for whoever waits."""
+        now, claimed = self._clock(), self._cache.capacity.claimed
+        for pod in self._cache.index.pods():
+            deleted = times.seconds(pod.metadata.deletion_timestamp)
+            ends = now < deleted + LATE if deleted is not None else _drains(pod)
+            if ends and pod.metadata.uid not in claimed:
+                yield pod.metadata.uid
+
+
+def _drains(pod: core.Pod) -> bool:
+    return pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+
+
+def _claim(gang: Gang, taking: Taking, now: str) -> core.Claim:
+    shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
+    return core.Claim(
+        taking.path,
+        now,
+        taking.domain.level if taking.domain is not None else "",
+        min(map(scarce, shapes), key=resources.rank, default=""),
+        tuple(sorted(taking.nodes)),
+        sum(len(step.keys) for step in taking.steps),
+        now,
+        purpose=PREEMPTION,
+        victims=tuple(step.victim() for step in taking.steps),
+        message=taking.sentence,
+        unproven=taking.unproven,
+    )
