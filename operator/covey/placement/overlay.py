@@ -54,7 +54,7 @@ class Overlay:
     def remove(self, keys: Iterable[str]) -> None:
         """Take these holders away; unknown ones are ignored."""
         for key in keys:
-            found = self._inventory.held(key)
+            found = self._inventory.hold_of(key)
             if found is not None:
                 self._note(key, found[0])
                 self._inventory.release(key)
@@ -70,7 +70,7 @@ class Overlay:
 
     def hold(self, key: str, node: str, shape: Shape, meta: core.Meta | None = None) -> None:
         """Hold room on a node; arguments as of `Inventory.hold`."""
-        found = self._inventory.held(key)
+        found = self._inventory.hold_of(key)
         if found is not None:
             self._note(key, found[0])
         self._note(key, node)
@@ -79,7 +79,7 @@ class Overlay:
     def undo(self) -> None:
         """Undo all of it."""
         for key, before in self._holds.items():
-            if self._inventory.held(key) != before:
+            if self._inventory.hold_of(key) != before:
                 self._inventory.release(key)
         self.put_back([key for key, before in self._holds.items() if before is not None])
         for node in self._nodes.values():
@@ -91,7 +91,7 @@ class Overlay:
 
     def _note(self, key: str, node: str) -> None:
         if key not in self._holds:
-            self._holds[key] = self._inventory.held(key)
+            self._holds[key] = self._inventory.hold_of(key)
         state = self._inventory.nodes.get(node)
         if state is None or node in self._nodes:
             return

@@ -67,7 +67,7 @@ def content(inventory: Inventory) -> dict[str, Any]:
             for name, tree in inventory.trees.items()
             for path, domain in tree.by_path.items()
         },
-        "held": {key: inventory.held(key) for key in KEYS},
+        "held": {key: inventory.hold_of(key) for key in KEYS},
         "terms": (inventory.terms.version, inventory.terms.matching(META)),
         "off": inventory.kept_off(replace(make_shape(1), matched=frozenset({APART}))),
         "counts": (inventory.full, inventory.facts),

@@ -127,7 +127,7 @@ class Inventory:
         held = self._holds.get(key)
         return held[0] if held else None
 
-    def held(self, key: str) -> tuple[str, Held] | None:
+    def hold_of(self, key: str) -> tuple[str, Held] | None:
         """The node on which a key holds capacity, and what it holds there; None for an unknown key."""
         return self._holds.get(key)
 
