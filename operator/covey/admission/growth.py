@@ -29,6 +29,7 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL_REVISION
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT, plan_minimum
 
 #: Role → replicas that have their nodes.
@@ -138,15 +139,9 @@ def _bound_pods_of(gang: Gang, bound: Collection[str], names: Collection[str]) -
 @contextmanager
 def _given_up(gang: Gang, inventory: Inventory, keys: Collection[str]) -> Iterator[Gang]:
     """The gang as if these pods had no nodes, and the inventory without them."""
-    pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.key in keys]
-    for pod in pods:
-        inventory.release(pod.key)
-    try:
+    with overlay(inventory) as changes:
+        changes.remove(keys)
         yield replace(gang, roles=tuple(_without_nodes(role, keys) for role in gang.roles))
-    finally:
-        for pod in pods:
-            if pod.node is not None:
-                inventory.hold(pod.key, pod.node, pod.shape, pod.meta)
 
 
 def _without_nodes(role: RoleRequest, keys: Collection[str]) -> RoleRequest:

@@ -59,19 +59,20 @@ FEW = 2
 HALF = 2
 
 
-def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan | Refusal:
+def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, reasons: bool = True) -> Plan | Refusal:
     """Place every missing pod of the minimum; the domain is chosen with the surplus in view.
 
     Args:
         gang: what is asked.
         inventory: what is free; not changed.
         limit: the work that a look by exact tables may be in a small cluster.
+        reasons: whether those of a refusal will be read.
     """
     refusal = unready(gang, inventory)
     if refusal is not None:
         return refusal
     full = with_terms(gang, inventory.terms)
-    return choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told))
+    return choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told and reasons))
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:

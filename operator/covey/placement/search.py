@@ -21,6 +21,7 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape, natural
+from covey.placement.overlay import overlay
 from covey.placement.question.demands import Demand, minimum_demands
 from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.crowded import asked_for, overdrawn, refuse_crowded
@@ -28,7 +29,7 @@ from covey.placement.refusal.reasons import explain
 from covey.placement.sharing.layout import Layout
 from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place
-from covey.placement.trial import alike, steps, trial
+from covey.placement.trial import alike, hold_placement, steps
 
 #: Candidates in which a placement is searched.
 _CANDIDATES = 24
@@ -218,7 +219,7 @@ class Search:
         nodes: dict[str, str] = {}
         gang, waiting = self._gang, list(demands)
         many = len(waiting)
-        with trial(self._inventory) as held:
+        with overlay(self._inventory) as changes:
             for _ in range(_LOOKS):
                 taking = steps(gang, waiting, many)
                 if not taking:
@@ -226,7 +227,7 @@ class Search:
                 part = [demand for step in taking for demand in step]
                 found = self._try(gang, part)
                 if found is not None:
-                    gang = held(gang, part, found)
+                    gang = hold_placement(changes, gang, part, found)
                     nodes |= found
                     taken = {(demand.role, demand.replica.replica) for demand in part}
                     waiting = [demand for demand in waiting if (demand.role, demand.replica.replica) not in taken]
@@ -260,7 +261,7 @@ class Search:
     ) -> tuple[dict[str, str], int | None]:
         nodes: dict[str, str] = {}
         gang = self._gang
-        with trial(self._inventory) as held:
+        with overlay(self._inventory) as changes:
             for role in order:
                 part = [demand for demand in needed if demand.role == role]
                 follows = gang.roles[role].follow_unit
@@ -270,7 +271,7 @@ class Search:
                     found = None
                 if found is None:
                     return {}, role
-                gang = held(gang, part, found)
+                gang = hold_placement(changes, gang, part, found)
                 nodes |= found
         return nodes, None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from covey.api import constants, core
@@ -61,7 +62,8 @@ class Terms:
 
     def __init__(self, terms: Iterable[Term] = ()) -> None:
         self._count: Counter[Term] = Counter()
-        #: Changes with every term that comes into play or goes out of it.
+        self._versions = count(1)
+        #: Changes with every term that comes into play or goes out of it; no number comes twice.
         self.version = 0
         #: Terms by a pair of label key and value without which they match nothing, and those without such a pair.
         self._by_label: dict[tuple[str, str], set[Term]] = {}
@@ -76,7 +78,7 @@ class Terms:
         """Count one more pod that has the term."""
         self._count[term] += 1
         if self._count[term] == 1:
-            self.version += 1
+            self.version = next(self._versions)
             for label in _labels(term):
                 self._by_label.setdefault(label, set()).add(term)
             if not _labels(term):
@@ -88,7 +90,7 @@ class Terms:
         if self._count[term] > 0:
             return
         del self._count[term]
-        self.version += 1
+        self.version = next(self._versions)
         self._others.discard(term)
         for label in _labels(term):
             self._by_label[label].discard(term)

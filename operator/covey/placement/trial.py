@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import lcm
 
-from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
+from covey.placement.overlay import Overlay
 from covey.placement.question.demands import Demand, admitted_counts, place
 
 
-@contextmanager
-def trial(inventory: Inventory) -> Iterator[Held]:
-    """Hold placements made meanwhile in the inventory, and release them at the end."""
-    held = Held(inventory)
-    try:
-        yield held
-    finally:
-        held.release()
-
-
-class Held:
-    """Holds of a trial."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._keys: list[str] = []
-
-    def __call__(self, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
-        """Hold what was placed, and return the gang with it."""
-        for demand in part:
-            for pod in demand.missing:
-                self._keys.append(f"trial/{pod.key}")
-                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape, pod.meta)
-        return place(gang, nodes)
-
-    def release(self) -> None:
-        """Give everything back."""
-        for key in self._keys:
-            self._inventory.release(key)
+def hold_placement(changes: Overlay, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
+    """Hold what was placed, for the time of an overlay, and return the gang with it."""
+    for demand in part:
+        for pod in demand.missing:
+            changes.hold(f"trial/{pod.key}", nodes[pod.key], pod.shape, pod.meta)
+    return place(gang, nodes)
 
 
 def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:

@@ -27,6 +27,7 @@ from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
+from covey.placement.overlay import overlay
 from covey.placement.planner import is_small
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.settings import MAX_HOLD
@@ -152,14 +153,9 @@ class Holding:
     @contextmanager
     def without_holds_of(self, root: Key, inventory: Inventory) -> Iterator[None]:
         """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
-        holds = list(self._holds.get(root, {}).values())
-        for hold in holds:
-            inventory.release(hold.key)
-        try:
+        with overlay(inventory) as changes:
+            changes.remove(list(self._holds.get(root, ())))
             yield
-        finally:
-            for hold in holds:
-                inventory.hold(hold.key, hold.node, hold.shape, hold.meta)
 
     @contextmanager
     def place_unit(self, root: Key) -> Iterator[None]:

@@ -127,6 +127,10 @@ class Inventory:
         held = self._holds.get(key)
         return held[0] if held else None
 
+    def hold_of(self, key: str) -> tuple[str, Held] | None:
+        """The node on which a key holds capacity, and what it holds there; None for an unknown key."""
+        return self._holds.get(key)
+
     def fits(self, shape: Shape, node: str, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
         """Return None when one more pod of the shape fits the node now, else the cause.
 

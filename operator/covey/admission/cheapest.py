@@ -1,0 +1,256 @@
+"""The cheapest steps that give a minimum its room, by the bounds of what nodes hold: pure.
+
+Bounds are all but exact where a gang has one shape of pods, and say nothing of a plan. So whatever is found here is
+shown to the planner (``accept``); what it refuses is no answer, and the search goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from covey.admission.slots import Ground
+from covey.admission.victims import Step
+
+#: Sets that are looked at one by one after a first one was found.
+LOOKS: Final = 2500
+
+
+class Cost(NamedTuple):
+    """The cost of what is taken; the lowest is the best.
+
+    ``rank``: the highest priority that is touched. Then whole units; replicas beside them; devices; and devices times
+    minutes of service, as far as they count.
+    """
+
+    rank: int
+    units: int
+    replicas: int
+    devices: int
+    device_minutes: int
+
+
+def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
+    """The cost of some steps; minutes of service count up to ``longest`` seconds."""
+    found = list(steps)
+    return Cost(
+        max(map(rank, found), default=0),
+        sum(step.kind == "Unit" for step in found),
+        sum(step.kind == "Replica" for step in found),
+        sum(step.count for step in found),
+        sum(step.count * int(min(step.served, longest) // 60) for step in found),
+    )
+
+
+class _Move(NamedTuple):
+    """Steps that give a node, or a domain, something that is lacking; ``price`` is by what it gives."""
+
+    price: tuple[float, ...]
+    place: object
+    steps: tuple[int, ...]
+
+
+class Cheapest:
+    """Search for a cheap set of steps of a ground.
+
+    Args:
+        ground: the steps, and what nodes hold without them.
+        cost: of some steps.
+        accept: whether a set that meets all bounds has a plan; False where that is not known either.
+        below: what is found costs less than that.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        cost: Callable[[Iterable[Step]], Cost],
+        accept: Callable[[int], bool],
+        below: Cost | None = None,
+    ) -> None:
+        self._ground = ground
+        self._cost = cost
+        self._accept = accept
+        self._units: dict[object, int] = {}
+        for number, step in enumerate(ground.steps):
+            self._units[step.unit] = self._units.get(step.unit, 0) | 1 << number
+        self._best = below
+        self._mask: int | None = None
+        self._looks = 0
+
+    def find(self) -> int | None:
+        """The cheapest set that was found and accepted; None for none."""
+        surplus = sum(1 << number for number, step in enumerate(self._ground.steps) if step.kind == "Replica")
+        for allowed in (surplus, self._ground.all):
+            mask = self._grow(allowed)
+            if mask is not None:
+                self._offer(self._shrink(mask))
+            if self._mask is not None:
+                break
+        self.improve()
+        return self._mask
+
+    def _offer(self, mask: int) -> bool:
+        """Keep a set if it is cheaper than what is known, and accepted."""
+        cost = self._cost(self._ground.chosen(mask))
+        if (self._best is not None and cost >= self._best) or not self._accept(mask):
+            return False
+        self._best, self._mask = cost, mask
+        return True
+
+    def _with(self, mask: int, number: int) -> int | None:
+        """A set and one more step; None where that may not be taken."""
+        step = self._ground.steps[number]
+        own = mask & self._units[step.unit]
+        if step.kind == "Unit":
+            return mask & ~own | 1 << number
+        return mask | 1 << number if self._ground.allows(own | 1 << number) else None
+
+    def _grow(self, allowed: int) -> int | None:
+        """Take what gives most for its price, one node after another, until no bound is broken."""
+        mask = 0
+        for number, (depth, _, count) in enumerate(self._ground.wanted.classes):
+            if depth <= self._ground.domain.depth:
+                continue
+            while self._ground.replicas(mask, number) < count:
+                grown = self._grow_domain(mask, allowed, number)
+                if grown is None:
+                    return None
+                mask = grown
+        heap = [move for name in self._ground.on if (move := self._move(mask, allowed, name)) is not None]
+        heapify(heap)
+        while any(self._ground.lacks(mask)):
+            if not heap:
+                return None
+            again = self._move(mask, allowed, heappop(heap).place)
+            if again is None:
+                continue
+            if heap and again.price > heap[0].price:
+                heappush(heap, again)
+                continue
+            mask = self._apply(mask, again.steps)
+            for name in {again.place, *(name for step in again.steps for name in self._ground.nodes[step])}:
+                move = self._move(mask, allowed, name)
+                if move is not None:
+                    heappush(heap, move)
+        return mask if self._ground.fits(mask) else None
+
+    def _grow_domain(self, mask: int, allowed: int, number: int) -> int | None:
+        """One more whole replica of a class, in the domain where it costs least."""
+        ground, depth = self._ground, self._ground.wanted.classes[number][0]
+        found: list[tuple[Cost, int]] = []
+        inside: dict[object, list[str]] = {}
+        for name in ground.on:
+            path = ground.domain.nodes[name].leaves[ground.wanted.topology].path
+            inside.setdefault(path[: depth + 1], []).append(name)
+        have = ground.replicas(mask, number)
+        for names in inside.values():
+            grown, left = mask, list(names)
+            while ground.replicas(grown, number) <= have:
+                moves = [move for name in left if (move := self._move(grown, allowed, name, greedy=True)) is not None]
+                if not moves:
+                    break
+                best = min(moves, key=lambda move: move.price)
+                grown = self._apply(grown, best.steps)
+            else:
+                found.append((self._cost(ground.chosen(grown)), grown))
+        return min(found)[1] if found else None
+
+    def _apply(self, mask: int, steps: Iterable[int]) -> int:
+        for number in steps:
+            mask = self._with(mask, number) or mask
+        return mask
+
+    def _move(self, mask: int, allowed: int, place: object, *, greedy: bool = False) -> _Move | None:
+        """The cheapest steps at a node that give it something that is lacking; ``greedy``: that give it anything."""
+        ground, name = self._ground, str(place)
+        lacks = list(ground.wanted.need) if greedy else ground.lacks(mask)
+        free = [number for number, _ in ground.on.get(name, ()) if allowed >> number & 1 and not mask >> number & 1]
+        steps = ground.steps
+        orders = (
+            sorted(free, key=lambda number: (steps[number].kind == "Unit", steps[number].count, number)),
+            sorted(free, key=lambda number: (steps[number].kind == "Unit", -steps[number].count, number)),
+        )
+        found = [move for order in orders if (move := self._bundle(mask, order, name, lacks)) is not None]
+        return min(found, default=None)
+
+    def _bundle(self, mask: int, order: Sequence[int], name: str, lacks: Sequence[int]) -> _Move | None:
+        taken: list[int] = []
+        grown = mask
+        for number in order:
+            more = self._with(grown, number)
+            if more is None:
+                continue
+            grown = more
+            taken.append(number)
+            if self._gain(mask, grown, (name,), lacks):
+                break
+        else:
+            return None
+        for number in taken[-2::-1]:  # the last one is needed
+            rest = [each for each in taken if each != number]
+            if self._gain(mask, self._apply(mask, rest), (name,), lacks):
+                taken = rest
+        grown = self._apply(mask, taken)
+        nodes = {node for number in taken for node in self._ground.nodes[number]}
+        gain = self._gain(mask, grown, nodes, lacks) or 1
+        before, after = (self._cost(self._ground.chosen(each)) for each in self._own(mask, grown, taken))
+        price = tuple((new - old) / gain for new, old in zip(after[1:], before[1:], strict=True))
+        return _Move(price, name, tuple(taken))
+
+    def _own(self, mask: int, grown: int, taken: Iterable[int]) -> tuple[int, int]:
+        """Both sets, as far as the units of some steps are concerned."""
+        units = 0
+        for number in taken:
+            units |= self._units[self._ground.steps[number].unit]
+        return mask & units, grown & units
+
+    def _gain(self, mask: int, grown: int, nodes: Iterable[str], lacks: Sequence[int]) -> int:
+        """Count what some nodes hold more, of what is lacking."""
+        total = [0] * len(lacks)
+        for name in nodes:
+            before, after = self._ground.vector(name, mask), self._ground.vector(name, grown)
+            total = [have + new - old for have, new, old in zip(total, after, before, strict=True)]
+        return sum(min(more, lack) for more, lack in zip(total, lacks, strict=True))
+
+    def _shrink(self, mask: int) -> int:
+        """Leave out what is not needed, the dearest first."""
+        steps = self._ground.steps
+        for number in sorted(self._ground.bits(mask), key=lambda number: self._cost([steps[number]]), reverse=True):
+            if self._ground.fits(mask & ~(1 << number)):
+                mask &= ~(1 << number)
+        return mask
+
+    def improve(self) -> int | None:
+        """Look at other sets, as far as the number of looks goes: those of few steps all, others some."""
+        peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
+        gains: list[int] = []
+        for nodes in self._ground.nodes:
+            pairs = ((peak[name], self._ground.vectors[name]) for name in nodes)
+            gains.append(sum(new - old for one, other in pairs for new, old in zip(one, other, strict=True)))
+        order = sorted(range(len(gains)), key=lambda n: (-gains[n], self._cost([self._ground.steps[n]])))
+        self._descend(order, [gains[number] for number in order], 0, 0)
+        return self._mask
+
+    def _descend(self, order: Sequence[int], gains: Sequence[int], start: int, mask: int) -> None:
+        self._looks += 1
+        lacks = sum(self._ground.lacks(mask))
+        if not lacks and mask and self._ground.fits(mask) and self._offer(mask):
+            return
+        own = self._cost(self._ground.chosen(mask))
+        for at in range(start, len(order)):
+            if self._looks >= LOOKS:
+                return
+            if self._best is not None and self._best.units == own.units:
+                left = self._best.replicas - own.replicas
+                if left <= 0 or sum(gains[at : at + left]) < lacks:
+                    return
+            more = self._with(mask, order[at])
+            if more is None or more & mask != mask:
+                continue
+            if self._best is not None and self._cost(self._ground.chosen(more)) >= self._best:
+                continue
+            self._descend(order, gains, at + 1, more)
+
+
+__all__ = ["LOOKS", "Cheapest", "Cost", "cost_of"]

@@ -1,0 +1,90 @@
+"""Victims of a claim that are needed no longer, since other room has come free: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from covey.admission.preemption import PLANS
+from covey.admission.reprieve import Judge, OutOfPlansError, least_of, put_back, room_of
+from covey.admission.victims import devices_of
+from covey.api import core
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Domain, Gang, Plan
+from covey.placement.overlay import overlay
+from covey.placement.planner import LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A claim as it stands: the victims that are needed still, those that are not, and whether there is a plan at all.
+
+    ``nodes`` are those of the minimum, ``domain`` the narrowest that holds them; none where it is not ``feasible``.
+    """
+
+    feasible: bool
+    needed: tuple[core.Victim, ...] = ()
+    pardoned: tuple[core.Victim, ...] = ()
+    nodes: tuple[str, ...] = ()
+    domain: Domain | None = None
+    plans: int = 0
+    unproven: bool = False
+
+
+def still_needed(
+    gang: Gang,
+    inventory: Inventory,
+    victims: Sequence[core.Victim],
+    *,
+    freeing: Collection[str] = (),
+    plans: int = PLANS,
+    limit: int = LIMIT,
+) -> Standing:
+    """Find the victims of a claim that are needed on the inventory as it is now.
+
+    Args:
+        gang: the gang that they give way to.
+        inventory: what is free; as of `search`.
+        victims: of the claim. Those with a pod in ``freeing`` cannot be pardoned any more, and those that hold nothing
+            are gone.
+        freeing: keys of holders whose room comes free anyway.
+        plans: how many may be made.
+        limit: see `plan_minimum`.
+    """
+    judge = Judge(least_of(gang), inventory, limit, plans)
+    gone = {*freeing, *(key for victim in victims if not set(freeing).isdisjoint(victim.pods) for key in victim.pods)}
+    there = [victim for victim in victims if gone.isdisjoint(victim.pods)]
+    there = [victim for victim in there if any(inventory.hold_of(key) is not None for key in victim.pods)]
+    order = sorted(there, key=lambda victim: (victim.kind != "Unit", -_devices(victim, inventory)))
+
+    def suffices(kept: Sequence[core.Victim]) -> bool:
+        return isinstance(judge.plan(key for victim in kept for key in victim.pods), Plan)
+
+    with overlay(inventory) as changes:
+        changes.remove(gone)
+        try:
+            if not suffices(order):
+                return Standing(feasible=False, plans=judge.plans, unproven=judge.unknown)
+            kept, unproven = put_back(order, suffices), judge.unknown
+        except OutOfPlansError:
+            kept, unproven = order, True
+        plan = judge.known(key for victim in kept for key in victim.pods)
+    needed = tuple(victim for victim in there if victim in kept)
+    pardoned = tuple(victim for victim in there if victim not in kept)
+    nodes, domain = room_of(plan) if isinstance(plan, Plan) else ((), None)
+    return Standing(
+        feasible=True,
+        needed=needed,
+        pardoned=pardoned,
+        nodes=nodes,
+        domain=domain,
+        plans=judge.plans,
+        unproven=unproven,
+    )
+
+
+def _devices(victim: core.Victim, inventory: Inventory) -> int:
+    return sum(amount for _, amount in devices_of(victim.pods, inventory))
+
+
+__all__ = ["Standing", "still_needed"]

@@ -1,0 +1,406 @@
+"""The search for the least that has to give way to a gang which found no room: pure.
+
+The planner is exact, and what fits still fits when more is gone, so it is the judge of every set of steps; bounds
+(``slots``) only say which sets are worth a plan. The lowest priority that suffices comes first, by proof; then the
+fewest whole units, the fewest replicas, the fewest devices. Without any one of what is taken the planner finds no room.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from covey.admission.cheapest import Cheapest, Cost, cost_of
+from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
+from covey.admission.slots import Ground, Vector, Wanted
+from covey.admission.victims import (
+    Candidate,
+    Offer,
+    Rule,
+    Step,
+    Terms,
+    is_eligible,
+    lower_priority,
+    offer_of,
+)
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Domain, Gang, Path, Plan, Verdict, where
+from covey.placement.overlay import overlay
+from covey.placement.planner import LIMIT
+from covey.placement.question.demands import unit_anchor
+from covey.placement.question.readiness import unready
+
+#: Plans of one search; beyond them the answer is that nobody knows, and nobody gives way.
+PLANS: Final = 64
+#: Plans for one domain, and domains that are looked at for something cheaper.
+_OWN: Final = 20
+_DOMAINS: Final = 8
+#: Nodes that are looked at first, in each domain; then twice as many, as long as they do not suffice.
+_FIRST: Final = 24
+#: Victims and nodes that a claim can name.
+MOST_STEPS: Final = 256
+MOST_NODES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Steps without which a gang's minimum has its room.
+
+    ``nodes`` are those that it would lie on, ``domain`` the narrowest that holds them; ``unproven``: of some step, or of
+    a lower priority, it is not known that it does not do.
+    """
+
+    steps: tuple[Step, ...]
+    nodes: tuple[str, ...]
+    domain: Domain | None
+    cost: Cost
+    plans: int
+    unproven: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The path of the domain."""
+        return self.domain.path if self.domain is not None else ()
+
+    @property
+    def sentence(self) -> str:
+        """What is taken, for people."""
+        return sentence(self.steps, self.domain)
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit."""
+
+    verdict: Verdict
+    plans: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
+
+    may_take: Rule
+    rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
+    may_take_step: Callable[[Step], bool] = lambda _step: True
+
+
+def search(
+    gang: Gang,
+    inventory: Inventory,
+    candidates: Iterable[Candidate],
+    terms: Terms,
+    rules: Rules | None = None,
+    *,
+    freeing: Collection[str] = (),
+    plans: int = PLANS,
+    limit: int = LIMIT,
+) -> Taking | Nobody:
+    """Find the least that must give way for a gang's minimum to have its room.
+
+    Args:
+        gang: a gang whose minimum was refused; nodes that it must not use are excluded by it.
+        inventory: what is free. Nobody else may look at it meanwhile; it is as it was afterwards.
+        candidates: units of which something may be taken, as far as the rules allow.
+        terms: the time, and what is spared.
+        rules: who may be taken; without them units of other resources, of lower priority, the lowest first.
+        freeing: keys of holders whose room comes free anyway, as they terminate or drain.
+        plans: how many may be made.
+        limit: see `plan_minimum`.
+    """
+    judge = Judge(least_of(gang), inventory, limit, plans)
+    with overlay(inventory) as changes:
+        changes.remove(freeing)
+        if unready(gang, inventory) is not None:
+            return Nobody(Verdict.INFEASIBLE)
+        first = judge.plan(())
+        if first.verdict is not Verdict.INFEASIBLE:
+            return Nobody(first.verdict, judge.plans)
+        found = _Search(judge, list(candidates), terms, rules or Rules(lower_priority(gang)))
+        try:
+            return found.run()
+        except OutOfPlansError:
+            return found.best() or Nobody(Verdict.UNKNOWN, judge.plans)
+
+
+def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
+    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
+    freed: Counter[str] = Counter()
+    for step in steps:
+        freed.update(dict(step.devices))
+    names = [step.text for step in steps]
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1] if names else "")))
+    amounts = ", ".join(
+        f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
+    )
+    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
+    return f"takes {listed}: {amounts or 'room'}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Solution:
+    cost: Cost
+    steps: tuple[Step, ...]
+    ground: Ground
+
+
+_NOTHING: Final = (float("inf"), 0.0, 0.0)
+
+
+class _Estimate(NamedTuple):
+    """A node, what it gives at most when it is emptied, and an estimate of the price of that, by what it gives."""
+
+    price: tuple[float, float, float]
+    name: str
+    gain: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A domain, and its nodes in the order in which they are looked at."""
+
+    nodes: list[_Estimate]
+    domain: DomainNode
+    lacks: Vector
+
+    @property
+    def first(self) -> int:
+        """How many of the nodes would do, by the sums."""
+        left = list(self.lacks)
+        for number, each in enumerate(self.nodes):
+            if not any(more > 0 for more in left):
+                return number
+            left = [more - gain for more, gain in zip(left, each.gain, strict=True)]
+        return len(self.nodes)
+
+    @property
+    def price(self) -> tuple[float, ...]:
+        """An estimate of what it costs to free them."""
+        chosen = self.nodes[: self.first]
+        totals = (tuple(price * sum(each.gain) for price in each.price) for each in chosen if each.price != _NOTHING)
+        return tuple(map(sum, zip(*totals, strict=True)))
+
+
+class _Search:
+    """One search. The inventory is without what comes free anyway, and otherwise as it is."""
+
+    def __init__(self, judge: Judge, candidates: Sequence[Candidate], terms: Terms, rules: Rules) -> None:
+        self._judge = judge
+        self._inventory = judge.inventory
+        self._terms = terms
+        self._rules = rules
+        self._candidates = [each for each in candidates if rules.may_take(each)]
+        self._ranks = sorted({rules.rank(each) for each in self._candidates})
+        #: Key of a holder → its unit, and the position of its rank.
+        self._owner: dict[str, tuple[int, int]] = {}
+        for number, each in enumerate(self._candidates):
+            rank = self._ranks.index(rules.rank(each))
+            for pod in each.unit.pods():
+                self._owner[pod.metadata.uid] = (number, rank)
+        self._offers: dict[int, Offer] = {}
+        self._vectors: dict[str, Vector] = {}
+        self._peaks: dict[tuple[str, int], Vector] = {}
+        self._rank_of = {each.unit.key: rules.rank(each) for each in self._candidates}
+        self._found: _Solution | None = None
+        self._unproven = False
+
+    @cached_property
+    def _wanted(self) -> Wanted:
+        return Wanted.of(self._judge.gang, self._inventory)
+
+    def run(self) -> Taking | Nobody:
+        """Find the lowest rank that suffices, then the cheapest steps up to it."""
+        domains = list(self._domains())
+        lowest = {domain.path: self._lowest(domain) for domain in domains}
+        ranks = sorted({rank for rank in lowest.values() if rank is not None})
+        for rank in range(ranks[0], len(self._ranks)) if ranks else ():
+            here = [domain for domain in domains if (low := lowest[domain.path]) is not None and low <= rank]
+            if self._at(rank, here):
+                break
+            self._unproven, self._judge.unknown = self._unproven or self._judge.unknown, False
+        return self.best() or Nobody(Verdict.UNKNOWN if self._unproven else Verdict.INFEASIBLE, self._judge.plans)
+
+    def best(self) -> Taking | None:
+        """The best that was found, if a claim can name it."""
+        found = self._found
+        if found is None or len(found.steps) > MOST_STEPS:
+            return None
+        steps, proven = Reprieve(found.ground, self._judge, self._cost).needed(found.steps)
+        plan = self._judge.plan(key for step in steps for key in step.keys)
+        if not isinstance(plan, Plan):
+            return None
+        nodes, domain = room_of(plan)
+        if len(nodes) > MOST_NODES:
+            return None
+        return Taking(
+            tuple(sorted(steps, key=lambda step: (step.kind != "Replica", step.unit, step.role, step.replica or 0))),
+            nodes,
+            domain,
+            self._cost(steps),
+            self._judge.plans,
+            self._unproven or not proven,
+        )
+
+    def _cost(self, steps: Iterable[Step]) -> Cost:
+        return cost_of(steps, lambda step: self._rank_of[step.unit], self._terms.longest)
+
+    def _domains(self) -> Iterator[DomainNode]:
+        """The domains that may hold all of the minimum: of the level that it requires, else the whole cluster."""
+        gang = self._judge.gang
+        tree = self._inventory.trees[gang.topology]
+        if gang.required is None or not all(role.follow_unit for role in gang.roles if role.replicas):
+            yield tree.root
+            return
+        depth = tree.topology.depth(gang.required)
+        anchor = unit_anchor(gang, self._inventory, depth)
+        yield from (domain for domain in tree.at(depth) if anchor is None or domain.path == anchor)
+
+    def _base(self, state: NodeState) -> Vector:
+        found = self._vectors.get(state.name)
+        if found is None:
+            found = self._vectors[state.name] = self._wanted.measure(state, {}, ())
+        return found
+
+    def _peak(self, state: NodeState, rank: int) -> Vector:
+        """Count what a node would hold at most if all that may be taken up to a rank were gone."""
+        found = self._peaks.get((state.name, rank))
+        if found is None:
+            gone = {key for key in state.held if self._owner.get(key, (0, rank + 1))[1] <= rank}
+            freed: Counter[str] = Counter()
+            for key in gone:
+                freed.update(dict(state.held[key].shape.requests))
+            found = self._wanted.measure(state, freed, gone) if gone else self._base(state)
+            self._peaks[state.name, rank] = found
+        return found
+
+    def _lowest(self, domain: DomainNode) -> int | None:
+        """The position of the lowest rank at which no bound forbids a plan in a domain."""
+
+        def may_hold(rank: int) -> bool:
+            sums = [0] * len(self._wanted.need)
+            for state in domain.nodes.values():
+                sums = [have + more for have, more in zip(sums, self._peak(state, rank), strict=True)]
+            return all(have >= want for have, want in zip(sums, self._wanted.need, strict=True))
+
+        found = bisect_left(range(len(self._ranks)), 1, key=may_hold)
+        return found if found < len(self._ranks) else None
+
+    def _at(self, rank: int, domains: Sequence[DomainNode]) -> bool:
+        """Find the cheapest steps up to a rank in some domains; returns whether there are any."""
+        sites = [_Site(self._nodes(domain, rank), domain, self._lacking(domain)) for domain in domains]
+        ordered = sorted(sites, key=lambda site: site.price)
+        for number, site in enumerate(ordered):
+            if number == _DOMAINS:
+                break
+            self._solve(site, rank)
+        rest = ordered[_DOMAINS:]
+        if self._found is not None or not rest:
+            return self._found is not None
+        keys = {key for site in rest for step in self._ground(site, rank, len(site.nodes)).steps for key in step.keys}
+        plan = self._judge.plan(keys)
+        if isinstance(plan, Plan):
+            names = {each.node for each in plan.assignments}
+            for site in rest:
+                if names & site.domain.nodes.keys():
+                    self._solve(site, rank)
+            self._unproven = self._unproven or self._found is None
+        return self._found is not None
+
+    def _nodes(self, domain: DomainNode, rank: int) -> list[_Estimate]:
+        """The nodes of a domain that give anything when they are emptied, those that cost little for it first."""
+        found: list[_Estimate] = []
+        for state in domain.nodes.values():
+            base, peak = self._base(state), self._peak(state, rank)
+            gain = tuple(new - old for new, old in zip(peak, base, strict=True))
+            owners = {number for key in state.held if (number := self._owner.get(key, (-1, 0))[0]) >= 0}
+            whole = sum(not self._has_surplus(number) for number in owners)
+            total = sum(gain)
+            if any(self._owner.get(key, (0, rank + 1))[1] <= rank for key in state.held):
+                price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
+                found.append(_Estimate(price, state.name, gain))
+        return sorted(found)
+
+    def _has_surplus(self, number: int) -> bool:
+        return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
+
+    def _ground(self, site: _Site, rank: int, size: int) -> Ground:
+        """The steps that hold anything on the first nodes of a site."""
+        names = {each.name for each in site.nodes[:size]}
+        numbers = {
+            owner[0]: None
+            for each in site.nodes[:size]
+            for key in site.domain.nodes[each.name].held
+            if (owner := self._owner.get(key)) is not None and owner[1] <= rank
+        }
+        steps: list[Step] = []
+        offers: dict[object, Offer] = {}
+        for number in numbers:
+            offer = self._offer(number)
+            offers[offer.candidate.unit.key] = offer
+            every = (*offer.replicas, *([offer.whole] if offer.whole is not None else []))
+            steps += [
+                step
+                for step in every
+                if self._rules.may_take_step(step)
+                and any(held[0] in names for key in step.keys if (held := self._inventory.hold_of(key)) is not None)
+            ]
+        return Ground(self._wanted, site.domain, self._inventory, offers, steps, self._vectors)
+
+    def _offer(self, number: int) -> Offer:
+        found = self._offers.get(number)
+        if found is None:
+            candidate = self._candidates[number]
+            eligible = is_eligible(candidate)
+            found = offer_of(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
+            self._offers[number] = found
+        return found
+
+    def _solve(self, site: _Site, rank: int) -> None:
+        """Find steps in one domain that cost less than what is known, on more and more of its nodes."""
+        size = max(_FIRST, 2 * site.first)
+        while True:
+            ground = self._ground(site, rank, size)
+            if ground.steps and ground.fits(ground.all) and self._look(ground):
+                return
+            if size >= len(site.nodes):
+                return
+            size *= 2
+
+    def _lacking(self, domain: DomainNode) -> Vector:
+        sums = [0] * len(self._wanted.need)
+        for state in domain.nodes.values():
+            sums = [have + more for have, more in zip(sums, self._base(state), strict=True)]
+        return tuple(max(want - have, 0) for want, have in zip(self._wanted.need, sums, strict=True))
+
+    def _look(self, ground: Ground) -> bool:
+        """Find steps of a ground that cost less than what is known; returns whether there are any of any cost."""
+        until = self._judge.plans + _OWN
+
+        def accept(mask: int) -> bool:
+            return self._judge.plans < until and self._judge.fits(ground.chosen(mask))
+
+        known = self._found.cost if self._found is not None else None
+        mask = Cheapest(ground, self._cost, accept, known).find()
+        if mask is None and known is None:
+            full = most_of(ground)
+            if not self._judge.fits(ground.chosen(full)):
+                if not ground.allows(ground.all):
+                    self._unproven = self._unproven or self._judge.fits(ground.steps)
+                return False
+            mask = Reprieve(ground, self._judge, self._cost).cheapest(full, _OWN)
+            until = self._judge.plans + _OWN
+            better = Cheapest(ground, self._cost, accept, self._cost(ground.chosen(mask))).improve()
+            mask = mask if better is None else better
+        if mask is not None:
+            steps = tuple(ground.chosen(mask))
+            self._found = _Solution(self._cost(steps), steps, ground)
+        return mask is not None or known is not None
+
+
+__all__ = ["PLANS", "Nobody", "Rules", "Taking", "search", "sentence"]

@@ -1,0 +1,232 @@
+"""Upper bounds on what nodes hold of a gang's minimum once some holders are gone: pure, and far cheaper than a plan.
+
+A set of steps that fails a bound has no plan, which is proven; one that meets all of them may have one. Bounds are
+sums: pods of each shape by node, whole replicas by domain of their own level, and devices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from covey.admission.victims import Offer, Step
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import exclusive, with_terms
+from covey.placement.model import Gang, Path, Shape
+from covey.placement.question.demands import minimum_demands
+
+#: Of a node or domain: pods of each shape, then units of each resource.
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The wants of a minimum: shapes with their counts, resources (name, step, total), and replicas by their level.
+
+    A replica class is a depth, the count of each shape in one replica, and the number of replicas.
+    """
+
+    topology: str
+    shapes: tuple[Shape, ...]
+    need: Vector
+    sums: tuple[tuple[str, int], ...]
+    classes: tuple[tuple[int, tuple[tuple[int, int], ...], int], ...] = ()
+    excluded: Collection[str] = ()
+
+    @classmethod
+    def of(cls, gang: Gang, inventory: Inventory) -> Wanted:
+        """What a gang's minimum lacks."""
+        full = with_terms(gang, inventory.terms)
+        topology = inventory.topologies[full.topology]
+        demands = minimum_demands(full)
+        counts = Counter(pod.shape for demand in demands for pod in demand.missing)
+        shapes = tuple(counts)
+        asked: dict[str, list[int]] = {}
+        for shape, count in counts.items():
+            for name, amount in shape.requests:
+                if amount > 0 and name not in resources.ORDINARY:
+                    asked.setdefault(name, []).extend([amount] * count)
+        sums = tuple((name, gcd(*amounts)) for name, amounts in sorted(asked.items()))
+        classes: Counter[tuple[int, tuple[tuple[int, int], ...]]] = Counter()
+        for demand in demands:
+            level = full.roles[demand.role].required
+            if level is not None and not demand.partial:
+                own = Counter(shapes.index(pod.shape) for pod in demand.missing)
+                classes[topology.depth(level), tuple(sorted(own.items()))] += 1
+        need = (*counts.values(), *(sum(asked[name]) // unit for name, unit in sums))
+        found = tuple((depth, own, count) for (depth, own), count in classes.items())
+        return cls(full.topology, shapes, need, sums, found, full.excluded_nodes)
+
+    def measure(self, state: NodeState, freed: Mapping[str, int], gone: Collection[str]) -> Vector:
+        """Count what a node can hold at most, of each by itself, once some holders (``gone``) have freed their room."""
+        if state.name in self.excluded:
+            return (0,) * len(self.need)
+        have = {name: max(state.free.get(name, 0) + freed.get(name, 0), 0) for name in {*state.free, *freed}}
+        found: list[int] = []
+        open_: set[str] = set()
+        for shape, count in zip(self.shapes, self.need, strict=False):
+            most = 0
+            if state.static_cause(shape) is None and not _blocked(state, shape, gone):
+                most = min([count, *(have.get(name, 0) // amount for name, amount in shape.requests if amount)])
+                most = min(most, 1) if exclusive(shape) else most
+            if most:
+                open_.update(name for name, _ in shape.requests)
+            found.append(most)
+        found += [have.get(name, 0) // unit if name in open_ else 0 for name, unit in self.sums]
+        return tuple(found)
+
+
+def _blocked(state: NodeState, shape: Shape, gone: Collection[str]) -> bool:
+    return bool(state.guards or shape.anti_affinity) and state.conflict(shape, without=gone) is not None
+
+
+@dataclass(slots=True)
+class Ground:
+    """Some steps in a domain, numbered; sets of them are bits of an integer.
+
+    Args:
+        wanted: what is to be placed.
+        domain: where.
+        inventory: the holders.
+        offers: of the units whose steps these are.
+        steps: those that are looked at.
+        vectors: what nodes hold while nobody is gone; shared between grounds.
+    """
+
+    wanted: Wanted
+    domain: DomainNode
+    inventory: Inventory
+    offers: Mapping[object, Offer]
+    steps: Sequence[Step]
+    vectors: dict[str, Vector]
+    base: list[int] = field(init=False)
+    #: By node: the keys of each step that hold there.
+    on: dict[str, list[tuple[int, tuple[str, ...]]]] = field(init=False)
+    nodes: list[tuple[str, ...]] = field(init=False)
+    closed: list[bool] = field(init=False)
+    _masks: dict[str, int] = field(init=False)
+    _known: dict[tuple[str, int], Vector] = field(init=False)
+    _below: dict[tuple[int, Path], list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.base = [0] * len(self.wanted.need)
+        self._below = {}
+        for state in self.domain.nodes.values():
+            vector = self._base_of(state)
+            for index, value in enumerate(vector):
+                self.base[index] += value
+            for place in self._places(state):
+                sums = self._below.setdefault(place, [0] * len(vector))
+                for index, value in enumerate(vector):
+                    sums[index] += value
+        self.on, self.nodes, self.closed, self._known = {}, [], [], {}
+        for number, step in enumerate(self.steps):
+            at: dict[str, list[str]] = {}
+            for key in step.keys:
+                held = self.inventory.hold_of(key)
+                if held is not None:
+                    at.setdefault(held[0], []).append(key)
+            inside = {name: keys for name, keys in at.items() if name in self.domain.nodes}
+            for name, keys in inside.items():
+                self.on.setdefault(name, []).append((number, tuple(keys)))
+            self.nodes.append(tuple(inside))
+            self.closed.append(len(inside) == len(at))
+        self._masks = {name: sum(1 << number for number, _ in found) for name, found in self.on.items()}
+
+    @property
+    def all(self) -> int:
+        """Every step."""
+        return (1 << len(self.steps)) - 1
+
+    def bits(self, mask: int) -> Iterator[int]:
+        """The numbers of the steps of a set."""
+        while mask:
+            low = mask & -mask
+            yield low.bit_length() - 1
+            mask ^= low
+
+    def chosen(self, mask: int) -> list[Step]:
+        """The steps of a set."""
+        return [self.steps[number] for number in self.bits(mask)]
+
+    def is_closed(self, mask: int) -> bool:
+        """Tell whether these steps free room in this domain only."""
+        return all(self.closed[number] for number in self.bits(mask))
+
+    def allows(self, mask: int) -> bool:
+        """Tell whether these steps may be taken together: no replica of a unit that goes whole, and none of a minimum."""
+        units: dict[object, list[Step]] = {}
+        for step in self.chosen(mask):
+            units.setdefault(step.unit, []).append(step)
+        return all(
+            (len(steps) == 1 and steps[0].kind == "Unit")
+            or (all(step.kind == "Replica" for step in steps) and self.offers[unit].allows(steps))
+            for unit, steps in units.items()
+        )
+
+    def lacks(self, mask: int) -> list[int]:
+        """What the domain is short of, at least, once these steps are gone; nothing below zero."""
+        sums = list(self.base)
+        for name in self._touched(mask):
+            for index, (new, old) in enumerate(zip(self.vector(name, mask), self.vectors[name], strict=True)):
+                sums[index] += new - old
+        return [max(want - have, 0) for want, have in zip(self.wanted.need, sums, strict=True)]
+
+    def fits(self, mask: int) -> bool:
+        """Tell whether no bound forbids a plan once these steps are gone."""
+        return not any(self.lacks(mask)) and all(
+            self.replicas(mask, number) >= wanted[2] for number, wanted in enumerate(self.wanted.classes)
+        )
+
+    def replicas(self, mask: int, number: int) -> int:
+        """Count the whole replicas of a class that the domain holds at most."""
+        depth, own, count = self.wanted.classes[number]
+        if depth <= self.domain.depth:
+            return count
+        sums = {key: list(found) for key, found in self._below.items() if key[0] == depth}
+        for name in self._touched(mask):
+            vector, before = self.vector(name, mask), self.vectors[name]
+            for place in self._places(self.domain.nodes[name]):
+                if place[0] == depth:
+                    pairs = zip(sums[place], vector, before, strict=True)
+                    sums[place] = [have + new - old for have, new, old in pairs]
+        return sum(min(found[shape] // pods for shape, pods in own) for found in sums.values())
+
+    def vector(self, name: str, mask: int) -> Vector:
+        """Count what a node holds at most once these steps are gone."""
+        here = mask & self._masks.get(name, 0)
+        if not here:
+            return self.vectors[name]
+        found = self._known.get((name, here))
+        if found is None:
+            gone = {key for number, keys in self.on[name] if here >> number & 1 for key in keys}
+            freed: Counter[str] = Counter()
+            for key in gone:
+                held = self.inventory.hold_of(key)
+                freed.update(dict(held[1].shape.requests) if held is not None else {})
+            found = self.wanted.measure(self.domain.nodes[name], freed, gone)
+            self._known[name, here] = found
+        return found
+
+    def _touched(self, mask: int) -> Iterable[str]:
+        return {name for number in self.bits(mask) for name in self.nodes[number]}
+
+    def _base_of(self, state: NodeState) -> Vector:
+        found = self.vectors.get(state.name)
+        if found is None:
+            found = self.vectors[state.name] = self.wanted.measure(state, {}, ())
+        return found
+
+    def _places(self, state: NodeState) -> Iterator[tuple[int, Path]]:
+        """The domains of the replicas' levels that a node lies in, below this one."""
+        path = state.leaves[self.wanted.topology].path
+        for depth in {depth for depth, _, _ in self.wanted.classes if depth > self.domain.depth}:
+            if path[depth] is not None:
+                yield depth, path[: depth + 1]
+
+
+__all__ = ["Ground", "Vector", "Wanted"]

@@ -1,0 +1,285 @@
+"""Units that may give way to a gang, and the steps in which they do: pure.
+
+A *step* is what is taken as a whole: one replica above the minimum of its role, or all of a unit. Any replica may be
+the one that goes, but of a role never more than it has above its minimum, and of those that are Ready never more than
+are Ready above it: so each unit keeps a minimum that serves, or nothing of it is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from covey.admission import podstate
+from covey.admission.tree import Key, Replica, Role, Unit
+from covey.api import core, times
+from covey.api.constants import (
+    ANNOTATION_DRAINING_SINCE,
+    ANNOTATION_STARTED,
+    INFERENCE_API,
+    LABEL_DRAINING,
+    LABEL_INFERENCE,
+)
+from covey.api.inference import MIN_RUN_SECONDS
+from covey.placement.cluster import resources
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang
+
+#: Pods of a unit beyond which nothing of it is taken: a claim names each.
+MOST_PODS: Final = 4096
+#: Seconds beyond which no unit can ask for its replicas to be spared, unless a flag of the process says otherwise.
+LONGEST: Final = 1800.0
+
+Kind = Literal["Replica", "Unit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A unit of which something may be taken, and its priority: the class's, not above the one that is written."""
+
+    unit: Unit
+    priority: int
+
+    @property
+    def resource(self) -> tuple[str, str]:
+        """Namespace and name of its workload, as a gang of it has them."""
+        meta, reference = self.unit.root.metadata, self.unit.root.spec.workload_ref
+        return meta.namespace, (reference.workload_name if reference else "") or meta.name
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether Covey's operator has made it, so that the operator takes it down whole when a claim names it."""
+        meta = self.unit.root.metadata
+        owner = meta.controller
+        kind = (owner.api_version, owner.kind) if owner else None
+        return kind == (INFERENCE_API, "DisaggregatedInference") and meta.label(LABEL_INFERENCE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms on which replicas are taken.
+
+    Args:
+        now: seconds since the epoch.
+        longest: seconds of service after which no unit can spare its replicas (``--max-min-run``).
+        claimed: UIDs of pods that a claim names already, or that go for another reason.
+    """
+
+    now: float
+    longest: float = LONGEST
+    claimed: Collection[str] = frozenset()
+
+    def served(self, since: float | None) -> float:
+        """Seconds since a time; none where it is not known, as of a pod that is about to be bound."""
+        return 0.0 if since is None else max(0.0, self.now - since)
+
+    def min_run(self, unit: Unit) -> float:
+        """Seconds for which a replica of a unit must have served before it is taken."""
+        said = unit.root.spec.preemption
+        seconds = said.min_run_seconds if said is not None else None
+        return min(float(MIN_RUN_SECONDS if seconds is None else seconds), self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Pods that are taken together or not at all.
+
+    ``keys`` are UIDs; ``devices`` what they hold of extended resources, by name; ``since`` when the replica became
+    Ready first, or was bound where it is still loading, in seconds since the epoch, of the oldest replica of a unit;
+    ``served`` the seconds since.
+    """
+
+    kind: Kind
+    unit: Key
+    resource: str
+    number: int
+    keys: tuple[str, ...]
+    priority: int
+    role: str = ""
+    replica: int | None = None
+    devices: tuple[tuple[str, int], ...] = ()
+    since: float | None = None
+    served: float = 0.0
+    ready: bool = False
+
+    @property
+    def count(self) -> int:
+        """Devices of all resources together."""
+        return sum(amount for _, amount in self.devices)
+
+    @property
+    def text(self) -> str:
+        """The step as people write it."""
+        unit = f"{self.unit.namespace}/{self.unit.name}"
+        return f"all of {unit}" if self.kind == "Unit" else f"{self.role}/{self.replica} of {unit}"
+
+    def victim(self) -> core.Victim:
+        """The step as a claim names it."""
+        return core.Victim(
+            self.kind, self.unit.namespace, self.resource, self.number, self.role, self.replica, self.keys
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Replicas of a role that may be taken without its unit: of all that are placed, and of those that are Ready."""
+
+    placed: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The steps that a unit offers: replicas by themselves, at most as many of a role as ``caps`` say, or all of it."""
+
+    candidate: Candidate
+    replicas: tuple[Step, ...] = ()
+    caps: Mapping[str, Caps] = field(default_factory=dict)
+    whole: Step | None = None
+
+    def allows(self, steps: Iterable[Step]) -> bool:
+        """Tell whether these replicas may be taken together."""
+        placed: dict[str, int] = {}
+        ready: dict[str, int] = {}
+        for step in steps:
+            placed[step.role] = placed.get(step.role, 0) + 1
+            ready[step.role] = ready.get(step.role, 0) + step.ready
+        return all(count <= self.caps[role].placed for role, count in placed.items()) and all(
+            count <= self.caps[role].ready for role, count in ready.items()
+        )
+
+
+Rule = Callable[[Candidate], bool]
+
+
+def lower_priority(gang: Gang) -> Rule:
+    """The rule of preemption: units of other resources, of a lower priority than the gang's."""
+
+    def may_take(candidate: Candidate) -> bool:
+        return candidate.priority < gang.priority and candidate.resource != (gang.namespace, gang.name)
+
+    return may_take
+
+
+def is_eligible(candidate: Candidate) -> bool:
+    """Tell whether anything of a unit may be taken at all, by whomever."""
+    unit = candidate.unit
+    return unit.problem is None and candidate.is_ours and sum(1 for _ in unit.pods()) <= MOST_PODS
+
+
+def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
+    """The steps of an eligible unit. Replicas that leave already are none of it; neither are those without a place."""
+    unit, least = candidate.unit, terms.min_run(candidate.unit)
+    found: list[Step] = []
+    caps: dict[str, Caps] = {}
+    pods: list[core.Pod] = []
+    whole: list[Step] = []
+    spared = False
+    for role in unit.roles:
+        staying = [replica for replica in role.replicas if not _leaves(replica, terms)]
+        placed = [each for each in staying if each.whole and all(map(podstate.is_placed, each.pods))]
+        steps = [_replica_step(candidate, role, replica, inventory, terms) for replica in placed]
+        over, ready = len(placed) - role.minimum, sum(step.ready for step in steps) - role.minimum
+        served = [step for step in steps if step.served >= least]
+        if over > 0:
+            found += [step for step in served if not step.ready or ready > 0]
+            caps[role.name] = Caps(over, ready)
+        pods += [pod for replica in staying for pod in replica.pods if podstate.is_placed(pod)]
+        whole += steps
+        # A surplus replica that is new must not make all of its unit untouchable: the minimum decides.
+        spared = spared or len(served) < min(role.minimum, len(placed))
+    spared = spared or (not whole and terms.served(_bound_at(pods)) < least)
+    if not pods or spared:
+        return Offer(candidate, tuple(found), caps)
+    since = min((step.since for step in whole if step.since is not None), default=_bound_at(pods))
+    step = _step(candidate, pods, inventory, terms, since)
+    return Offer(candidate, tuple(found), caps, replace(step, ready=any(each.ready for each in whole)))
+
+
+def _leaves(replica: Replica, terms: Terms) -> bool:
+    """The replica drains, is being deleted, or was claimed."""
+    return any(
+        podstate.dying(pod)
+        or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+        or pod.metadata.label(LABEL_DRAINING) == "true"
+        or pod.metadata.uid in terms.claimed
+        for pod in replica.pods
+    )
+
+
+def _replica_step(candidate: Candidate, role: Role, replica: Replica, inventory: Inventory, terms: Terms) -> Step:
+    ready = all(map(_is_ready, replica.pods))
+    step = _step(candidate, replica.pods, inventory, terms, _ready_since(replica.pods) if ready else None)
+    return replace(step, kind="Replica", role=role.name, replica=replica.number, ready=ready)
+
+
+def _step(
+    candidate: Candidate, pods: Sequence[core.Pod], inventory: Inventory, terms: Terms, since: float | None
+) -> Step:
+    """All of a unit; ``since`` is when the pods were bound where nothing else is known."""
+    unit, since = candidate.unit, _bound_at(pods) if since is None else since
+    keys = tuple(pod.metadata.uid for pod in pods)
+    return Step(
+        "Unit",
+        unit.key,
+        unit.root.metadata.label(LABEL_INFERENCE) or candidate.resource[1],
+        unit.index,
+        keys,
+        candidate.priority,
+        devices=devices_of(keys, inventory),
+        since=since,
+        served=terms.served(since),
+    )
+
+
+def _is_ready(pod: core.Pod) -> bool:
+    found = core.condition(pod.status.conditions, "Ready")
+    return found is not None and found.status == "True" and podstate.bound(pod)
+
+
+def _ready_since(pods: Sequence[core.Pod]) -> float | None:
+    """When a replica whose pods are Ready became so first: as the operator has noted it, else as the conditions say."""
+    noted = [times.seconds(pod.metadata.annotation(ANNOTATION_STARTED)) for pod in pods]
+    stamps = (core.condition(pod.status.conditions, "Ready") for pod in pods)
+    ready = [times.seconds(each.last_transition_time) for each in stamps if each is not None]
+    return _latest(noted) or _latest(ready)
+
+
+def _bound_at(pods: Sequence[core.Pod]) -> float | None:
+    """When the last of some pods was bound; None where none is, or nobody knows."""
+    found: list[float | None] = []
+    for pod in pods:
+        scheduled = core.condition(pod.status.conditions, "PodScheduled")
+        bound = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
+        found.append(times.seconds(bound or pod.status.start_time) if podstate.bound(pod) else None)
+    return _latest(found)
+
+
+def _latest(found: Iterable[float | None]) -> float | None:
+    return max((each for each in found if each is not None), default=None)
+
+
+def devices_of(keys: Iterable[str], inventory: Inventory) -> tuple[tuple[str, int], ...]:
+    """What some holders hold of extended resources, by name."""
+    found: dict[str, int] = {}
+    for key in keys:
+        held = inventory.hold_of(key)
+        for name, amount in held[1].shape.requests if held is not None else ():
+            if name not in resources.ORDINARY and amount > 0:
+                found[name] = found.get(name, 0) + amount
+    return tuple(sorted(found.items()))
+
+
+__all__ = [
+    "LONGEST",
+    "Candidate",
+    "Caps",
+    "Offer",
+    "Rule",
+    "Step",
+    "Terms",
+    "is_eligible",
+    "lower_priority",
+    "offer_of",
+]

@@ -1,0 +1,111 @@
+"""Units that serve, as the operator makes them, for what may be taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from builders.members import group, pod, unit
+from covey.admission.losses import counted_shape, hold_all
+from covey.admission.victims import Candidate
+from covey.api import core, times
+from covey.placement.cluster.inventory import Inventory
+
+NOW = times.seconds("2026-01-02T00:00:00Z") or 0.0
+INFERENCE = "inference.covey.dev/v1alpha1"
+
+
+def serving(
+    name: str,
+    roles: Mapping[str, tuple[int, Sequence[Sequence[str | None]]]],
+    *,
+    priority: int = 0,
+    gpus: int = 8,
+    served: float | Mapping[tuple[str, int], float] = 3600.0,
+    unready: Sequence[tuple[str, int]] = (),
+    draining: Sequence[tuple[str, int]] = (),
+    inference: str = "",
+    foreign: bool = False,
+    **root: Any,
+) -> Candidate:
+    """A unit on nodes.
+
+    Args:
+        name: of its root.
+        roles: for each its minimum, and for each replica the nodes of its pods; None where a pod has none yet.
+        priority: of the unit.
+        gpus: that each pod has.
+        served: seconds for which all of it, or each replica by role and number, has been Ready or, if it is not, bound.
+        unready: replicas that are not Ready.
+        draining: replicas that leave.
+        inference: the DisaggregatedInference; one of the same name without it.
+        foreign: whether somebody else than Covey's operator has made it.
+        root: more of the root's spec.
+    """
+    owner = {
+        "apiVersion": "apps/v1" if foreign else INFERENCE,
+        "kind": "Deployment" if foreign else "DisaggregatedInference",
+        "name": inference or name,
+        "uid": f"uid-{inference or name}",
+        "controller": True,
+    }
+    top = group(
+        name,
+        composite=True,
+        minimum=len(roles),
+        labels={"covey.dev/inference": inference or name, "covey.dev/unit": "0"},
+        owner=owner,
+        workloadRef={"workloadName": inference or name},
+        **root,
+    )
+    groups: list[core.Group] = []
+    pods: list[core.Pod] = []
+    for role, (minimum, replicas) in roles.items():
+        marks = {"covey.dev/role": role}
+        head = f"{name}-{role}"
+        groups.append(group(head, composite=True, parent=name, minimum=minimum, labels=marks, owner=owner))
+        for number, nodes in enumerate(replicas):
+            leaf = f"{head}-{number}"
+            own = marks | {"covey.dev/replica": str(number)}
+            groups.append(group(leaf, parent=head, minimum=len(nodes), labels=own, owner=owner))
+            seconds = served if isinstance(served, float) else served.get((role, number), 3600.0)
+            ready = (role, number) not in unready
+            stamp = times.rfc3339(NOW - seconds)
+            for index, node in enumerate(nodes):
+                pods.append(
+                    pod(
+                        f"{leaf}-{index}",
+                        group=leaf,
+                        role=role,
+                        replica=number,
+                        index=index,
+                        node=node,
+                        gpus=gpus,
+                        owner=owner,
+                        annotations={"covey.dev/draining-since": stamp} if (role, number) in draining else {},
+                        conditions=[
+                            {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp},
+                            {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp},
+                        ]
+                        if node is not None
+                        else [],
+                    )
+                )
+    return Candidate(unit(top, groups, pods), priority)
+
+
+def hold(inventory: Inventory, *candidates: Candidate) -> Inventory:
+    """Let units hold what they are bound to."""
+    for each in candidates:
+        hold_all(inventory, each.unit.pods(), counted_shape)
+    return inventory
+
+
+def victims(*names: tuple[str, str]) -> Any:
+    """Victims of a claim: kind and pods."""
+    return msgspec.convert(
+        [{"kind": kind, "namespace": "ns", "name": "x", "unit": 0, "pods": [pods]} for kind, pods in names],
+        list[core.Victim],
+    )
