@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import combinations
 from typing import Final, NamedTuple
 
 from covey.admission.slots import Ground
@@ -15,6 +16,9 @@ from covey.admission.victims import Step
 
 #: Sets that are looked at one by one after a first one was found.
 LOOKS: Final = 2500
+#: Sets of units that surplus is tried beside, and units that are tried for two others.
+_TRIES: Final = 60
+_OTHERS: Final = 8
 
 
 class Cost(NamedTuple):
@@ -77,6 +81,9 @@ class Cheapest:
         self._best = below
         self._mask: int | None = None
         self._looks = 0
+        self._until = LOOKS
+        #: Every set that costs less than what was found was looked at.
+        self.is_complete = False
 
     def find(self) -> int | None:
         """The cheapest set that was found and accepted; None for none."""
@@ -106,9 +113,8 @@ class Cheapest:
             return mask & ~own | 1 << number
         return mask | 1 << number if self._ground.allows(own | 1 << number) else None
 
-    def _grow(self, allowed: int) -> int | None:
+    def _grow(self, allowed: int, mask: int = 0) -> int | None:
         """Take what gives most for its price, one node after another, until no bound is broken."""
-        mask = 0
         for number, (depth, _, count) in enumerate(self._ground.wanted.classes):
             if depth <= self._ground.domain.depth:
                 continue
@@ -222,35 +228,93 @@ class Cheapest:
         return mask
 
     def improve(self) -> int | None:
-        """Look at other sets, as far as the number of looks goes: those of few steps all, others some."""
-        peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
-        gains: list[int] = []
-        for nodes in self._ground.nodes:
-            pairs = ((peak[name], self._ground.vectors[name]) for name in nodes)
-            gains.append(sum(new - old for one, other in pairs for new, old in zip(one, other, strict=True)))
-        order = sorted(range(len(gains)), key=lambda n: (-gains[n], self._cost([self._ground.steps[n]])))
-        self._descend(order, [gains[number] for number in order], 0, 0)
+        """Look for something cheaper: exchange a few steps for others, then go through the smallest sets of all."""
+        while self._mask is not None and (self._exchange(self._mask) or self._spare_unit(self._mask)):
+            pass
+        self._enumerate()
         return self._mask
 
-    def _descend(self, order: Sequence[int], gains: Sequence[int], start: int, mask: int) -> None:
+    def _exchange(self, mask: int) -> bool:
+        """Replace one or two steps by one or two that cost less; returns whether that was found."""
+        ground, steps = self._ground, self._ground.steps
+        peak = self._gains()
+        dearest = sorted(ground.bits(mask), key=lambda number: self._cost([steps[number]]), reverse=True)
+        others = [number for number in sorted(peak, key=lambda n: -peak[n]) if peak[number] and not mask >> number & 1]
+        until = self._looks + LOOKS // 2
+        for out in [*combinations(dearest, 1), *combinations(dearest, 2)]:
+            rest = mask & ~sum(1 << number for number in out)
+            lacks = sum(ground.lacks(rest))
+            for size in (1, 2) if steps[out[0]].kind == "Unit" else (1,):
+                for new in combinations(others, size):
+                    if sum(peak[number] for number in new) < lacks:
+                        continue
+                    more = self._apply(rest, new)
+                    if self._best is not None and self._cost(ground.chosen(more)) >= self._best:
+                        continue
+                    self._looks += 1
+                    if ground.fits(more) and self._offer(self._shrink(more)):
+                        return True
+                    if self._looks >= until:
+                        return False
+        return False
+
+    def _spare_unit(self, mask: int) -> bool:
+        """Take surplus replicas for one unit, or for one of two others; returns whether that was found."""
+        steps, gains = self._ground.steps, self._gains()
+        whole = [number for number, step in enumerate(steps) if step.kind == "Unit"]
+        surplus = self._ground.all & ~sum(1 << number for number in whole)
+        taken = [number for number in whole if mask >> number & 1]
+        others = sorted((number for number in whole if number not in taken), key=lambda n: -gains[n])[:_OTHERS]
+        tries: list[tuple[tuple[int, ...], tuple[int, ...]]] = [(out, ()) for out in combinations(taken, 1)]
+        tries += [(out, (new,)) for out in combinations(taken, 2) for new in others]
+        for out, new in tries[:_TRIES]:
+            start = sum(1 << number for number in {*taken, *new} - {*out})
+            more = self._grow(surplus, start)
+            if more is not None and self._offer(self._shrink(more)):
+                return True
+        return False
+
+    def _gains(self) -> dict[int, int]:
+        """By step, the most that it can give when all others are gone too."""
+        peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
+        found: dict[int, int] = {}
+        for number, nodes in enumerate(self._ground.nodes):
+            pairs = ((peak[name], self._ground.vectors[name]) for name in nodes)
+            found[number] = sum(new - old for one, other in pairs for new, old in zip(one, other, strict=True))
+        return found
+
+    def _enumerate(self) -> None:
+        """Go through the sets by numbers of units and of replicas, as far as the number of looks goes."""
+        gains = self._gains()
+        order = sorted(gains, key=lambda n: (-gains[n], self._cost([self._ground.steps[n]])))
+        whole = sum(step.kind == "Unit" for step in self._ground.steps)
+        self._looks, most = 0, len(order) - whole
+        for units in range(whole + 1):
+            until = self._looks + (LOOKS - self._looks) // 2
+            for replicas in range(units == 0, most + 1):
+                if self._best is not None and (units, replicas) > (self._best.units, self._best.replicas):
+                    break
+                self._until = until if self._best is not None else LOOKS
+                self._descend(order, gains, (units, replicas), 0, 0)
+                if self._looks >= self._until:
+                    break
+        self.is_complete = self._looks < LOOKS // 2
+
+    def _descend(self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int) -> None:
         self._looks += 1
-        lacks = sum(self._ground.lacks(mask))
-        if not lacks and mask and self._ground.fits(mask) and self._offer(mask):
+        if left == (0, 0):
+            if self._ground.fits(mask):
+                self._offer(mask)
             return
-        own = self._cost(self._ground.chosen(mask))
-        for at in range(start, len(order)):
-            if self._looks >= LOOKS:
+        lacks, count = sum(self._ground.lacks(mask)), sum(left)
+        for at in range(start, len(order) - count + 1):
+            if self._looks >= self._until or sum(gains[number] for number in order[at : at + count]) < lacks:
                 return
-            if self._best is not None and self._best.units == own.units:
-                left = self._best.replicas - own.replicas
-                if left <= 0 or sum(gains[at : at + left]) < lacks:
-                    return
-            more = self._with(mask, order[at])
-            if more is None or more & mask != mask:
-                continue
-            if self._best is not None and self._cost(self._ground.chosen(more)) >= self._best:
-                continue
-            self._descend(order, gains, at + 1, more)
+            whole = self._ground.steps[order[at]].kind == "Unit"
+            rest = (left[0] - whole, left[1] - (not whole))
+            more = self._with(mask, order[at]) if min(rest) >= 0 else None
+            if more is not None and more & mask == mask:
+                self._descend(order, gains, rest, at + 1, more)
 
 
 __all__ = ["LOOKS", "Cheapest", "Cost", "cost_of"]

@@ -39,7 +39,7 @@ from covey.placement.question.readiness import unready
 #: Plans of one search; beyond them the answer is that nobody knows, and nobody gives way.
 PLANS: Final = 64
 #: Plans for one domain, and domains that are looked at for something cheaper.
-_OWN: Final = 20
+_OWN: Final = 30
 _DOMAINS: Final = 8
 #: Nodes that are looked at first, in each domain; then twice as many, as long as they do not suffice.
 _FIRST: Final = 24
@@ -386,8 +386,11 @@ class _Search:
             return self._judge.plans < until and self._judge.fits(ground.chosen(mask))
 
         known = self._found.cost if self._found is not None else None
-        mask = Cheapest(ground, self._cost, accept, known).find()
+        cheapest = Cheapest(ground, self._cost, accept, known)
+        mask = cheapest.find()
         if mask is None and known is None:
+            if cheapest.is_complete and self._judge.plans < until:  # there is none
+                return False
             full = most_of(ground)
             if not self._judge.fits(ground.chosen(full)):
                 if not ground.allows(ground.all):

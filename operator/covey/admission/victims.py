@@ -184,7 +184,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         served = [step for step in steps if step.served >= least]
         if over > 0:
             found += [step for step in served if not step.ready or ready > 0]
-            caps[role.name] = Caps(over, ready)
+            caps[role.name] = Caps(over, max(ready, 0))
         pods += [pod for replica in staying for pod in replica.pods if podstate.is_placed(pod)]
         whole += steps
         # A surplus replica that is new must not make all of its unit untouchable: the minimum decides.
