@@ -150,8 +150,7 @@ class Books:
             timer.cancel()
         delays = [*self._queueing.deadlines(entry)]
         wait = self.claims.wait(entry) if entry.refused and entry.gang is not None else None
-        if wait is not None and (entry.decision.claim is None or not entry.decision.claim.victims):
-            delays.append(wait)
+        delays += [wait] if wait else []
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
         if entry.want is Want.SURPLUS and entry.since is not None and not entry.refused:
@@ -250,7 +249,8 @@ class Books:
         ]
         for _, root in sorted(waiting):
             entry = self.shelf.entries[root]
-            if self.reservations.due(entry) and self.reservations.allows(root, entry):
+            due = self.reservations.due(entry) or self.claims.wait(entry) == 0.0
+            if due and self.reservations.allows(root, entry):
                 self._mark(root)
                 return
 
