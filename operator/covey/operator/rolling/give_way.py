@@ -48,6 +48,12 @@ from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import States, running_revisions
 from covey.rollout import UnitState
 
+#: Reasons of the conditions ``Preempting`` and ``Preempted``: the purposes of claims.
+REASON_PREEMPTION: Final = "Preemption"
+REASON_RECLAIM: Final = "Reclaim"
+REASON_EXCHANGE: Final = "Exchange"
+_REASONS: Final = {each: each for each in (REASON_PREEMPTION, REASON_RECLAIM, REASON_EXCHANGE)}
+
 _LABELS: Final = {names.LABEL_DRAINING: None}
 _ANNOTATIONS: Final = {names.ANNOTATION_DRAINING_SINCE: None, names.ANNOTATION_CLAIMED_BY: None}
 #: Replicas and units that a message names.
@@ -222,7 +228,7 @@ def _preempting(observed: Observed) -> Iterator[Remark]:
     claims = [each for each in found if each is not None]
     if claims:
         told = dict.fromkeys(each.message or "others give way to a unit that waits" for each in claims)
-        yield Remark(names.PREEMPTING, claims[0].purpose or names.PREEMPTING, "; ".join(told))
+        yield Remark(names.PREEMPTING, _reason_of(claims[0]), "; ".join(told))
 
 
 def _preempted(victims: Victims, observed: Observed, before: Mapping[str, Any], *, lacks: bool) -> Iterator[Remark]:
@@ -231,10 +237,13 @@ def _preempted(victims: Victims, observed: Observed, before: Mapping[str, Any], 
     told = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]
     told += [text for text in (_describe_spared(victims),) if text]
     if told:
-        purposes = [each.purpose for each in observed.claims if each.purpose]
-        yield Remark(names.PREEMPTED, next(iter(purposes), names.PREEMPTED), "; ".join(told))
+        yield Remark(names.PREEMPTED, _reason_of(observed.claims[0]), "; ".join(told))
     elif lacks and last is not None:
         yield Remark(names.PREEMPTED, last["reason"], last["message"])
+
+
+def _reason_of(claim: RootClaim) -> str:
+    return _REASONS.get(claim.purpose, REASON_PREEMPTION)
 
 
 def _describe_claim(claim: RootClaim, victims: Victims, observed: Observed, *, lacks: bool) -> str:
