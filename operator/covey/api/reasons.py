@@ -48,6 +48,8 @@ BAD: Final[Mapping[str, str]] = {
     "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
     names.REMAKE_PENDING: "Groups are not as they would be made today; what serves is left as it is.",
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
+    names.PREEMPTING: "Others give way to a unit of the resource that waits for its minimum; the message says who.",
+    names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
 
@@ -225,6 +227,19 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "NoSurge": Explanation(
         "Replicas stay on nodes that are to be empty: none may be missing, and update.maxSurge allows no successor.",
         "Raise maxSurge or replicas.",
+    ),
+    # Room that is taken from others
+    "Preemption": Explanation(
+        "Room is taken for the minimum of a unit from replicas of a lower priority: surplus ones one by one, then whole "
+        "units. What gives way drains, goes whole, and waits in line for another place.",
+        "Nothing; a resource that must not give way needs a higher priority, or nodes that others may not use.",
+    ),
+    "Reclaim": Explanation(
+        "Room that was borrowed is given back to the queue that it belongs to.",
+        "Nothing; what shall stay has to fit into the share of its own queue.",
+    ),
+    "Exchange": Explanation(
+        "Replicas of one role give way to replicas of another role of the same unit, as its scaling asks for."
     ),
     # Scaling from outside (conditions of RoleScalers)
     "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),

@@ -79,8 +79,10 @@ class Extender:
         """Report the fields of a spec that only other backends carry."""
         if spec.disruption_mode not in {None, DisruptionMode.UNIT}:
             return (
-                f"spec.disruptionMode {spec.disruption_mode} is not supported by backend Extender, which takes surplus "
-                "replicas one by one and then all of a unit: remove it, or write Unit",
+                (
+                    f"spec.disruptionMode {spec.disruption_mode} is not supported by backend Extender, which takes surplus "
+                    "replicas one by one and then all of a unit: remove it, or write Unit"
+                ),
             )
         return ()
 

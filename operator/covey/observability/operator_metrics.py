@@ -1,5 +1,6 @@
 """The metrics of the operator."""
 
+from itertools import product
 from typing import Final
 
 from covey.observability.families import LIFE, Families, Family
@@ -115,6 +116,16 @@ EVACUATIONS_BLOCKED: Final = FAMILIES.counter(
 REPLICAS_EVACUATED: Final = FAMILIES.counter(
     "covey_replicas_evacuated_total",
     "Replicas that were taken off a node that is to be empty, whether their successors stand already or not.",
+)
+
+# Room for others
+VICTIMS: Final = FAMILIES.counter(
+    "covey_victims_total",
+    "Replicas that were deleted since a claim names them, by its purpose and by what it names: the replica by itself"
+    " (`Replica`), or all of its unit (`Unit`).",
+    "purpose",
+    "kind",
+    values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Replica", "Unit"))),
 )
 
 # Resources

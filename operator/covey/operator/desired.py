@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from covey.api import constants as names
@@ -16,6 +16,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.objects.apply import Deviation, find_deviations, with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
+from covey.operator.rolling.give_way import Victims
 from covey.operator.rolling.layout import Rolling, roll, with_pairs
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.observe import make_refusal_check
@@ -56,6 +57,7 @@ def desire(
     backend: Backend,
     levels: Levels | None,
     observed: Observed,
+    victims: Victims,
     before: Mapping[str, Any],
 ) -> Desired:
     """Decide the desired state of a resource.
@@ -66,6 +68,7 @@ def desire(
         backend: makes the groups.
         levels: of the topology, where they are known.
         observed: the snapshot.
+        victims: the replicas that give way to claims.
         before: the status so far, which alone remembers how a rollout went.
     """
     spec, scale = inference.spec, Scale.of(inference.spec)
@@ -77,7 +80,7 @@ def desire(
     # 1. What runs, of which revision; which replicas have to leave their nodes; what autoscalers ask for.
     running = running_revisions(observed, in_force)
     states = replica_states(observed, in_force, running)
-    leaving = find_leaving(spec, observed)
+    leaving = replace(find_leaving(spec, observed), claimed=victims.places.keys())
     idle = find_idle(spec, leaving, states, observed)
     scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.

@@ -51,8 +51,10 @@ from covey.operator.replicas.replace import (
 from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
+from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims
 from covey.operator.rolling.in_place import find_exchanges
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
+from covey.operator.rolling.leaving import Place
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
@@ -66,6 +68,7 @@ _REMOVED: Final = {
     "rolled out": "RolledOut",
     "evacuated": "Evacuated",
     "made anew": "UnitRemade",
+    "preempted": "Preempted",
 }
 
 
@@ -100,6 +103,8 @@ class Plan:
     unexplained: str = ""
     #: Which pods fit the quotas.
     fitting: Fitting = field(default_factory=Fitting)
+    #: The replicas that give way to claims.
+    victims: Victims = NO_VICTIMS
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -123,17 +128,20 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
         return _stand_still(verdict, observed, before)
-    # 2. What there shall be: units and replicas, each of its revision; their objects and pods.
-    want = desire(inference, accepted.revision, backend, verdict.levels, observed, before)
+    # 2. What there shall be: units and replicas, each of its revision; their objects and pods. What is pardoned stays.
+    victims = find_victims(inference.spec, accepted.revision, observed)
+    observed = victims.without_marks(observed)
+    want = desire(inference, accepted.revision, backend, verdict.levels, observed, victims, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
-    surplus = drain(spec, tuple(_surplus(tree, observed, partial(_why, verdict, want))), observed)
+    going = tuple(_surplus(tree, observed, partial(_why, verdict, want, victims.places)))
+    surplus = drain(spec, going, observed, victims.places)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.apply_to(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, before)
+    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, victims.queued, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
@@ -142,7 +150,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
-    not_yet = release.withheld | ending.slots | late.keys()
+    not_yet = release.withheld | ending.slots | late.keys() | victims.find_withheld(tree.slots)
     create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
     fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
@@ -161,6 +169,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             failing.outcome,
             put_scalers(tree.owner, want.scalers, observed),
             starting.outcome,
+            find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
             find_exchanges(tree.layout, observed, accepted.revision, gone),
@@ -191,6 +200,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
         accepted.revision.hash if complete else read_complete(before),
         unexplained,
         fitting,
+        victims,
     )
 
 
@@ -214,19 +224,22 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
-def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -> Iterator[DeletePod]:
+def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None], str]) -> Iterator[DeletePod]:
     """Delete pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if not podstate.is_going(pod))
+            yield from (DeletePod(pod, why(slot)) for pod in pods if not podstate.is_going(pod))
     yield from (DeletePod(pod, why(None)) for pod in observed.strays if not podstate.is_going(pod))
 
 
-def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
-    """Reason for the deletion of a unit's pods that are outside the layout."""
+def _why(verdict: Verdict, want: Desired, claimed: Collection[Place], slot: Slot | None) -> str:
+    """Reason for the deletion of pods that are outside the layout."""
+    unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:
         return "suspended"
+    if slot is not None and slot[:3] in claimed:
+        return "preempted"
     move = want.rolling.move
     if move is not None and move.is_remake and move.unit == unit:
         return "made anew"

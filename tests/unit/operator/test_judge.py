@@ -62,7 +62,7 @@ def conditions(world: World) -> dict[str, tuple[str, str, str]]:
 
 
 BAD: dict[str, dict[str, Any]] = {
-    "unsupported": {"disruptionMode": "Unit", "replicas": 2},
+    "unsupported": {"disruptionMode": "Replica", "replicas": 2},
     "unknown level": {"topology": {"required": "no-such-level"}, "replicas": 2},
     "unknown enum": {"rollout": {"strategy": "OfALaterRelease"}, "replicas": 2},
     "out of bounds": {"replicas": 5000},
@@ -106,7 +106,7 @@ def test_a_refused_template_leaves_waiting_pods_where_they_are() -> None:
     assert world.pods.items() <= before.items()
 
 
-@pytest.mark.parametrize("edits", [{"disruptionMode": "Unit"}, {"rollout": {"strategy": "OfALaterRelease"}}])
+@pytest.mark.parametrize("edits", [{"disruptionMode": "Replica"}, {"rollout": {"strategy": "OfALaterRelease"}}])
 def test_suspension_is_heard_in_any_spec(world: World, edits: dict[str, Any]) -> None:
     world.edits = {"suspend": True, **edits}
     world.settle()
@@ -132,7 +132,7 @@ def test_a_kind_that_the_cluster_does_not_serve_is_named_before_anything_is_crea
 
 def test_nothing_is_begun_by_a_bad_spec() -> None:
     world = World(llama())
-    world.edits = {"disruptionMode": "Unit"}
+    world.edits = {"disruptionMode": "Replica"}
     assert not world.plan().actions
     world.edits = {"suspend": True, "backend": "Volcano"}
     assert not world.plan().actions

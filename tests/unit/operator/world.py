@@ -38,6 +38,7 @@ from covey.operator.model.actions import (
     Serve,
     Ungate,
 )
+from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, Grave, Observed, StoredRevision, place_pods
@@ -80,6 +81,8 @@ class World:
         self.now = 1_800_000_000.0
         self.clock = RolloutClock()
         self.notices: dict[str, Notice] = {}
+        #: The claims of others on its room, as they are stored.
+        self.claims: tuple[RootClaim, ...] = ()
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
@@ -101,6 +104,7 @@ class World:
             scalers=dict(self.scalers),
             notices=dict(self.notices),
             clock_since=self.clock.since(_KEY, self.now),
+            claims=self.claims,
         )
 
     def stored(self) -> Inference:
@@ -399,7 +403,8 @@ class World:
         name = action.pod.metadata.name
         if name in self.pods:
             self.label(name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None})
-            self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since)})
+            claimed = {names.ANNOTATION_CLAIMED_BY: action.claimed_by} if action.claimed_by else {}
+            self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since), **claimed})
 
     def _serve(self, action: Serve) -> None:
         pod = self.pods.get(action.pod.metadata.name)

@@ -49,6 +49,8 @@ def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: H
         yield f"spec.disruption.holdSeconds: Volcano holds no room for what was lost: remove it, {_ELSE}"
     if spec.disruption_mode is not None:
         yield "spec.disruptionMode: Volcano preempts pod by pod: remove it, or use backend Kubernetes"
+    if spec.preemption is not None:
+        yield f"spec.preemption: Volcano takes room by its own rules: remove it, {_ELSE}"
     yield from refused_starts(spec, "Volcano")
     for role in spec.roles:
         yield from _of_role(role, confined=spec.topology.required is not None)

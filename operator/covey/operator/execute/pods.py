@@ -119,6 +119,8 @@ class PodWriter:
         metadata = action.pod.metadata
         labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None}
         annotations = {names.ANNOTATION_DRAINING_SINCE: times.rfc3339(action.since)}
+        if action.claimed_by:
+            annotations[names.ANNOTATION_CLAIMED_BY] = action.claimed_by
         patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
         try:
             await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch, type=Ignored)

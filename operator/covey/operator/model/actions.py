@@ -97,10 +97,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests."""
+    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests.
+
+    ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason.
+    """
 
     pod: core.Pod
     since: float
+    claimed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

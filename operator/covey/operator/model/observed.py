@@ -26,6 +26,7 @@ from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record
 from covey.operator.model.actions import DEFAULT, Limits
+from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
@@ -188,6 +189,8 @@ class Observed:
     unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
     #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.
     former: tuple[core.Pod, ...] = ()
+    #: The claims that name replicas or units of it.
+    claims: tuple[RootClaim, ...] = ()
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""
@@ -213,6 +216,11 @@ class Observed:
         """The pod that fills each place now; without the places that nobody fills."""
         found = ((slot, current(pods)) for slot, pods in self.pods.items())
         return {slot: pod for slot, pod in found if pod is not None}
+
+    @cached_property
+    def claimed(self) -> Mapping[tuple[int, str, int], Claimed]:
+        """The replicas (unit, role, number) that claims name."""
+        return find_claimed(self.claims, self.pods) if self.claims else {}
 
     def in_unit(self, unit: int) -> Mapping[Slot, core.Pod]:
         """The places of one unit that are filled: found once for all units."""

@@ -278,6 +278,11 @@ def draining_since(pod: core.Pod) -> float | None:
     )
 
 
+def claimed_by(pod: core.Pod) -> str | None:
+    """UID of the root that a pod was marked to give way to; None where it was not."""
+    return pod.metadata.annotation(names.ANNOTATION_CLAIMED_BY)
+
+
 def is_gated_by_us(pod: core.Pod) -> bool:
     """Tell whether a pod has Covey's own readiness gate, so that Covey, too, decides when it is Ready."""
     return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())

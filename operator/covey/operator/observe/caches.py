@@ -41,6 +41,7 @@ from covey.operator.model.objects import (
     read_topology,
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
+from covey.operator.observe.claims import Claims
 from covey.operator.observe.expectations import Ledger, Newborns
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.nodes import Nodes, RolloutClock
@@ -57,6 +58,8 @@ _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
 _ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS, names.ANNOTATION_REMAKE)
 _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
+#: Kinds whose roots may claim room.
+_ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
 #: The index of pods by their node.
 _NODE = "node"
 
@@ -133,6 +136,8 @@ class Caches:
         self._records: dict[str, Record | None] = {}
         stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
         self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)
+        roots = [self.objects[kind] for kind in _ROOTS if kind in self.objects]
+        self.claims = Claims(roots, self._enqueue_soon, self._priority_of)
         self._subscribe()
 
     async def run(self) -> None:
@@ -237,6 +242,7 @@ class Caches:
             ranges=self.quotas.ranges(owner.namespace),
             reserved=self.quotas.reserved_demand(key),
             former=tuple(pod for pod in former if podstate.is_published(pod)),
+            claims=self.claims.of(key),
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
@@ -283,6 +289,9 @@ class Caches:
         """The resources that have pods on a node."""
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
         return {key for pod in pods for key in owner_key(pod)}
+
+    def _priority_of(self, key: Key) -> int | None:
+        return next((pod.spec.priority for pod in self.pods.of(key)), None)
 
     def _look_at_node(self, name: str) -> None:
         for key in self.on_node(name):

@@ -18,8 +18,8 @@ Losses of all units, and what is given up for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -281,6 +281,7 @@ def find_loss(
     rolling: Mapping[int, UnitState | None],
     states: States,
     observed: Observed,
+    queued: Collection[int],
     before: Mapping[str, Any],
 ) -> GivenUp:
     """Find the units below their minimum, and decide what of them is given up.
@@ -292,15 +293,16 @@ def find_loss(
         rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
         states: how far each replica has come.
         observed: the snapshot.
+        queued: units that give way as a whole: they have lost nothing, and are queued like new ones.
         before: the status so far.
     """
-    found = find_shortages(inference.spec, scale, rolling, states, observed, before)
+    found = find_shortages(inference.spec, scale, rolling, states, observed, queued, before)
     movable: dict[int, str] = {}
     reports: dict[int, UnitReport | None] = {}
     for unit in found.shortages:
         report = reports[unit] = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
         movable[unit] = report.movable if report is not None else ""
-    return give_up(
+    given_up = give_up(
         inference.spec,
         found,
         movable,
@@ -309,6 +311,7 @@ def find_loss(
         observed,
         before,
     )
+    return replace(given_up, anew=given_up.anew | frozenset(queued)) if queued else given_up
 
 
 def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> bool:

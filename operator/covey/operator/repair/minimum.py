@@ -18,7 +18,7 @@ again at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from operator import attrgetter
@@ -77,6 +77,7 @@ def find_shortages(
     rolling: Mapping[int, UnitState | None],
     states: States,
     observed: Observed,
+    queued: Collection[int],
     before: Mapping[str, Any],
 ) -> Minimums:
     """Find the units below their minimum.
@@ -87,9 +88,10 @@ def find_shortages(
         rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
         states: how far each replica has come.
         observed: the snapshot.
+        queued: units that give way as a whole, which lose nothing by it.
         before: the status so far, which remembers since when.
     """
-    recorded, served = recorded_units(before), find_served(rolling, before)
+    recorded, served = recorded_units(before), find_served(rolling, before) - set(queued)
     shortages: dict[int, Shortage] = {}
     met: dict[int, Counts] = {}
     places: Counter[tuple[int, str, int]] | None = None

@@ -78,6 +78,8 @@ class Leaving:
     patience: float = _PATIENCE
     #: What successors keep off: a scheduler keeps them off cordons and hard taints, not off soft ones.
     avoided: tuple[Avoided, ...] = ()
+    #: Those that give way to claims: they go now, without a successor.
+    claimed: Collection[Place] = frozenset()
 
 
 def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leaving:

@@ -296,6 +296,8 @@ class Seen:
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
         every = [each for _, incarnations in pods for each in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
+        if place in self.leaving.claimed:
+            stage = Stage.GOING
         mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
         if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
             # What serves of it will be restarted: nobody may count on it.

@@ -3,7 +3,9 @@
 =========  =============================================================================================================
 marked     its pods say so (``covey.dev/draining``) and since when, leave the Services that route requests, and have the
            readiness gate ``covey.dev/serving`` set to False where they declare it. Whatever else is counted, a marked
-           replica is going, and never comes back: a restarted operator goes on from the mark
+           replica is going, and never comes back unless it is pardoned: a restarted operator goes on from the mark
+claimed    where it gives way to another gang (``rolling.give_way``) its pods also say to which root, before anything of
+           it is deleted and also where nothing drains: it may be pardoned until then
 deleted    whole, when every pod of it says that nothing is under way (``covey.dev/in-flight`` is 0), when
            ``drainSeconds`` of its role have passed since the mark, or when it does not run
 =========  =============================================================================================================
@@ -16,7 +18,9 @@ has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -24,13 +28,14 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
+from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 
 _Place = tuple[int, str, int]
-
-
 _Items = Sequence[DeletePod]
+#: No replica gives way.
+NOBODY: Final[Mapping[_Place, Claimed]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,32 @@ class _Answer:
     again: float | None = None
 
 
-def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
+def drain(
+    spec: DisaggregatedInferenceSpec,
+    surplus: Sequence[DeletePod],
+    observed: Observed,
+    claimed: Mapping[_Place, Claimed] = NOBODY,
+) -> Outcome:
     """Mark pods that are to go, or delete them.
 
     Args:
         spec: what is kept up.
         surplus: pods outside the layout that nobody has deleted yet.
         observed: the snapshot.
+        claimed: replicas that give way to claims.
     """
+    found = _drain(spec, surplus, observed)
+    if not claimed:
+        return found
+    roots: dict[_Place | None, str] = {place: each.claim.uid for place, each in claimed.items()}
+    gone = (Drain(each.pod, observed.now) for each in found.actions.delete_pods if _is_to_be_marked(each.pod, roots))
+    marks = tuple(
+        replace(each, claimed_by=roots.get(_place_of(each.pod), "")) for each in (*found.actions.drain, *gone)
+    )
+    return replace(found, actions=replace(found.actions, drain=marks))
+
+
+def _drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
     seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
     if not any(seconds.values()):
         return Outcome(Actions(delete_pods=tuple(surplus)))
@@ -138,6 +161,16 @@ def _is_held(pod: core.Pod) -> bool:
 def _is_idle(item: DeletePod) -> bool:
     """Tell whether a pod says that nothing is under way, after it was marked to get no more requests."""
     return podstate.is_draining(item.pod) and item.pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
+
+
+def _is_to_be_marked(pod: core.Pod, roots: Mapping[_Place | None, str]) -> bool:
+    """Tell whether a pod that is deleted now has a node, and nothing says yet that it gives way to a claim."""
+    return podstate.is_bound(pod) and not podstate.is_draining(pod) and _place_of(pod) in roots
+
+
+def _place_of(pod: core.Pod) -> _Place | None:
+    slot = slot_of(pod.spec.hostname)
+    return _place(slot) if slot is not None else None
 
 
 def _place(slot: Slot) -> _Place:

@@ -51,6 +51,7 @@ class Departures:
             for unit, role, replica in find_leaving(spec, observed).places
             if replica not in plan.layout.units.get(unit, {}).get(role, {})
         )
+        self._claimed = plan.victims.places
         self._given_up = {item.pod.metadata.uid for item in plan.loss.delete}
         self._steps = {unit: found.step for unit, found in plan.loss.announced.items()}
 
@@ -62,6 +63,9 @@ class Departures:
         # Its first pod stands for a replica: each has one.
         if slot.index == 0 and (slot.unit, slot.role, slot.replica) in self._leaving:
             metrics.REPLICAS_EVACUATED.inc()
+        claimed = self._claimed.get((slot.unit, slot.role, slot.replica)) if slot.index == 0 else None
+        if claimed is not None:
+            metrics.VICTIMS.labels(claimed.claim.purpose, claimed.kind).inc()
         step = self._steps.pop(slot.unit, None) if metadata.uid in self._given_up else None
         if step is not None:
             metrics.GANG_ESCALATIONS.labels(step).inc()
@@ -106,6 +110,8 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
         return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
     if kind == names.DEGRADED:
         return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
+    if kind in {names.PREEMPTING, names.PREEMPTED} and status == "True":
+        return Note(kind, message, "Preempt")
     if kind == names.EVACUATION_BLOCKED and status == "True":
         return Note(kind, message, "Evacuate", warning=True)
     if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:

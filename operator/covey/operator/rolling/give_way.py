@@ -1,0 +1,294 @@
+"""Replicas that give way to claims, and those that are pardoned.
+
+=========  =============================================================================================================
+taken      a replica that a claim names, or all of a unit: it counts as going, so it has no place in the layout, drains,
+           and is deleted whole; a successor waits behind its gate under another number
+pardoned   a replica with the mark of a claim (``covey.dev/claimed-by``) that none names any more: the marks are taken
+           away, and it serves on under its number. One of which a pod is deleted, ended or missing cannot, and goes on
+           going: there is no half of a replica
+spared     a replica that a claim names, without which its role would have fewer replicas with places than its minimum:
+           something else was lost since the claim was planned (law L3). Marks of it are taken away too
+emptying   a unit of which all gives way, until its last pod is gone: meanwhile no pod of it is made, for half of a new one
+           would stand beside half of the old one
+=========  =============================================================================================================
+
+All of it follows from the claims as they are stored and from the marks on pods: a process that is killed between any
+two writes is followed by one that decides the same.
+
+What else looks at such pods:
+
+* a rollout, an evacuation: they count as going, not as serving. Nothing else of the role goes for them below its floor,
+  and the clock of a rollout stands while they drain or end, as for all that goes (``is_anything_leaving``);
+* losses (``find_loss``): nothing was lost. A unit that is taken whole is queued like a new one, so it has no
+  ``terminationDelaySeconds``, nothing of it escalates, and it is not Degraded but Preempted. A single replica leaves the
+  minimum as it is;
+* room: no successor asks for the node of its predecessor (``ANNOTATION_ROOM``), which is promised to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile.identity import Slot
+from covey.compile.revision import Revision
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
+from covey.operator.model.claimed import WHOLE_UNIT, Claimed, Place, RootClaim, read_claim
+from covey.operator.model.observed import Observed
+from covey.operator.repair.minimum import is_in_place
+from covey.operator.replicas.replace import by_role
+from covey.operator.replicas.scale import States, running_revisions
+from covey.rollout import UnitState
+
+#: Reasons of the conditions ``Preempting`` and ``Preempted``: the purposes of claims.
+REASON_PREEMPTION: Final = "Preemption"
+REASON_RECLAIM: Final = "Reclaim"
+REASON_EXCHANGE: Final = "Exchange"
+_REASONS: Final = {each: each for each in (REASON_PREEMPTION, REASON_RECLAIM, REASON_EXCHANGE)}
+
+_LABELS: Final = {names.LABEL_DRAINING: None}
+_ANNOTATIONS: Final = {names.ANNOTATION_DRAINING_SINCE: None, names.ANNOTATION_CLAIMED_BY: None}
+#: Replicas and units that a message names.
+_NAMED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The replicas of a resource that give way, and what becomes of those that need not any more."""
+
+    #: Those that go, and for whom.
+    places: Mapping[Place, Claimed] = field(default_factory=dict)
+    #: Those that stay although a claim names them.
+    spared: Mapping[Place, Claimed] = field(default_factory=dict)
+    #: Units of which no pod is made yet.
+    emptying: frozenset[int] = frozenset()
+    #: Those, and the ones that are named and have no node any more: they have lost nothing.
+    queued: frozenset[int] = frozenset()
+    #: Pods whose marks are taken away, by UID.
+    pardoned: Mapping[str, core.Pod] = field(default_factory=dict)
+    #: Marks that name a claim which is gone, while another one takes their pods.
+    renamed: tuple[Relabel, ...] = ()
+
+    def find_withheld(self, slots: Iterable[Slot]) -> frozenset[Slot]:
+        """The places in which no pod is made yet."""
+        return frozenset(slot for slot in slots if slot.unit in self.emptying) if self.emptying else frozenset()
+
+    def without_marks(self, observed: Observed) -> Observed:
+        """The snapshot as it is when all that is pardoned has lost its marks: a plan is made for that."""
+        if not self.pardoned:
+            return observed
+        pods = {slot: tuple(map(self._as_pardoned, found)) for slot, found in observed.pods.items()}
+        return replace(observed, pods=pods)
+
+    def _as_pardoned(self, pod: core.Pod) -> core.Pod:
+        if pod.metadata.uid not in self.pardoned:
+            return pod
+        labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in _LABELS}
+        annotations = {key: value for key, value in (pod.metadata.annotations or {}).items() if key not in _ANNOTATIONS}
+        metadata = msgspec.structs.replace(pod.metadata, labels=labels, annotations=annotations)
+        return msgspec.structs.replace(pod, metadata=metadata)
+
+
+NO_VICTIMS: Final = Victims()
+
+
+def find_victims(spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed) -> Victims:
+    """Find the replicas that give way now.
+
+    Args:
+        spec: what is kept up.
+        in_force: the revision that is rolled out.
+        observed: the snapshot, with the claims as they are stored.
+    """
+    if not observed.claims and not any(podstate.claimed_by(pod) for pod in observed.every_pod()):
+        return NO_VICTIMS
+    return _Judge(spec, in_force, observed).decide()
+
+
+class _Judge:
+    """The replicas of a resource, sorted once by what may become of them."""
+
+    def __init__(self, spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed) -> None:
+        self._minimums = {role.name: role.min_replicas for role in spec.roles}
+        self._observed = observed
+        self._whole = [each for claim in observed.claims for each in claim.victims if each.kind == WHOLE_UNIT]
+        self._pods: dict[Place, list[core.Pod]] = {}
+        for slot, pods in observed.pods.items():
+            self._pods.setdefault(slot[:3], []).extend(pods)
+        running = running_revisions(observed, in_force)
+        self._sizes = {place: each.size for place, each in running.items()}
+
+    def decide(self) -> Victims:
+        claimed = self._observed.claimed
+        spared = {place: claimed[place] for place in self._find_spared(claimed)}
+        places = {place: each for place, each in claimed.items() if place not in spared}
+        pardoned = {
+            pod.metadata.uid: pod
+            for place, pods in self._pods.items()
+            if place not in places and not self._is_on_its_way(place)
+            for pod in pods
+            if podstate.claimed_by(pod)
+        }
+        emptying = frozenset(self._find_emptying(claimed))
+        queued = emptying | frozenset(self._find_emptied())
+        return Victims(places, spared, emptying, queued, pardoned, tuple(self._rename(places)))
+
+    def _find_spared(self, claimed: Mapping[Place, Claimed]) -> Iterator[Place]:
+        """Yield replicas that a minimum needs: first those without marks, which have not stopped to serve."""
+        alone = [place for place, each in claimed.items() if not each.whole and self._has_places(place)]
+        for unit, role in sorted({place[:2] for place in alone}):
+            found = [place for place in alone if place[:2] == (unit, role)]
+            others = sum(
+                place[:2] == (unit, role) and place not in claimed and self._has_places(place) for place in self._pods
+            )
+            most = max(0, others + len(found) - self._minimums.get(role, 0))
+            found.sort(key=lambda place: (not any(map(podstate.claimed_by, self._pods[place])), place))
+            yield from found[most:]
+
+    def _has_places(self, place: Place) -> bool:
+        """Tell whether all of a replica has its nodes, and nothing makes it go but a claim."""
+        in_place = sum(is_in_place(pod) and not podstate.is_dead(pod) for pod in self._pods[place])
+        return in_place >= self._sizes.get(place, 1) and not self._is_on_its_way(place)
+
+    def _is_on_its_way(self, place: Place) -> bool:
+        """Tell whether a replica goes whatever claims say: it drains for another reason, or is marked and not whole."""
+        pods, retired = self._pods[place], self._observed.retired
+        if any(podstate.is_going(pod) and pod.metadata.uid in retired for pod in pods):
+            return True
+        marked = [pod for pod in pods if podstate.is_draining(pod)]
+        if any(not podstate.claimed_by(pod) for pod in marked):
+            return True
+        live = sum(not podstate.is_dead(pod) for pod in pods)
+        return bool(marked) and (any(map(podstate.is_dead, marked)) or live < self._sizes.get(place, 1))
+
+    def _find_emptying(self, claimed: Mapping[Place, Claimed]) -> Iterator[int]:
+        yield from (place[0] for place, each in claimed.items() if each.whole)
+        uids = {uid for each in self._whole for uid in each.pods}
+        ends: dict[int, bool] = {}
+        for place, pods in self._pods.items():
+            if any(pod.metadata.uid in uids for pod in pods):
+                yield place[0]
+            # The claim may be gone before the last of them is.
+            ends.setdefault(place[0], True)
+            ends[place[0]] &= all(podstate.is_going(pod) and podstate.claimed_by(pod) for pod in pods)
+        yield from (unit for unit, over in ends.items() if over)
+
+    def _find_emptied(self) -> Iterator[int]:
+        named = {each.unit for each in self._whole}
+        yield from named - {place[0] for place, pods in self._pods.items() if any(map(podstate.is_bound, pods))}
+
+    def _rename(self, places: Mapping[Place, Claimed]) -> Iterator[Relabel]:
+        for place, each in places.items():
+            for pod in self._pods[place]:
+                if podstate.claimed_by(pod) not in {None, each.claim.uid} and not podstate.is_going(pod):
+                    yield Relabel(pod, {}, {names.ANNOTATION_CLAIMED_BY: each.claim.uid})
+
+
+def find_giving_way(
+    victims: Victims,
+    observed: Observed,
+    steps: Mapping[int, UnitState | None],
+    states: States,
+    before: Mapping[str, Any],
+) -> Outcome:
+    """Pardons, and the conditions ``Preempting`` and ``Preempted``.
+
+    Args:
+        victims: the replicas that give way.
+        observed: the snapshot.
+        steps: the units that there shall be.
+        states: how far each replica has come.
+        before: the status so far: what has given way is told until nothing lacks a place.
+    """
+    relabel = (*(Relabel(pod, _LABELS, _ANNOTATIONS) for pod in victims.pardoned.values()), *victims.renamed)
+    remarks = (*_preempting(observed), *_preempted(victims, observed, before, lacks=_lacks_places(steps, states)))
+    return Outcome(Actions(relabel=relabel, notes=tuple(_pardons(victims))), remarks)
+
+
+def _pardons(victims: Victims) -> Iterator[Note]:
+    replicas = {
+        tuple(pod.metadata.label(each) or "?" for each in (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA))
+        for pod in victims.pardoned.values()
+    }
+    if replicas:
+        listed = by_role(role for _, role, _ in replicas)
+        yield Note("Pardoned", f"pardoning {listed}: no claim needs their room any more", "Preempt")
+
+
+def _preempting(observed: Observed) -> Iterator[Remark]:
+    found = (read_claim(owned) for _, owned in sorted(observed.objects.items()))
+    claims = [each for each in found if each is not None]
+    if claims:
+        told = dict.fromkeys(each.message or "others give way to a unit that waits" for each in claims)
+        yield Remark(names.PREEMPTING, _reason_of(claims[0]), "; ".join(told))
+
+
+def _preempted(victims: Victims, observed: Observed, before: Mapping[str, Any], *, lacks: bool) -> Iterator[Remark]:
+    """Yield the condition of one that gives way, or has, and lacks places since."""
+    last = next((each for each in before.get("conditions") or () if each["type"] == names.PREEMPTED), None)
+    told = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]
+    told += [text for text in (_describe_spared(victims),) if text]
+    if told:
+        yield Remark(names.PREEMPTED, _reason_of(observed.claims[0]), "; ".join(told))
+    elif lacks and last is not None:
+        yield Remark(names.PREEMPTED, last["reason"], last["message"])
+
+
+def _reason_of(claim: RootClaim) -> str:
+    return _REASONS.get(claim.purpose, REASON_PREEMPTION)
+
+
+def _describe_claim(claim: RootClaim, victims: Victims, observed: Observed, *, lacks: bool) -> str:
+    """Describe those that give way to one claim, or did and have no successors in places yet."""
+    there = {pod.metadata.uid for pods in observed.pods.values() for pod in pods if not podstate.is_dead(pod)}
+    taken = {_name_victim(*place, whole=each.whole) for place, each in victims.places.items() if each.claim == claim}
+    for each in claim.victims:
+        if lacks and there.isdisjoint(each.pods):
+            taken.add(_name_victim(each.unit, each.role, each.replica, whole=each.kind == WHOLE_UNIT))
+    return f"{_join_names(taken)} gave way to {_describe_root(claim)}" if taken else ""
+
+
+def _describe_spared(victims: Victims) -> str:
+    if not victims.spared:
+        return ""
+    spared = {_name_victim(*place, whole=False) for place in victims.spared}
+    whom = ", ".join(dict.fromkeys(_describe_root(each.claim) for each in victims.spared.values()))
+    return f"{_join_names(spared)} stays, claimed by {whom}: without it the role would be below its minReplicas"
+
+
+def _name_victim(unit: int, role: str, replica: int | None, *, whole: bool) -> str:
+    return f"unit {unit}" if whole else f"{role}/{replica} of unit {unit}"
+
+
+def _join_names(found: Collection[str]) -> str:
+    listed = sorted(found)
+    more = len(listed) - _NAMED
+    return ", ".join(islice(listed, _NAMED)) + (f" and {more} more" if more > 0 else "")
+
+
+def _describe_root(claim: RootClaim) -> str:
+    """Describe a root to one that gives way to it: by name only in its own namespace, by its priority everywhere.
+
+    Whoever may read the victim need not be allowed to read the other namespace. Room that is kept names no gang either.
+    """
+    own = any(each.namespace == claim.namespace for each in claim.victims)
+    whom = f"{claim.namespace}/{claim.name}" if own else "a gang of another namespace"
+    return whom if claim.priority is None else f"{whom} (priority {claim.priority})"
+
+
+def _lacks_places(steps: Mapping[int, UnitState | None], states: States) -> bool:
+    """Tell whether fewer replicas have places than are wanted."""
+    return any(
+        sum(each.is_admitted for each in states.get(unit, {}).get(name, {}).values()) < role.wanted
+        for unit, state in steps.items()
+        if state is not None
+        for name, role in state.roles.items()
+    )
