@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from covey.admission.slots import Ground
+from covey.admission.slots import Ground, Place
 from covey.admission.victims import Step
 
 #: Sets that are looked at one by one after a first one was found.
@@ -51,7 +51,7 @@ class _Move(NamedTuple):
     """Steps that give a node, or a domain, something that is lacking; ``price`` is by what it gives."""
 
     price: tuple[float, ...]
-    place: object
+    place: str
     steps: tuple[int, ...]
 
 
@@ -118,59 +118,77 @@ class Cheapest:
         for number, (depth, _, count) in enumerate(self._ground.wanted.classes):
             if depth <= self._ground.domain.depth:
                 continue
-            while self._ground.replicas(mask, number) < count:
-                grown = self._grow_domain(mask, allowed, number)
-                if grown is None:
-                    return None
-                mask = grown
-        heap = [move for name in self._ground.on if (move := self._move(mask, allowed, name)) is not None]
+            grown = self._grow_replicas(mask, allowed, number, count)
+            if grown is None:
+                return None
+            mask = grown
+        lacks = self._ground.lacks(mask)
+        heap = [move for name in self._ground.on if (move := self._move(mask, allowed, name, lacks)) is not None]
         heapify(heap)
-        while any(self._ground.lacks(mask)):
+        while any(lacks):
             if not heap:
                 return None
-            again = self._move(mask, allowed, heappop(heap).place)
+            again = self._move(mask, allowed, heappop(heap).place, lacks)
             if again is None:
                 continue
             if heap and again.price > heap[0].price:
                 heappush(heap, again)
                 continue
             mask = self._apply(mask, again.steps)
+            lacks = self._ground.lacks(mask)
             for name in {again.place, *(name for step in again.steps for name in self._ground.nodes[step])}:
-                move = self._move(mask, allowed, name)
+                move = self._move(mask, allowed, name, lacks)
                 if move is not None:
                     heappush(heap, move)
         return mask if self._ground.fits(mask) else None
 
-    def _grow_domain(self, mask: int, allowed: int, number: int) -> int | None:
-        """One more whole replica of a class, in the domain where it costs least."""
+    def _grow_replicas(self, mask: int, allowed: int, number: int, count: int) -> int | None:
+        """Take what is needed for so many whole replicas of a class, one after another where it costs least."""
         ground, depth = self._ground, self._ground.wanted.classes[number][0]
-        found: list[tuple[Cost, int]] = []
-        inside: dict[object, list[str]] = {}
+        inside: dict[Place, list[str]] = {}
         for name in ground.on:
-            path = ground.domain.nodes[name].leaves[ground.wanted.topology].path
-            inside.setdefault(path[: depth + 1], []).append(name)
-        have = ground.replicas(mask, number)
-        for names in inside.values():
-            grown, left = mask, list(names)
-            while ground.replicas(grown, number) <= have:
-                moves = [move for name in left if (move := self._move(grown, allowed, name, greedy=True)) is not None]
-                if not moves:
-                    break
-                best = min(moves, key=lambda move: move.price)
-                grown = self._apply(grown, best.steps)
-            else:
-                found.append((self._cost(ground.chosen(grown)), grown))
-        return min(found)[1] if found else None
+            for place in ground.places(name):
+                if place[0] == depth:
+                    inside.setdefault(place, []).append(name)
+        steps = {place: self._one_replica(mask, allowed, number, place, inside[place]) for place in inside}
+        while ground.replicas(mask, number) < count:
+            found = {place: (self._price(mask, more), more) for place, more in steps.items() if more}
+            if not found:
+                return None
+            taken = min(found.values())[1]
+            mask = self._apply(mask, taken)
+            for place in {each for step in taken for name in ground.nodes[step] for each in ground.places(name)}:
+                if place in inside:
+                    steps[place] = self._one_replica(mask, allowed, number, place, inside[place])
+        return mask
+
+    def _one_replica(self, mask: int, allowed: int, number: int, place: Place, names: Sequence[str]) -> tuple[int, ...]:
+        """The steps that make room for one more replica in a domain of its level; none where there are none."""
+        ground, grown, taken = self._ground, mask, list[int]()
+        have, need = ground.replicas_in(place, mask, number), list(ground.wanted.need)
+        moves = {name: self._move(mask, allowed, name, need) for name in names}
+        while ground.replicas_in(place, grown, number) <= have:
+            best = min((move for move in moves.values() if move is not None), default=None)
+            if best is None:
+                return ()
+            grown = self._apply(grown, best.steps)
+            taken += best.steps
+            for name in {best.place, *(node for step in best.steps for node in ground.nodes[step])} & moves.keys():
+                moves[name] = self._move(grown, allowed, name, need)
+        return tuple(taken)
+
+    def _price(self, mask: int, steps: Iterable[int]) -> tuple[int, ...]:
+        before, after = (self._cost(self._ground.chosen(each)) for each in (mask, self._apply(mask, steps)))
+        return tuple(new - old for new, old in zip(after[1:], before[1:], strict=True))
 
     def _apply(self, mask: int, steps: Iterable[int]) -> int:
         for number in steps:
             mask = self._with(mask, number) or mask
         return mask
 
-    def _move(self, mask: int, allowed: int, place: object, *, greedy: bool = False) -> _Move | None:
-        """The cheapest steps at a node that give it something that is lacking; ``greedy``: that give it anything."""
-        ground, name = self._ground, str(place)
-        lacks = list(ground.wanted.need) if greedy else ground.lacks(mask)
+    def _move(self, mask: int, allowed: int, name: str, lacks: Sequence[int]) -> _Move | None:
+        """The cheapest steps at a node that give it something that is lacking."""
+        ground = self._ground
         free = [number for number, _ in ground.on.get(name, ()) if allowed >> number & 1 and not mask >> number & 1]
         steps = ground.steps
         orders = (
@@ -240,7 +258,6 @@ class Cheapest:
         peak = self._gains()
         dearest = sorted(ground.bits(mask), key=lambda number: self._cost([steps[number]]), reverse=True)
         others = [number for number in sorted(peak, key=lambda n: -peak[n]) if peak[number] and not mask >> number & 1]
-        until = self._looks + LOOKS // 2
         for out in [*combinations(dearest, 1), *combinations(dearest, 2)]:
             rest = mask & ~sum(1 << number for number in out)
             lacks = sum(ground.lacks(rest))
@@ -249,12 +266,12 @@ class Cheapest:
                     if sum(peak[number] for number in new) < lacks:
                         continue
                     more = self._apply(rest, new)
+                    self._looks += 1
                     if self._best is not None and self._cost(ground.chosen(more)) >= self._best:
                         continue
-                    self._looks += 1
                     if ground.fits(more) and self._offer(self._shrink(more)):
                         return True
-                    if self._looks >= until:
+                    if self._looks >= LOOKS:
                         return False
         return False
 

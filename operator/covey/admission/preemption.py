@@ -232,7 +232,7 @@ class _Search:
         if found is None or len(found.steps) > MOST_STEPS:
             return None
         steps, proven = Reprieve(found.ground, self._judge, self._cost).needed(found.steps)
-        plan = self._judge.plan(key for step in steps for key in step.keys)
+        plan = self._judge.known(key for step in steps for key in step.keys)
         if not isinstance(plan, Plan):
             return None
         nodes, domain = room_of(plan)
@@ -324,7 +324,26 @@ class _Search:
             if any(self._owner.get(key, (0, rank + 1))[1] <= rank for key in state.held):
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
                 found.append(_Estimate(price, state.name, gain))
-        return sorted(found)
+        return self._by_place(sorted(found), domain)
+
+    def _by_place(self, found: list[_Estimate], domain: DomainNode) -> list[_Estimate]:
+        """Nodes in the order of the domains of the narrowest level of a replica, where one costs least first."""
+        inner = [each for each in self._wanted.classes if each[0] > domain.depth]
+        if not inner:
+            return found
+        depth, pods, _ = max(inner)
+        groups: dict[Path, list[_Estimate]] = {}
+        for each in found:
+            path = domain.nodes[each.name].leaves[self._wanted.topology].path
+            groups.setdefault(path[: depth + 1], []).append(each)
+
+        def price(group: Sequence[_Estimate]) -> tuple[float, ...]:
+            lacks = [0] * len(self._wanted.need)
+            for shape, count in pods:
+                lacks[shape] = count
+            return _Site(list(group), domain, tuple(lacks)).price
+
+        return [each for group in sorted(groups.values(), key=price) for each in group]
 
     def _has_surplus(self, number: int) -> bool:
         return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
@@ -401,9 +420,13 @@ class _Search:
             better = Cheapest(ground, self._cost, accept, self._cost(ground.chosen(mask))).improve()
             mask = mask if better is None else better
         if mask is not None:
-            steps = tuple(ground.chosen(mask))
-            self._found = _Solution(self._cost(steps), steps, ground)
+            self._keep(ground, mask)
+            self._keep(ground, Reprieve(ground, self._judge, self._cost).spare_units(mask, self._judge.most - _OWN))
         return mask is not None or known is not None
+
+    def _keep(self, ground: Ground, mask: int) -> None:
+        steps = tuple(ground.chosen(mask))
+        self._found = _Solution(self._cost(steps), steps, ground)
 
 
 __all__ = ["PLANS", "Nobody", "Rules", "Taking", "search", "sentence"]
