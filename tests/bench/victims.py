@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from builders.victims import NOW, hold, serving
@@ -38,7 +37,13 @@ def cluster() -> tuple[Inventory, list[Candidate]]:
         minimum = 2 if number % 5 < 2 else 1
         replicas = [[name(place)] for place in own]
         candidates.append(
-            serving(f"u{number}", {"decode": (minimum, replicas)}, priority=number * 7 % 3, gpus=2, served=3600.0 + number % 977)
+            serving(
+                f"u{number}",
+                {"decode": (minimum, replicas)},
+                priority=number * 7 % 3,
+                gpus=2,
+                served=3600.0 + number % 977,
+            )
         )
     return hold(inventory, *candidates), candidates
 
@@ -57,7 +62,7 @@ GANGS: dict[str, Gang] = {
 }
 
 
-def main(only: Sequence[str] = ()) -> None:
+def main() -> None:
     inventory, candidates = cluster()
     for title, gang in GANGS.items():
         times: list[float] = []
@@ -66,7 +71,9 @@ def main(only: Sequence[str] = ()) -> None:
             found = search(gang, inventory, candidates, Terms(NOW))
             times.append(time.perf_counter() - started)
         said = f"{tuple(found.cost)}, {len(found.nodes)} nodes" if isinstance(found, Taking) else found.verdict.value
-        print(f"{title:28} {times[0]:6.2f} s, again {statistics.median(times[1:]):6.2f} s, {found.plans:3} plans: {said}")
+        print(
+            f"{title:28} {times[0]:6.2f} s, again {statistics.median(times[1:]):6.2f} s, {found.plans:3} plans: {said}"
+        )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ LOOKS: Final = 2500
 #: Sets of units that surplus is tried beside, and units that are tried for two others.
 _TRIES: Final = 60
 _OTHERS: Final = 8
+#: Steps beyond which a set is not improved: it costs too much, and gains little.
+_MANY: Final = 40
 
 
 class Cost(NamedTuple):
@@ -48,9 +50,13 @@ def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) 
 
 
 class _Move(NamedTuple):
-    """Steps that give a node, or a domain, something that is lacking; ``price`` is by what it gives."""
+    """Steps that give a node something that is lacking; ``price`` is by what they give.
+
+    ``tie``: of replicas that cost the same the last go first, as when a role is scaled in.
+    """
 
     price: tuple[float, ...]
+    tie: int
     place: str
     steps: tuple[int, ...]
 
@@ -220,7 +226,8 @@ class Cheapest:
         gain = self._gain(mask, grown, nodes, lacks) or 1
         before, after = (self._cost(self._ground.chosen(each)) for each in self._own(mask, grown, taken))
         price = tuple((new - old) / gain for new, old in zip(after[1:], before[1:], strict=True))
-        return _Move(price, name, tuple(taken))
+        tie = -sum(self._ground.steps[number].replica or 0 for number in taken)
+        return _Move(price, tie, name, tuple(taken))
 
     def _own(self, mask: int, grown: int, taken: Iterable[int]) -> tuple[int, int]:
         """Both sets, as far as the units of some steps are concerned."""
@@ -247,9 +254,11 @@ class Cheapest:
 
     def improve(self) -> int | None:
         """Look for something cheaper: exchange a few steps for others, then go through the smallest sets of all."""
-        while self._mask is not None and (self._exchange(self._mask) or self._spare_unit(self._mask)):
-            pass
-        self._enumerate()
+        while self._mask is not None and self._mask.bit_count() <= _MANY:
+            if not self._exchange(self._mask) and not self._spare_unit(self._mask):
+                break
+        if self._mask is None or self._mask.bit_count() <= _MANY:
+            self._enumerate()
         return self._mask
 
     def _exchange(self, mask: int) -> bool:
@@ -317,7 +326,9 @@ class Cheapest:
                     break
         self.is_complete = self._looks < LOOKS // 2
 
-    def _descend(self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int) -> None:
+    def _descend(
+        self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int
+    ) -> None:
         self._looks += 1
         if left == (0, 0):
             if self._ground.fits(mask):

@@ -43,6 +43,8 @@ _OWN: Final = 30
 _DOMAINS: Final = 8
 #: Nodes that are looked at first, in each domain; then twice as many, as long as they do not suffice.
 _FIRST: Final = 24
+#: Steps up to which surplus is looked for in place of each whole unit.
+_FEW: Final = 24
 #: Victims and nodes that a claim can name.
 MOST_STEPS: Final = 256
 MOST_NODES: Final = 4096
@@ -224,7 +226,8 @@ class _Search:
             if self._at(rank, here):
                 break
             self._unproven, self._judge.unknown = self._unproven or self._judge.unknown, False
-        return self.best() or Nobody(Verdict.UNKNOWN if self._unproven else Verdict.INFEASIBLE, self._judge.plans)
+        unknown = self._unproven or self._found is not None  # what was found is more than a claim can name
+        return self.best() or Nobody(Verdict.UNKNOWN if unknown else Verdict.INFEASIBLE, self._judge.plans)
 
     def best(self) -> Taking | None:
         """The best that was found, if a claim can name it."""
@@ -421,7 +424,9 @@ class _Search:
             mask = mask if better is None else better
         if mask is not None:
             self._keep(ground, mask)
-            self._keep(ground, Reprieve(ground, self._judge, self._cost).spare_units(mask, self._judge.most - _OWN))
+            if mask.bit_count() <= _FEW:
+                mask = Reprieve(ground, self._judge, self._cost).spare_units(mask, self._judge.most - _OWN)
+                self._keep(ground, mask)
         return mask is not None or known is not None
 
     def _keep(self, ground: Ground, mask: int) -> None:
