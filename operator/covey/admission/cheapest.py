@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from covey.admission.slots import Ground, Place
+from covey.admission.taking import Cost
 from covey.admission.victims import Step
 
 #: Sets that are looked at one by one after a first one was found.
@@ -21,32 +22,6 @@ _TRIES: Final = 60
 _OTHERS: Final = 8
 #: Steps beyond which a set is not improved: it costs too much, and gains little.
 _MANY: Final = 40
-
-
-class Cost(NamedTuple):
-    """The cost of what is taken; the lowest is the best.
-
-    ``rank``: the highest priority that is touched. Then whole units; replicas beside them; devices; and devices times
-    minutes of service, as far as they count.
-    """
-
-    rank: int
-    units: int
-    replicas: int
-    devices: int
-    device_minutes: int
-
-
-def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
-    """The cost of some steps; minutes of service count up to ``longest`` seconds."""
-    found = list(steps)
-    return Cost(
-        max(map(rank, found), default=0),
-        sum(step.kind == "Unit" for step in found),
-        sum(step.kind == "Replica" for step in found),
-        sum(step.count for step in found),
-        sum(step.count * int(min(step.served, longest) // 60) for step in found),
-    )
 
 
 class _Move(NamedTuple):
@@ -345,4 +320,4 @@ class Cheapest:
                 self._descend(order, gains, rest, at + 1, more)
 
 
-__all__ = ["LOOKS", "Cheapest", "Cost", "cost_of"]
+__all__ = ["LOOKS", "Cheapest"]

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from covey.admission.cheapest import Cheapest, Cost, cost_of
+from covey.admission.cheapest import Cheapest
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
+from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
 from covey.admission.victims import (
     Candidate,
     Offer,
-    Rule,
     Step,
     Terms,
     is_eligible,
     lower_priority,
     offer_of,
 )
-from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Domain, Gang, Path, Plan, Verdict, where
+from covey.placement.model import Gang, Path, Plan, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
 from covey.placement.question.demands import unit_anchor
@@ -48,49 +47,6 @@ _FEW: Final = 24
 #: Victims and nodes that a claim can name.
 MOST_STEPS: Final = 256
 MOST_NODES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Taking:
-    """Steps without which a gang's minimum has its room.
-
-    ``nodes`` are those that it would lie on, ``domain`` the narrowest that holds them; ``unproven``: of some step, or of
-    a lower priority, it is not known that it does not do.
-    """
-
-    steps: tuple[Step, ...]
-    nodes: tuple[str, ...]
-    domain: Domain | None
-    cost: Cost
-    plans: int
-    unproven: bool = False
-
-    @property
-    def path(self) -> Path:
-        """The path of the domain."""
-        return self.domain.path if self.domain is not None else ()
-
-    @property
-    def sentence(self) -> str:
-        """What is taken, for people."""
-        return sentence(self.steps, self.domain)
-
-
-@dataclass(frozen=True, slots=True)
-class Nobody:
-    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit."""
-
-    verdict: Verdict
-    plans: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
-
-    may_take: Rule
-    rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
-    may_take_step: Callable[[Step], bool] = lambda _step: True
 
 
 def search(
@@ -129,20 +85,6 @@ def search(
             return found.run()
         except OutOfPlansError:
             return found.best() or Nobody(Verdict.UNKNOWN, judge.plans)
-
-
-def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
-    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
-    freed: Counter[str] = Counter()
-    for step in steps:
-        freed.update(dict(step.devices))
-    names = [step.text for step in steps]
-    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1] if names else "")))
-    amounts = ", ".join(
-        f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
-    )
-    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
-    return f"takes {listed}: {amounts or 'room'}{place}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from covey.admission.cheapest import Cost
 from covey.admission.slots import Ground
+from covey.admission.taking import Cost
 from covey.admission.victims import Step
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Domain, Gang, Plan, Refusal, RoleRequest, Verdict, natural
