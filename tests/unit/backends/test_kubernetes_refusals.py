@@ -61,6 +61,7 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
         inference(role("a", dependsOn=[{"role": "b", "condition": "Ready"}]), role("b")),
     ),
     ("spec.roles[a].startup LeaderReady holds pods", inference(role("a", size=2, startup="LeaderReady"))),
+    ("spec.preemption: kube-scheduler takes room by its own rules", llama(preemption={"delaySeconds": 5})),
     ("spec.priorityClassName system-node-critical", llama(priorityClassName="system-node-critical")),
     (
         "spec.roles[a].topology.followUnit is false",

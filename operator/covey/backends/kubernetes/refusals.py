@@ -22,11 +22,6 @@ def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iter
             f"spec.priorityClassName {spec.priority_class_name} has a priority above 1000000000, which Kubernetes' groups "
             f"do not take: use a PriorityClass of your own, {_EXTENDER}"
         )
-    if spec.preemption is not None:
-        yield (
-            "spec.preemption: kube-scheduler takes room by its own rules, without a delay and whatever has just begun to "
-            f"serve: remove it, {_EXTENDER}"
-        )
     gang = [role for role in spec.roles if role.min_replicas]
     yield from _too_many("of several pods", [role for role in gang if role.size > 1])
     yield from _too_many("of single pods", [role for role in gang if role.size == 1])

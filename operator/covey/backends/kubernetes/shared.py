@@ -113,6 +113,11 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
         )
     if spec.disruption is not None and spec.disruption.hold_seconds:
         yield f"spec.disruption.holdSeconds: kube-scheduler holds no room for what was lost: remove it, {_EXTENDER}"
+    if spec.preemption is not None:
+        yield (
+            "spec.preemption: kube-scheduler takes room by its own rules, without a delay and whatever has just begun to "
+            f"serve: remove it, {_EXTENDER}"
+        )
     if spec.spread is not None:
         yield f"spec.spread cannot be said to kube-scheduler, which keeps no groups apart: remove it, {_EXTENDER}"
     for rule in spec.proximity:
