@@ -70,6 +70,16 @@ from covey.api.core.pod import (
     pinned_node,
     reads_domain_labels,
 )
+from covey.api.core.queues import (
+    Namespace,
+    Queue,
+    QueueFlavor,
+    QueueNamespaces,
+    QueueResource,
+    QueueSpec,
+    QueueStatus,
+    QueueUsage,
+)
 from covey.api.core.quota import (
     LimitRange,
     LimitRangeItem,
