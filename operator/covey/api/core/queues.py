@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from covey.api.core.affinity import LabelSelector
-from covey.api.core.group import Condition
-from covey.api.core.meta import Meta, Read
+from covey.api.core.meta import Condition, Meta, Read
 
 
 class Namespace(Read, frozen=True):
