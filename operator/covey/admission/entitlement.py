@@ -1,4 +1,4 @@
-"""Whether a gang may have its places by quota, on which nodes, before whom, and from whom it may have them back. Pure.
+"""The right of a gang to its places by quota: the nodes that are open to it, its turn, and who gives way to it. Pure.
 
 The planner is asked only for what quota has room for, wherever on the nodes that are left to it the pods will lie: on
 each flavor there is room for all that could go there, or its nodes are closed.
@@ -69,15 +69,15 @@ class Group(NamedTuple):
 
 
 class Short(NamedTuple):
-    """What a gang is short of by quota."""
+    """The quota that a gang lacks."""
 
     pool: Pool
     amount: int
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What of a gang may be planned: the numbers of its groups, and the flavors whose nodes are closed to it.
+class Entitlement:
+    """The part of a gang that may be planned: numbers of its groups, and the flavors whose nodes are closed to it.
 
     ``inside``: it is within nominal. ``right``: it is a minimum that would be, so that it may reclaim. ``short``: why
     some of it may not.
@@ -91,7 +91,7 @@ class Verdict:
 
 
 def may_lie(shape: Shape, flavor: Flavor) -> bool:
-    """Whether a pod of a shape may lie on nodes of a flavor, as far as their labels tell."""
+    """Tell whether a pod of a shape may lie on nodes of a flavor, as far as their labels say."""
     labels = dict(flavor)
     if any(labels.get(key, value) != value for key, value in shape.node_selector):
         return False
@@ -104,7 +104,7 @@ def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:
     return not known or holds(requirement, labels[requirement.key])
 
 
-def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Verdict:
+def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Entitlement:
     """As many groups as there is room for, one after another.
 
     Args:
@@ -130,26 +130,26 @@ def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, fr
                 opened.add(flavor)
                 for pool, amount in need.items():
                     left[pool] -= amount
-    return Verdict(frozenset(taken), frozenset(closed), short=short)
+    return Entitlement(frozenset(taken), frozenset(closed), short=short)
 
 
 def _needs(policy: Policy, group: Group) -> tuple[dict[Flavor, Counter[Pool]], list[set[Flavor]]]:
-    """What a group would be charged for on each flavor more than it is, and the flavors for each kind of its pods."""
+    """The further charge of a group on each flavor, and the flavors for each kind of its pods."""
     needs: dict[Flavor, Counter[Pool]] = {flavor: Counter() for flavor in policy.flavors}
     choices: list[set[Flavor]] = []
     for shape, count in Counter(group.shapes).items():
         choice = {flavor for flavor in policy.flavors if may_lie(shape, flavor)}
         for flavor in choice:
-            for pool, amount in policy.counted(flavor, shape.requests):
+            for pool, amount in policy.chargeable(flavor, shape.requests):
                 needs[flavor][pool] += amount * count
-        if any(True for flavor in policy.flavors for _ in policy.counted(flavor, shape.requests)):
+        if any(True for flavor in policy.flavors for _ in policy.chargeable(flavor, shape.requests)):
             choices.append(choice)
     spare = Counter(group.spare)
     return {flavor: need - spare for flavor, need in needs.items()}, choices
 
 
 def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, int]) -> Short | None:
-    """What is short on the flavor where least is."""
+    """The shortage on the flavor where it is smallest."""
     worst = [
         max((Short(pool, amount - left[pool]) for pool, amount in need.items()), key=lambda each: each.amount)
         for need in needs.values()
@@ -158,8 +158,10 @@ def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, in
     return min((each for each in worst if each.amount > 0), key=lambda each: each.amount, default=None)
 
 
-def judge_minimum(ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Charge | None, *, free: bool) -> Verdict:
-    """Whether the minimum of a unit may have its places.
+def judge_minimum(
+    ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Charge | None, *, free: bool
+) -> Entitlement:
+    """Judge whether the minimum of a unit may have its places.
 
     Args:
         ledger: all charges.
@@ -174,15 +176,15 @@ def judge_minimum(ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Char
     right = is_nominal and bool(fit(policy, group, left, free=free).taken)
     within = fit(policy, group, {pool: min(amount, left[pool]) for pool, amount in room.items()}, free=free)
     if within.taken:
-        return Verdict(within.taken, within.closed, inside=is_nominal, right=right)
+        return Entitlement(within.taken, within.closed, inside=is_nominal, right=right)
     found = fit(policy, group, room, free=free)
     if found.taken and policy.borrow_minimums:
-        return Verdict(found.taken, found.closed, inside=False, right=right)
-    return Verdict(frozenset(), inside=right, right=right, short=found.short or within.short)
+        return Entitlement(found.taken, found.closed, inside=False, right=right)
+    return Entitlement(frozenset(), inside=right, right=right, short=found.short or within.short)
 
 
-def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool) -> Verdict:
-    """Which surplus may have its places: what is within nominal, else of each role what is first and may borrow.
+def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool) -> Entitlement:
+    """Choose the surplus that may have its places: all within nominal, else of each role the first, which may borrow.
 
     Args:
         ledger: all charges.
@@ -201,13 +203,13 @@ def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Gr
     return _renumber(found, firsts, inside=False)
 
 
-def _renumber(verdict: Verdict, numbers: Sequence[int], *, inside: bool) -> Verdict:
-    return Verdict(
+def _renumber(verdict: Entitlement, numbers: Sequence[int], *, inside: bool) -> Entitlement:
+    return Entitlement(
         frozenset(numbers[each] for each in verdict.taken), verdict.closed, inside=inside, short=verdict.short
     )
 
 
-def lane_of(ledger: Ledger, queue: str, verdict: Verdict, *, surplus: bool) -> Lane:
+def lane_of(ledger: Ledger, queue: str, verdict: Entitlement, *, surplus: bool) -> Lane:
     """The place of a unit among those of other queues."""
     if verdict.inside:
         return (_SURPLUS, Fraction(0)) if surplus else FIRST
@@ -215,7 +217,7 @@ def lane_of(ledger: Ledger, queue: str, verdict: Verdict, *, surplus: bool) -> L
 
 
 def describe(ledger: Ledger, queue: str, short: Short, *, surplus: bool) -> str:
-    """Why a gang may not have its places by quota, in a sentence."""
+    """Say in a sentence why a gang may not have its places by quota."""
     policy, pool, name = ledger.policies[queue], short.pool, short.pool.resource
     grant = policy.grants[pool]
 
@@ -223,7 +225,7 @@ def describe(ledger: Ledger, queue: str, short: Short, *, surplus: bool) -> str:
         return resources.text(name, amount)
 
     nodes = ",".join(f"{key}={value}" for key, value in pool.flavor) if len(policy.flavors) > 1 else ""
-    said = f"{text(ledger.used(queue, pool))} of {text(grant.nominal)} {name} of queue {queue} are in use"
+    said = f"{text(ledger.use_of(queue, pool))} of {text(grant.nominal)} {name} of queue {queue} are in use"
     said += f" on nodes {nodes}" if nodes else ""
     said += f"; {text(short.amount)} short"
     if not policy.cohort:
@@ -248,7 +250,7 @@ def claimant(ledger: Ledger, queue: str, unit: Charge) -> Claimant | None:
 
 
 def may_reclaim(ledger: Ledger, who: Claimant, charge: Charge) -> bool:
-    """Whether a charge must give way to a claimant: it is borrowed, in the same cohort, of something that is asked for.
+    """Tell whether a charge must give way to a claimant: it is borrowed, in the same cohort, of something it asks for.
 
     In its own queue a minimum is before all surplus, but before another minimum by its priority alone.
     """
@@ -268,7 +270,10 @@ def victims(ledger: Ledger, who: Claimant) -> Iterator[Charge]:
     """
     mine = who.charge
     found = [
-        each for queue in ledger.cohort(mine.queue) for each in ledger.charged(queue) if may_reclaim(ledger, who, each)
+        each
+        for queue in ledger.cohort(mine.queue)
+        for each in ledger.charges_of(queue)
+        if may_reclaim(ledger, who, each)
     ]
     for minimums in (False, True):
         taken: dict[str, Counter[Pool]] = {}
@@ -296,11 +301,11 @@ def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
 __all__ = [
     "FIRST",
     "Claimant",
+    "Entitlement",
     "Group",
     "Lane",
     "QueueError",
     "Short",
-    "Verdict",
     "claimant",
     "describe",
     "fit",

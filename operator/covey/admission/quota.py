@@ -84,14 +84,14 @@ class Policy:
         return next((each for each in self.flavors if all(labels.get(key) == value for key, value in each)), None)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether a namespace with these labels may use the queue."""
+        """Tell whether a namespace with these labels may use the queue."""
         if self.selector is None:
             return False
         met = all(labels.get(key) == value for key, value in (self.selector.match_labels or {}).items())
         return met and all(holds(each, labels.get(each.key)) for each in self.selector.match_expressions or ())
 
-    def counted(self, flavor: Flavor, requests: Iterable[tuple[str, int]]) -> Iterator[tuple[Pool, int]]:
-        """What of some requests is charged on nodes of a flavor."""
+    def chargeable(self, flavor: Flavor, requests: Iterable[tuple[str, int]]) -> Iterator[tuple[Pool, int]]:
+        """The part of some requests that is charged on nodes of a flavor."""
         for name, amount in requests:
             pool = Pool(flavor, name)
             if amount > 0 and pool in self.grants:
@@ -128,7 +128,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a unit's charges depend on beside the unit.
+    """The facts on which a unit's charges depend, beside the unit.
 
     ``place``: the node that a pod has. ``flavor``: of a node. ``requests``: of a pod. ``held``: the room that is held for
     pods of the unit that were lost.
@@ -143,7 +143,7 @@ class Ground:
 
 
 def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
-    """What a unit is charged for."""
+    """The charges of a unit."""
     minimum, spare = Counter[Pool](), Counter[Pool]()
     found: list[Charge] = []
     held = _held_replicas(unit, ground)
@@ -157,8 +157,8 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
                 minimum.update(amounts)
                 spare.update(lacks)
             elif amounts:
-                since = max(pod.metadata.creation_timestamp for pod in replica.pods)
-                found.append(_charge(unit, ground, (role.name, replica.number), (amounts, lacks), since))
+                newest = max(pod.metadata.creation_timestamp for pod in replica.pods)
+                found.append(_charge(unit, ground, (role.name, replica.number), (amounts, lacks), newest))
         for number, amounts in enumerate(held.get(role.name, ()), start=1):
             if number <= lacking:
                 minimum.update(amounts)
@@ -180,7 +180,7 @@ def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool
         there = any(is_of_same_replica(hold, pod) and ground.place(pod) is not None for pod in unit.pods())
         if flavor is not None and role is not None and not there:
             amounts = lost.setdefault((role.name, hold.place.leaf, hold.place.replica), Counter())
-            amounts.update(dict(ground.policy.counted(flavor, hold.shape.requests)))
+            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
     found: dict[str, list[Counter[Pool]]] = {}
     for (name, _, _), amounts in lost.items():
         found.setdefault(name, []).extend([amounts] if amounts else [])
@@ -193,14 +193,14 @@ def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Am
 
 
 def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
-    """What a replica is charged for, and what of it is for pods without a node; nothing where none has one."""
+    """The charge of a replica, and the part of it that is for pods without a node; nothing where none has one."""
     nodes = [ground.place(pod) for pod in replica.pods]
     flavors = [None if node is None else ground.flavor(node) for node in nodes]
     known = next((each for each in flavors if each is not None), None)
     amounts, spare = Counter[Pool](), Counter[Pool]()
     for pod, node, flavor in zip(replica.pods, nodes, flavors, strict=True):
         where = known if node is None else flavor
-        for pool, amount in ground.policy.counted(where, ground.requests(pod)) if where is not None else ():
+        for pool, amount in ground.policy.chargeable(where, ground.requests(pod)) if where is not None else ():
             amounts[pool] += amount
             spare[pool] += amount if node is None else 0
     return amounts, +spare
@@ -247,12 +247,12 @@ class Ledger:
         """The charges of a unit."""
         return self._of.get(unit, ())
 
-    def charged(self, queue: str) -> Iterable[Charge]:
+    def charges_of(self, queue: str) -> Iterable[Charge]:
         """The charges of a queue."""
         return self._in[queue].keys()
 
-    def used(self, queue: str, pool: Pool) -> int:
-        """What of a pool is charged to a queue."""
+    def use_of(self, queue: str, pool: Pool) -> int:
+        """The amount of a pool that is charged to a queue."""
         return self._used[queue][pool]
 
     def cohort(self, queue: str) -> list[str]:
@@ -260,28 +260,28 @@ class Ledger:
         name = self.policies[queue].cohort
         return [each.name for each in self.policies.values() if each.cohort == name] if name else [queue]
 
-    def borrowed(self, queue: str, pool: Pool) -> int:
-        """What of a pool a queue has beyond its nominal."""
-        return max(0, self.used(queue, pool) - self.policies[queue].grants[pool].nominal)
+    def excess_of(self, queue: str, pool: Pool) -> int:
+        """The amount of a pool that a queue has beyond its nominal."""
+        return max(0, self.use_of(queue, pool) - self.policies[queue].grants[pool].nominal)
 
     def idle(self, queue: str, pool: Pool) -> int:
-        """What of a pool the cohort neither uses nor keeps back; negative where it uses more than it has."""
+        """The amount of a pool that the cohort neither uses nor keeps back; negative where it uses more than it has."""
         total = 0
         for name in self.cohort(queue):
             grant = self.policies[name].grants.get(pool)
             if grant is not None:
-                total += grant.lendable - max(0, self.used(name, pool) - (grant.nominal - grant.lendable))
+                total += grant.lendable - max(0, self.use_of(name, pool) - (grant.nominal - grant.lendable))
         return total
 
     def lent(self, queue: str, pool: Pool) -> int:
-        """What of a queue's nominal others of its cohort have, taken from all lenders by what each could lend."""
+        """The part of a queue's nominal that others of its cohort have, taken from all lenders by what each could lend."""
         names = sorted(name for name in self.cohort(queue) if pool in self.policies[name].grants)
         grants = {name: self.policies[name].grants[pool] for name in names}
         could = {
-            name: min(grant.lendable, max(0, grant.nominal - self.used(name, pool))) for name, grant in grants.items()
+            name: min(grant.lendable, max(0, grant.nominal - self.use_of(name, pool))) for name, grant in grants.items()
         }
         total = sum(could.values())
-        taken = min(total, sum(self.borrowed(name, pool) for name in names))
+        taken = min(total, sum(self.excess_of(name, pool) for name in names))
         shares = {name: taken * each // total if total else 0 for name, each in could.items()}
         rest = taken - sum(shares.values())
         more = [name for name in names if could[name] > shares[name]][:rest]
@@ -292,7 +292,7 @@ class Ledger:
         policy, taken = self.policies[queue], less or {}
         return max(
             (
-                Fraction(max(0, self.used(queue, pool) - taken.get(pool, 0) - grant.nominal), max(grant.nominal, 1))
+                Fraction(max(0, self.use_of(queue, pool) - taken.get(pool, 0) - grant.nominal), max(grant.nominal, 1))
                 for pool, grant in policy.grants.items()
             ),
             default=Fraction(0),
@@ -323,7 +323,7 @@ class Ledger:
         return found
 
     def nominal_left(self, queue: str, *, minimums: bool) -> dict[Pool, int]:
-        """What of its nominal a queue has left, beside what is within nominal: of minimums alone, or of all."""
+        """The rest of a queue's nominal beside the charges that are within it: those of minimums alone, or all."""
         left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
         for each, over in self.split(queue).items():
             for pool, amount in () if over or (minimums and each.member is not None) else each.amounts:
@@ -331,10 +331,10 @@ class Ledger:
         return left
 
     def room(self, queue: str) -> dict[Pool, int]:
-        """How much more of each pool a queue may use; negative where it uses too much."""
+        """The further amount of each pool that a queue may use; negative where it uses too much."""
         found: dict[Pool, int] = {}
         for pool, grant in self.policies[queue].grants.items():
-            used = self.used(queue, pool)
+            used = self.use_of(queue, pool)
             most = max(0, grant.nominal - grant.lendable - used) + self.idle(queue, pool)
             found[pool] = most if grant.borrow is None else min(most, grant.nominal + grant.borrow - used)
         return found
