@@ -170,10 +170,10 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 344,
-    "lines": 60_420,
+    "files": 345,
+    "lines": 61_050,
     "lost pod": 56,
-    "refusal": 53,
+    "refusal": 55,
     "step of a rollout": 56,
 }
 

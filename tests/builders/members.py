@@ -184,9 +184,9 @@ Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace
 
 def queue(name: str, nominal: int = 8, resource: str = "nvidia.com/gpu", **spec: Any) -> core.Queue:
     """A Queue of one resource, which selects every namespace unless it is told otherwise."""
-    amounts = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
+    amounts: dict[str, Any] = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
     flavors = spec.pop("flavors", [{"resources": [{"name": resource, "nominal": nominal, **amounts}]}])
-    body = {"metadata": {"name": name}, "spec": {"namespaces": {"selector": {}}, "flavors": flavors, **spec}}
+    body: Json = {"metadata": {"name": name}, "spec": {"namespaces": {"selector": {}}, "flavors": flavors, **spec}}
     return msgspec.convert(body, core.Queue)
 
 

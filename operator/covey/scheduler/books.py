@@ -207,14 +207,21 @@ class Books:
 
     async def ease(self) -> None:
         """Look again at units that wait for quota, if there may be more of it."""
-        eased = self.quotas.take_eased()
-        if eased:
-            self.shelf.renew()
-        for root in eased:
+        if not self.quotas.take_eased():
+            return
+        self.shelf.renew()
+        for root in self.quotas.asleep():
             entry = self.shelf.entries.get(root)
             if entry is not None and self.quotas.is_better_off(root, entry):
                 self._mark(root)
             await self._breath.take()
+
+    def _retell_quota(self, root: Key) -> None:
+        entry = self.shelf.entries.get(root)
+        words = self.quotas.words(root, entry) if entry is not None else ""
+        if entry is not None and words and words != entry.decision.message:
+            self.shelf.amend(root, replace(entry, decision=replace(entry.decision, message=words)))
+            self._decided(root)
 
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: frozenset[str]) -> bool:
         """Let a unit be refused as another one of the same question was."""
@@ -332,6 +339,9 @@ class Books:
                 for root in list(alike.members):
                     self._decided(root)
                     await self._breath.take()
+            for root in self.quotas.asleep():
+                self._retell_quota(root)
+                await self._breath.take()
 
 
 def _news(before: Decision, after: Decision) -> bool:

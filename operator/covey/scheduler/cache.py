@@ -123,13 +123,13 @@ class Cache:
     @property
     def synced(self) -> bool:
         """Every kind was listed completely once, but for queues that the API server does not know."""
-        return all(self._listed(reflector).is_set() for reflector in self.reflectors)
+        return all(self._first_list(reflector).is_set() for reflector in self.reflectors)
 
     async def wait_synced(self) -> None:
         """Return when every kind was listed completely."""
-        await asyncio.gather(*(self._listed(reflector).wait() for reflector in self.reflectors))
+        await asyncio.gather(*(self._first_list(reflector).wait() for reflector in self.reflectors))
 
-    def _listed(self, reflector: Reflector[Any]) -> asyncio.Event:
+    def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
         """A cluster that was upgraded without the newest CRDs goes on without queues."""
         return reflector.settled if reflector is self.queues else reflector.synced
 

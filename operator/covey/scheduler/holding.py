@@ -106,7 +106,7 @@ class Holding:
         """Room is held for a unit."""
         return root in self._holds
 
-    def held(self, root: Key) -> list[Hold]:
+    def holds_of(self, root: Key) -> list[Hold]:
         """The room that is held for a unit."""
         return list(self._holds.get(root, {}).values())
 
@@ -156,7 +156,7 @@ class Holding:
     @contextmanager
     def without_holds_of(self, root: Key, inventory: Inventory) -> Iterator[None]:
         """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
-        holds = self.held(root)
+        holds = self.holds_of(root)
         for hold in holds:
             inventory.release(hold.key)
         try:

@@ -37,6 +37,7 @@ from covey.api import core
 from covey.api.constants import REASON_OVER_QUOTA
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.question.demands import minimum_demands, surplus_demands
+from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 
 _NOTHING: Final[Amounts] = {}
@@ -51,7 +52,7 @@ class _Land:
     flavor: dict[str, Flavor | None] = field(default_factory=dict)
     nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
 
-    def put(self, node: str, labels: Mapping[str, str]) -> bool:
+    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
         """File a node; returns whether it was in another flavor before."""
         new = self.policy.flavor_of(labels)
         moved = node in self.flavor and self.flavor[node] != new
@@ -183,8 +184,8 @@ class Quotas:
         name = self._queues.get(entry.unit.key)
         if entitled is None or name is None:
             return gang
-        land, why = self._lands[name], f"over the quota of queue {name}"
-        nodes = {node: why for flavor in entitled.closed for node in sorted(land.nodes.get(flavor, ()))}
+        land = self._lands[name]
+        nodes = {node: OVER_QUOTA for flavor in entitled.closed for node in sorted(land.nodes.get(flavor, ()))}
         if nodes:
             gang = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes})
         if entry.want is not Want.SURPLUS:
@@ -214,10 +215,14 @@ class Quotas:
         """Tell whether a unit waits for quota."""
         return root in self._asleep or root in self._problems
 
-    def take_eased(self) -> Collection[Key]:
-        """The units that wait for quota, if there may be more of it than when this was last asked."""
+    def asleep(self) -> Collection[Key]:
+        """The units that wait for quota."""
+        return list(self._asleep)
+
+    def take_eased(self) -> bool:
+        """Tell whether there may be more quota for some than when this was last asked."""
         eased, self._eased = self._eased, False
-        return list(self._asleep) if eased else ()
+        return eased
 
     def is_better_off(self, root: Key, entry: Entry) -> bool:
         """Tell whether more of a unit could be planned than when it was last judged."""
@@ -226,6 +231,12 @@ class Quotas:
             return False
         before, now = self._asleep.get(root), self.judge(entry)
         return before is None or now is None or bool(now.taken - before.taken) or bool(before.closed - now.closed)
+
+    def words(self, root: Key, entry: Entry) -> str:
+        """The refusal of a unit that waits for quota, with the numbers as they are; empty where it is not refused."""
+        before = self._asleep.get(root)
+        why = None if before is None or before.taken else self.refusal(entry, self.judge(entry))
+        return why.message if why is not None else ""
 
     def room_for(self, root: Key, shapes: Sequence[Shape]) -> int | None:
         """The most further replicas of these pods that quota leaves to a unit, whatever nodes there are; None for any."""
@@ -291,7 +302,7 @@ class Quotas:
         self._lands = {name: _Land(policy) for name, policy in policies.items()}
         for node in self._cache.nodes.store.values():
             for land in self._lands.values():
-                land.put(node.metadata.name, node.metadata.labels or {})
+                land.file_node(node.metadata.name, node.metadata.labels or {})
         self.ledger = Ledger(policies)
         self._queues = {root: name for root, name in self._queues.items() if name in policies}
         self.wishes = {root: wish for root, wish in self.wishes.items() if wish.queue in policies}
@@ -311,7 +322,7 @@ class Quotas:
             if node is None:
                 land.drop(name)
             else:
-                moved |= land.put(name, node.metadata.labels or {})
+                moved |= land.file_node(name, node.metadata.labels or {})
         self._eased = True
         if moved:
             self._cache.tell_quota()

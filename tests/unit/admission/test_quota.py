@@ -39,9 +39,9 @@ POOL = Pool((), GPU)
 
 
 def queue(name: str, nominal: Any = 8, **spec: Any) -> core.Queue:
-    amounts = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
+    amounts: dict[str, Any] = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
     flavors = spec.pop("flavors", [{"resources": [{"name": GPU, "nominal": nominal, **amounts}]}])
-    body = {"metadata": {"name": name}, "spec": {"flavors": flavors, **spec}}
+    body: dict[str, Any] = {"metadata": {"name": name}, "spec": {"flavors": flavors, **spec}}
     return msgspec.convert(body, core.Queue)
 
 
