@@ -60,6 +60,7 @@ class QueueStatus(Read, frozen=True):
 
     observed_generation: int | None = None
     resources: tuple[QueueUsage, ...] | None = None
+    summary: dict[str, str] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
