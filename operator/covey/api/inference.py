@@ -194,7 +194,7 @@ class DisaggregatedInferenceSpec(Model):
         Rule(
             "self.backend != 'Volcano' || (has(self.queue) ? has(oldSelf.queue) && self.queue == oldSelf.queue : "
             "!has(oldSelf.queue))",
-            "queue is immutable with backend Volcano: delete the object and create it anew to change it",
+            "queue is immutable: delete the object and create it anew to change it",
             at=".queue",
             forbids=True,
         ),

@@ -158,7 +158,7 @@ class UsageWriter:
 
     async def _apply(self, queue: core.Queue, status: dict[str, Any]) -> None:
         name = queue.metadata.name
-        if self._written.get(name) == status or status == _observed(queue):
+        if self._written.get(name) == status or status == _dump_status(queue):
             return
         body = {"apiVersion": SCHEDULING_API, "kind": "Queue", "metadata": {"name": name}, "status": status}
         try:
@@ -191,7 +191,7 @@ class UsageWriter:
             )
 
 
-def _observed(queue: core.Queue) -> dict[str, Any]:
+def _dump_status(queue: core.Queue) -> dict[str, Any]:
     """The status that a queue has, in the form in which it is written; its summary follows from the rest."""
     status = queue.status
     return {
