@@ -100,7 +100,7 @@ class Admission:
             *(context, queueing, reservations), decided=self._announce, mark=self.mark, stir=self._wake.set
         )
         self._quotas = queueing.quotas
-        self._quotas.held = self._holding.holds_of
+        self._quotas.follow(self._holding, self.mark)
         self._commits = Commits(context, self._books.parking, mark=self.mark, denied=self._deny)
         cache.subscribe(
             Listener(

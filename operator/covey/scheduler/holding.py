@@ -90,6 +90,8 @@ class Holding:
         self._longest = longest
         self._clock = clock
         self._wall = wall
+        #: Is told of a unit for which less is held than before.
+        self.on_drop: Callable[[Key], None] = lambda _root: None
         self._holds: dict[Key, dict[str, Hold]] = {}
         self._on: dict[str, dict[str, Hold]] = {}
         #: By hold, until when it may be without a successor.
@@ -273,6 +275,7 @@ class Holding:
         self._forget(hold)
         self._count()
         self._cache.tell_room(hold.node)
+        self.on_drop(hold.root)
 
     def _forget(self, hold: Hold) -> None:
         on_node = self._on[hold.node]

@@ -33,12 +33,22 @@ from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Flavor, Ground, Ledger, Policy, Pool, charges
 from covey.admission.tree import Key, Unit
+from covey.admission.wishes import (
+    first_choice,
+    is_charged,
+    minimum_shapes,
+    missing_pods,
+    shapes_of,
+    surplus_groups,
+    surplus_pods,
+    without,
+)
 from covey.api import core
 from covey.api.constants import REASON_OVER_QUOTA
-from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
-from covey.placement.question.demands import minimum_demands, surplus_demands
+from covey.placement.model import Gang, Shape
 from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.holding import Holding
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
@@ -71,7 +81,6 @@ class _Land:
 class Wish:
     """The wish of a unit of a queue: amounts, and of a minimum since when (seconds since the epoch)."""
 
-    queue: str
     amounts: Amounts
     since: float | None = None
 
@@ -87,10 +96,10 @@ class Quotas:
     def __init__(self, cache: Cache, priority: Callable[[core.Group], int]) -> None:
         self._cache = cache
         self._priority = priority
-        #: The room that is held for pods of a unit that were lost.
-        self.held: Callable[[Key], Sequence[Hold]] = lambda _root: ()
+        self._held: Callable[[Key], Sequence[Hold]] = lambda _root: ()
         self.ledger = Ledger({})
-        self.wishes: dict[Key, Wish] = {}
+        #: By queue.
+        self.wishes: dict[str, dict[Key, Wish]] = {}
         self._lands: dict[str, _Land] = {}
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
@@ -103,6 +112,15 @@ class Quotas:
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call back when charges, wishes or queues have changed."""
         self._changed.append(callback)
+
+    def follow(self, holding: Holding, mark: Callable[[Key], None]) -> None:
+        """Charge units for the room that is held for their lost pods, until it is held no longer."""
+        self._held = holding.holds_of
+        holding.on_drop = mark
+
+    def queue_of(self, root: Key) -> str | None:
+        """The queue that a unit uses; None for none."""
+        return self._queues.get(root)
 
     def note(self, unit: Unit) -> None:
         """Charge a unit for what it has now."""
@@ -124,18 +142,24 @@ class Quotas:
 
     def forget(self, root: Key) -> None:
         """A unit is gone."""
-        for each in (self._problems, self._queues, self._asleep, self.wishes):
+        self._problems.pop(root, None)
+        self._queues.pop(root, None)
+        self._asleep.pop(root, None)
+        for each in self.wishes.values():
             each.pop(root, None)
         self._enter(root, ())
 
     def note_wish(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
-        name, before = self._queues.get(root), self.wishes.pop(root, None)
+        name = self._queues.get(root)
+        before = [found for each in self.wishes.values() if (found := each.pop(root, None)) is not None]
+        now: list[Wish] = []
         if name is not None and entry.gang is not None and entry.want in _PLANNED:
-            shapes = _minimum(entry.gang) if entry.want is Want.MINIMUM else _shapes(surplus_pods(entry.gang))
+            shapes = minimum_shapes(entry.gang) if entry.want is Want.MINIMUM else shapes_of(surplus_pods(entry.gang))
             since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
-            self.wishes[root] = Wish(name, _first_choice(self.ledger.policies[name], shapes), since)
-        if self.wishes.get(root) != before:
+            now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
+            self.wishes.setdefault(name, {})[root] = now[0]
+        if now != before:
             self._tell()
 
     def problem(self, root: Key) -> QueueError | None:
@@ -150,13 +174,13 @@ class Quotas:
         own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
         if entry.want is Want.MINIMUM:
             minimum = next((each for each in own if each.member is None), None)
-            return judge_minimum(self.ledger, name, _minimum(gang), minimum, free=free)
+            return judge_minimum(self.ledger, name, minimum_shapes(gang), minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
             number: (
                 members[0][0].name,
                 Group(
-                    _shapes(_missing(members)),
+                    shapes_of(missing_pods(members)),
                     sum((Counter(spare.get((r.name, each.replica), _NOTHING)) for r, each in members), Counter()),
                 ),
             )
@@ -244,7 +268,7 @@ class Quotas:
         if name is None:
             return 0 if root in self._problems else None
         policy, room, total = self.ledger.policies[name], self.ledger.room(name), 0
-        if self._lands[name].nodes.get(None) or not any(True for _ in _chargeable(policy, shapes)):
+        if self._lands[name].nodes.get(None) or not is_charged(policy, shapes):
             return None
         for flavor in policy.flavors:
             if all(may_lie(shape, flavor) for shape in shapes):
@@ -284,7 +308,7 @@ class Quotas:
             place=lambda pod: place_of(pod, capacity.assumed),
             flavor=land.flavor.get,
             requests=lambda pod: capacity.shape(pod).requests,
-            held=self.held(unit.key),
+            held=self._held(unit.key),
             priority=self._priority(unit.root),
         )
 
@@ -305,7 +329,7 @@ class Quotas:
                 land.file_node(node.metadata.name, node.metadata.labels or {})
         self.ledger = Ledger(policies)
         self._queues = {root: name for root, name in self._queues.items() if name in policies}
-        self.wishes = {root: wish for root, wish in self.wishes.items() if wish.queue in policies}
+        self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
         self._eased = True
         self._tell()
 
@@ -330,71 +354,6 @@ class Quotas:
     def _tell(self) -> None:
         for callback in self._changed:
             callback()
-
-
-_Member = tuple[RoleRequest, ReplicaRequest]
-
-
-def surplus_groups(gang: Gang) -> list[list[_Member]]:
-    """The surplus that lacks places, in the planner's order: replicas that come together as one."""
-    found: dict[object, list[_Member]] = {}
-    for demand in surplus_demands(gang):
-        role, each = gang.roles[demand.role], demand.replica
-        found.setdefault(each.together or (role.name, each.replica), []).append((role, each))
-    return list(found.values())
-
-
-def surplus_pods(gang: Gang) -> list[PodRequest]:
-    """All pods of a gang's surplus that lack places."""
-    return [pod for members in surplus_groups(gang) for pod in _missing(members)]
-
-
-def without(gang: Gang, out: Collection[tuple[str, int]]) -> Gang:
-    """A gang without some replicas, by role and number."""
-    return replace(
-        gang,
-        roles=tuple(
-            replace(role, replicas=tuple(each for each in role.replicas if (role.name, each.replica) not in out))
-            for role in gang.roles
-        ),
-    )
-
-
-def _missing(members: Sequence[_Member]) -> list[PodRequest]:
-    return [pod for _, each in members for pod in each.pods if pod.node is None]
-
-
-def _shapes(pods: Sequence[PodRequest]) -> list[Shape]:
-    return [pod.shape for pod in pods]
-
-
-def _minimum(gang: Gang) -> list[Shape]:
-    """The shapes of the pods that a minimum lacks; where any replicas will do, of those that ask for most."""
-    found = [(demand.role, demand.missing) for demand in minimum_demands(gang)]
-    shapes = [pod.shape for role, missing in found if not gang.roles[role].free for pod in missing]
-    for number, role in enumerate(gang.roles):
-        count = sum(each == number for each, _ in found)
-        if role.free and count:
-            rest = [_shapes(_missing([(role, each)])) for each in role.replicas if not each.placed]
-            rest.sort(key=lambda each: sum(amount for shape in each for _, amount in shape.requests), reverse=True)
-            shapes += [shape for each in rest[:count] for shape in each]
-    return shapes
-
-
-def _chargeable(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Pool]:
-    for shape in shapes:
-        for flavor in policy.flavors:
-            for pool, _ in policy.chargeable(flavor, shape.requests):
-                yield pool
-
-
-def _first_choice(policy: Policy, shapes: Sequence[Shape]) -> Amounts:
-    """The charge of some pods, each on the first flavor that it may lie on."""
-    found = Counter[Pool]()
-    for shape in shapes:
-        flavor = next((each for each in policy.flavors if may_lie(shape, each)), None)
-        found.update(dict(policy.chargeable(flavor, shape.requests)) if flavor is not None else {})
-    return found
 
 
 __all__ = ["Quotas", "Wish"]

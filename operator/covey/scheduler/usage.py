@@ -39,9 +39,8 @@ Usage = Mapping[str, Mapping[str, int]]
 def usage_of(quotas: Quotas, name: str) -> Usage:
     """By resource, over all flavors: nominal, used, borrowed, lent, waiting."""
     ledger, waiting = quotas.ledger, Counter[Pool]()
-    for wish in quotas.wishes.values():
-        if wish.queue == name:
-            waiting.update(wish.amounts)
+    for wish in quotas.wishes.get(name, {}).values():
+        waiting.update(wish.amounts)
     found: dict[str, Counter[str]] = {}
     for pool, grant in ledger.policies[name].grants.items():
         found.setdefault(pool.resource, Counter()).update(
@@ -59,9 +58,8 @@ def oldest_wish(quotas: Quotas, name: str) -> float | None:
     left = quotas.ledger.nominal_left(name, minimums=True)
     since = (
         wish.since
-        for wish in quotas.wishes.values()
-        if wish.queue == name and wish.since is not None
-        if all(amount <= left.get(pool, 0) for pool, amount in wish.amounts.items())
+        for wish in quotas.wishes.get(name, {}).values()
+        if wish.since is not None and all(amount <= left.get(pool, 0) for pool, amount in wish.amounts.items())
     )
     return min(since, default=None)
 
