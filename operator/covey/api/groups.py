@@ -67,6 +67,8 @@ class CompositePodGroupSpec(_GroupSpec):
     none."""
     preemption: RootPreemption | None = None
     """On a root: the terms on which it takes room from others, and gives its own."""
+    queue: Annotated[ObjectName | None, LIVE] = None
+    """On a root: the Queue whose quota it uses. Default: the only one that selects its namespace."""
 
 
 class GroupPlacement(Model):

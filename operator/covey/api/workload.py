@@ -38,6 +38,8 @@ class _CompositeTemplate(Prioritised):
     """On a root: seconds from admission until the minimum is bound."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
     """On a root: seconds for which the room of pods that were lost is held for their successors."""
+    queue: Annotated[ObjectName | None, LIVE] = None
+    """On a root: the Queue whose quota it uses."""
 
 
 _CHILD_RULE: Final = Rule(

@@ -139,7 +139,8 @@ class GroupCompiler:
     def roots(self, layout: Layout) -> Iterator[Object]:
         """The CompositePodGroup of each unit."""
         for unit in layout.units:
-            spec = {**self._reference(UNIT_TEMPLATE), **self._root_body(), **_present("preemption", self._preemption())}
+            own = {**_present("preemption", self._preemption()), **_present("queue", self._spec.queue)}
+            spec = {**self._reference(UNIT_TEMPLATE), **self._root_body(), **own}
             yield _object("CompositePodGroup", self._metadata(unit), spec)
 
     def composites(self, layout: Layout) -> Iterator[Object]:

@@ -45,6 +45,7 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster import presets
 from covey.placement.model import Gang, Topology
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.quotas import Quotas
 
 
 class Topologies:
@@ -264,6 +265,7 @@ class Queueing:
         self._failures: dict[Key, dict[str, _Failures]] = {}
         #: Roots that name a PriorityClass that does not exist, so that each is logged once.
         self._unknown: dict[Key, str] = {}
+        self.quotas = Quotas(cache, self.priority)
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
         """The part of its status that a unit must keep, its topology or the reason for none, and its surroundings.
