@@ -139,8 +139,7 @@ class GroupCompiler:
     def roots(self, layout: Layout) -> Iterator[Object]:
         """The CompositePodGroup of each unit."""
         for unit in layout.units:
-            own = {**_present("preemption", self._preemption()), **_present("queue", self._spec.queue)}
-            spec = {**self._reference(UNIT_TEMPLATE), **self._root_body(), **own}
+            spec = {**self._reference(UNIT_TEMPLATE), **self._root_body()}
             yield _object("CompositePodGroup", self._metadata(unit), spec)
 
     def composites(self, layout: Layout) -> Iterator[Object]:
@@ -215,11 +214,12 @@ class GroupCompiler:
             "timeoutSeconds": self._spec.gang.timeout_seconds,
             "holdSeconds": self._spec.hold_seconds,
             **_present("schedulingConstraints", self._root_constraints()),
+            **_present("preemption", self._preemption()),
+            **_present("queue", self._spec.queue),
             **self._common,
         }
 
     def _preemption(self) -> Object:
-        """The terms of preemption; on roots alone, since a Workload's templates have none of their scheduler's."""
         said = self._spec.preemption
         return said.model_dump(by_alias=True, exclude_none=True) if said is not None else {}
 
