@@ -12,8 +12,7 @@ SETTINGS = {"progressDeadlineSeconds": 600, "onFailure": "Rollback"}
 
 
 def serving(**decode: object) -> World:
-    world = World(llama(decode=dict(decode), rollout=SETTINGS))
-    world.settle()
+    world = World.settled(llama(decode=dict(decode), rollout=SETTINGS))
     serve(world)
     world.tell()
     return world

@@ -56,9 +56,7 @@ def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInferenc
     for _ in range(6):
         crash(world, data.draw(st.integers(0, 12)))
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world.serve()
     healthy = dict(world.pods)
     if healthy:
         lost = data.draw(st.sampled_from(sorted(healthy)))
@@ -77,11 +75,7 @@ def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInferenc
 @given(inferences(max_units=2), st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_growth_leaves_healthy_pods_alone(resource: DisaggregatedInference, units: int, replicas: int) -> None:
-    world = World(resource)
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(resource)
     before = dict(world.pods)
     rescale(world, lambda spec: grow(spec, units, replicas))
     planned = world.plan()

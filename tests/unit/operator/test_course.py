@@ -19,8 +19,7 @@ DELETED = {"deletion_timestamp": rfc3339(0)}
 
 def world_with(**parts: dict[str, Any]) -> World:
     """One pod that serves, but for what is said of it."""
-    world = World(inference(role("decode")))
-    world.settle()
+    world = World.settled(inference(role("decode")))
     (name,) = world.pods
     world.bind(name)
     world.ready(name)

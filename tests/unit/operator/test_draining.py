@@ -19,12 +19,7 @@ def resource(prefill: int, decode: int, seconds: tuple[int, int] = (30, 30), **s
 
 
 def served(*arguments: Any, **spec: Any) -> World:
-    world = World(resource(*arguments, **spec))
-    world.settle()
-    for name in world.pods:
-        world.bind(name)
-        world.ready(name)
-    return world
+    return World.serving(resource(*arguments, **spec))
 
 
 def act(world: World) -> Plan:

@@ -151,8 +151,7 @@ def test_restarts_before_the_first_ready_are_the_kubelets_own_business() -> None
     world = World(inference(restarting("prefill", size=2)))
     world.notes = True
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     crash(world, "0-prefill-0-0", 3)
     assert not world.plan().actions
     for name in list(world.pods):
@@ -169,8 +168,7 @@ def test_before_the_first_ready_policies_differ_for_a_pod_that_ends(policy: str,
     world = World(inference(restarting("prefill", policy, size=2)))
     world.notes = True
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     world.fail(name_of(world, "0-prefill-0-1"))
     assert len(world.plan().actions.delete_pods) == (2 if whole else 1)
 

@@ -15,8 +15,7 @@ SETTINGS = {"progressDeadlineSeconds": 60, "onFailure": "Rollback"}
 
 
 def complete_world() -> World:
-    world = World(llama(rollout=SETTINGS))
-    world.settle()
+    world = World.settled(llama(rollout=SETTINGS))
     serve(world)
     world.tell()
     return world

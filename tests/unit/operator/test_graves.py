@@ -49,8 +49,7 @@ def seen() -> Seen:
 @pytest.fixture
 def pod() -> core.Pod:
     """A bound pod of the resource."""
-    world = World(INFERENCE)
-    world.settle()
+    world = World.settled(INFERENCE)
     (name,) = world.pods
     world.bind(name)
     made = world.pods[name]

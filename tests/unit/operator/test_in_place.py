@@ -40,8 +40,7 @@ def run_all(world: World) -> None:
 
 @pytest.fixture
 def world() -> World:
-    made = World(llama())
-    made.settle()
+    made = World.settled(llama())
     run_all(made)
     made.tell()
     return made

@@ -154,8 +154,7 @@ def test_a_cordon_counts_from_its_taint_or_from_when_it_was_seen() -> None:
 
 
 def served(**spec: Any) -> World:
-    world = World(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
     for name, found in list(world.pods.items()):
         world.bind(name, f"node-{found.metadata.label('covey.dev/role')}-{found.metadata.label('covey.dev/replica')}")
         world.ready(name)

@@ -23,11 +23,7 @@ from unit.operator.world import World
 
 def serving(**spec: Any) -> World:
     """A resource that serves; its status says so."""
-    world = World(llama(decode=2, **spec))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(llama(decode=2, **spec))
     world.tell()
     assert condition(world, "MinimumMet") == ("True", "MinimumMet")
     return world
@@ -91,16 +87,14 @@ def test_the_minimum_is_told_live() -> None:
     world.now += 30
     world.tell()
     assert of_unit(world)["belowMinimumSince"] == since
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     world.tell()
     assert condition(world, "MinimumMet") == ("True", "MinimumMet")
     assert "belowMinimumSince" not in of_unit(world)
 
 
 def test_a_unit_that_has_never_served_is_only_waiting() -> None:
-    world = World(llama(decode=2, gang={"terminationDelaySeconds": 0}))
-    world.settle()
+    world = World.settled(llama(decode=2, gang={"terminationDelaySeconds": 0}))
     world.tell()
     assert condition(world, "MinimumMet") == ("False", "Waiting")
     assert "belowMinimumSince" not in of_unit(world)
@@ -116,13 +110,12 @@ def test_surplus_that_is_lost_is_no_shortage() -> None:
 
 
 def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
-    world = World(
+    world = World.settled(
         inference(
             role("prefill", replicas=1, size=1),
             role("decode", replicas=1, size=2, startup="LeaderReady"),
         )
     )
-    world.settle()
     for name in list(world.pods):
         world.pin(name)
     world.tell()
@@ -207,8 +200,7 @@ def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None
         act(world)
     assert not bound(world)
     assert len(world.pods) == 6
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     world.now += 500
     assert not world.plan().actions.delete_pods
 
@@ -240,8 +232,7 @@ def preempt(world: World, role_name: str) -> str:
 
 
 def gang_of_two(*, ready: bool, **spec: Any) -> World:
-    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1), **spec))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1), **spec))
     for name in list(world.pods):
         world.bind(name)
         if ready:
@@ -344,8 +335,7 @@ def test_a_minimum_that_comes_back_in_time() -> None:
     lose(world, "decode")
     kept = bound(world)
     world.now += 90
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     act(world)
     world.now += 500
     act(world)
@@ -385,11 +375,7 @@ def test_an_answer_that_changes_takes_the_announcement_back() -> None:
 
 
 def test_only_the_roles_that_lack_replicas() -> None:
-    world = World(inference(role("prefill", replicas=2, min_replicas=2, size=2), role("decode", replicas=2)))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(inference(role("prefill", replicas=2, min_replicas=2, size=2), role("decode", replicas=2)))
     world.tell()
     for name in [name for name in world.pods if "-prefill-0-" in name]:
         world.vanish(name)
@@ -439,8 +425,7 @@ def test_nothing_goes_before_its_time(
 
 @pytest.mark.parametrize("units", [2, 9])
 def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
-    world = World(inference(role("prefill"), role("decode"), replicas=units))
-    world.settle()
+    world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
     walks = 0
 
     class Counted(dict[Slot, core.Pod]):
@@ -457,8 +442,7 @@ def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
 
 def test_the_status_is_read_as_often_for_many_units_as_for_few() -> None:
     def reads(units: int) -> int:
-        world = World(inference(role("prefill"), role("decode"), replicas=units))
-        world.settle()
+        world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
         found = 0
 
         class Counted(dict[str, Any]):

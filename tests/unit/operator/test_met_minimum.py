@@ -22,8 +22,7 @@ def llama(decode: dict[str, Any] | None = None, **prefill: Any) -> Disaggregated
 
 
 def serving(wanted: DisaggregatedInference, *, but: str = "-") -> World:
-    world = World(wanted)
-    world.settle()
+    world = World.settled(wanted)
     for name in list(world.pods):
         if but not in name or but == "-":
             world.bind(name, f"node-of-{name}")

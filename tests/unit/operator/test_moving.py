@@ -38,8 +38,7 @@ def moving(**prefill: Any) -> World:
     """Unit 0 serves with all of its eight prefill replicas; unit 1 has its minimum Ready, and seven that wait."""
     roles = (role("decode"), role("prefill", **{"replicas": 8, "minReplicas": 1, **prefill}))
     rollout = {"progressDeadlineSeconds": DEADLINE}
-    world = World(inference(*roles, topology={"required": "block"}, rollout=rollout))
-    world.settle()
+    world = World.settled(inference(*roles, topology={"required": "block"}, rollout=rollout))
     for name, pod in list(world.pods.items()):
         world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
         world.ready(name)

@@ -51,8 +51,7 @@ class Seen:
 
 @pytest.fixture
 def pod() -> core.Pod:
-    world = World(INFERENCE)
-    world.settle()
+    world = World.settled(INFERENCE)
     (made,) = world.pods.values()
     reference = core.OwnerReference(name="llama", uid=OWNER.uid, controller=True)
     meta = msgspec.structs.replace(made.metadata, namespace="default", owner_references=(reference,))

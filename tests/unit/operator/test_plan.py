@@ -17,12 +17,7 @@ from unit.operator.world import World
 @pytest.fixture
 def world() -> World:
     """Everything runs: two prefill replicas of two pods, three decode replicas of one."""
-    made = World(llama())
-    made.settle()
-    for name in list(made.pods):
-        made.bind(name)
-        made.ready(name)
-    return made
+    return World.serving(llama())
 
 
 def names_in(world: World, role: str, replica: int | None = None) -> list[str]:
@@ -248,8 +243,7 @@ def test_a_field_that_is_no_longer_wanted_is_noticed(world: World) -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     old = set(world.pods)
     world.inference = inference(role("prefill", replicas=2, size=size), role("decode", replicas=3))
     world.settle()
@@ -262,8 +256,7 @@ def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None
 
 
 def test_going_back_to_an_earlier_revision_makes_it_the_newest() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     first = world.observe().in_force
     world.inference = llama(compat={"lws": False})
     world.settle()
@@ -280,8 +273,7 @@ def test_old_revisions_go_unless_pods_are_of_them() -> None:
         changed = template(nodeSelector={"number": str(number)})
         return inference(role("prefill", size=2), role("decode", template=changed))
 
-    world = World(at(0))
-    world.settle()
+    world = World.settled(at(0))
     (stuck,) = names_in(world, "decode")
     world.bind(stuck)
     # It terminates for ever, and what it was made from is kept.
@@ -296,9 +288,7 @@ def test_old_revisions_go_unless_pods_are_of_them() -> None:
     assert kept <= {stored.name for stored in world.revisions}
     for _ in range(6):
         world.settle()
-        for name in list(world.pods):
-            world.bind(name)
-            world.ready(name)
+        world.serve()
     world.settle()
     assert {stored.number for stored in world.revisions} == set(range(5, 16))
 
@@ -326,8 +316,7 @@ def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
 
 
 def test_a_suspended_resource_stores_no_revision_that_nobody_has_checked() -> None:
-    world = World(llama(suspend=True))
-    world.settle()
+    world = World.settled(llama(suspend=True))
     assert not world.revisions
 
 
@@ -383,8 +372,7 @@ def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -
 
 
 def test_of_two_units_that_serve_the_one_with_more_surplus_stays() -> None:
-    made = World(inference(role("prefill"), role("decode", replicas=6), replicas=2))
-    made.settle()
+    made = World.settled(inference(role("prefill"), role("decode", replicas=6), replicas=2))
     for slot, pods in made.observe().pods.items():
         if slot.unit == 1 or slot.role == "prefill" or slot.replica == 0:
             for pod in pods:

@@ -17,14 +17,6 @@ def order(items: Iterable[CreatePod]) -> list[tuple[Precedence, str]]:
     return list(dict.fromkeys(found))
 
 
-def serve(world: World) -> World:
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
-
-
 def lose(world: World, *replicas: str) -> None:
     for name, pod in list(world.pods.items()):
         if (pod.spec.hostname or "").rpartition("-")[0] in replicas:
@@ -49,7 +41,7 @@ def test_the_minimum_of_every_unit_comes_before_any_surplus() -> None:
 
 
 def test_a_minimum_that_runs_comes_before_one_that_has_never_run() -> None:
-    world = serve(World(inference(role("prefill"), role("decode"))))
+    world = World.serving(inference(role("prefill"), role("decode")))
     world.inference = inference(role("prefill"), role("decode"), replicas=2)
     lose(world, "0-decode-0")
     assert order(world.plan().actions.create) == [
@@ -60,7 +52,7 @@ def test_a_minimum_that_runs_comes_before_one_that_has_never_run() -> None:
 
 
 def test_a_lost_replica_beyond_the_minimum_comes_before_growth() -> None:
-    world = serve(World(inference(role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1))))
+    world = World.serving(inference(role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1)))
     world.inference = inference(role("prefill", replicas=3, minReplicas=1), role("decode", minReplicas=1))
     lose(world, "0-prefill-0")
     assert order(world.plan().actions.create) == [(REPLACEMENT, "0-prefill-0"), (SURPLUS, "0-prefill-2")]
@@ -69,7 +61,7 @@ def test_a_lost_replica_beyond_the_minimum_comes_before_growth() -> None:
 def test_a_surge_comes_last() -> None:
     """As where a full quota lets one pod in: what is lost of a minimum is not to wait for a rollout."""
     roles = (role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1))
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     changed = {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}
     world.inference = inference({**roles[0], "template": changed}, roles[1])
     lose(world, "0-decode-0")

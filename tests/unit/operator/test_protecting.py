@@ -24,12 +24,7 @@ def wanted(**router: Any) -> DisaggregatedInference:
 @pytest.fixture
 def world() -> World:
     """A resource that serves."""
-    made = World(wanted())
-    made.settle()
-    for name in made.pods:
-        made.bind(name)
-        made.ready(name)
-    return made
+    return World.serving(wanted())
 
 
 def act(world: World) -> Actions:

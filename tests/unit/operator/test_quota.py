@@ -236,14 +236,6 @@ def list_created(found: Plan) -> list[str]:
     return sorted(f"{i.slot.unit}-{i.slot.role}-{i.slot.replica}" for i in found.actions.create)
 
 
-def serve(world: World) -> World:
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
-
-
 def lose(world: World, host: str) -> None:
     world.vanish(next(name for name, pod in world.pods.items() if pod.spec.hostname == host))
 
@@ -285,8 +277,7 @@ def test_surplus_is_created_as_far_as_it_fits() -> None:
 
 def test_half_a_minimum_is_given_back() -> None:
     """As two gangs leave it that took a quota by halves, or a creation that was cut off."""
-    world = World(inference(*PAIR))
-    world.settle()
+    world = World.settled(inference(*PAIR))
     lose(world, "0-decode-0-0")
     found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
@@ -294,7 +285,7 @@ def test_half_a_minimum_is_given_back() -> None:
 
 
 def test_what_has_a_node_is_not_given_back() -> None:
-    world = serve(World(inference(*PAIR)))
+    world = World.serving(inference(*PAIR))
     lose(world, "0-decode-0-0")
     found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
@@ -302,7 +293,7 @@ def test_what_has_a_node_is_not_given_back() -> None:
 
 
 def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
-    world = serve(World(inference(*PAIR)))
+    world = World.serving(inference(*PAIR))
     lose(world, "0-decode-0-0")
     short = plan_with(world, gpus(12, 8))
     assert short.fitting.reserve
@@ -319,7 +310,7 @@ def test_a_lost_replica_comes_before_a_surge() -> None:
         role("prefill", replicas=2, minReplicas=1, **engine(2)),
         role("decode", replicas=2, minReplicas=1, **engine(8)),
     ]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
     lose(world, "0-decode-1-0")
@@ -332,7 +323,7 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
         role("prefill", replicas=2, minReplicas=1, **engine(8)),
         role("decode", replicas=2, minReplicas=1, **engine(8)),
     ]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     for each in roles:
         each["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
@@ -356,8 +347,7 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
 
 def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -> None:
     roles = (role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8)))
-    world = World(inference(*roles))
-    world.settle()
+    world = World.settled(inference(*roles))
     for name, each in list(world.pods.items()):
         world.bind(name, "node-old" if each.spec.hostname == "0-prefill-1-0" else "node-1")
         world.ready(name)
@@ -373,7 +363,7 @@ def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -
 
 def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
     found = plan_with(world, gpus(24, 24))

@@ -66,9 +66,7 @@ class Namespace:
         """Its gang is placed once its minimum is there."""
         world = self.worlds[number]
         if self.is_whole(number):
-            for name in world.pods:
-                world.bind(name)
-                world.ready(name)
+            world.serve()
 
     def lose(self, number: int, which: int) -> None:
         names = sorted(self.worlds[number].pods)

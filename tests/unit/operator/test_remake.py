@@ -51,9 +51,7 @@ def confined(required: str) -> World:
 def serving() -> World:
     world = confined("rack")
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world.serve()
     world.settle()
     return world
 

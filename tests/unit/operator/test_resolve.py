@@ -135,17 +135,10 @@ class Rigid(Extender):
         return True
 
 
-def bind_all(world: World) -> None:
-    for name in world.pods:
-        world.bind(name)
-        world.ready(name)
-
-
 def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "BACKENDS", (Rigid(),))
-    world = World(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
-    world.settle()
-    bind_all(world)
+    world = World.settled(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
+    world.serve()
     before = {key: owned.metadata.uid for key, owned in world.objects.items()}
     changed = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
     world.inference = confirmed(changed)
@@ -165,7 +158,7 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
         }
         assert len(going) < 2
         seen |= going
-        bind_all(world)
+        world.serve()
     assert seen == {"0", "1"}
     after = {key: owned.metadata.uid for key, owned in world.objects.items()}
     assert after[POD_GROUPS.type, "llama-0-decode"] != before[POD_GROUPS.type, "llama-0-decode"]
@@ -178,7 +171,7 @@ def test_what_is_there_is_repaired_while_probes_have_no_answer() -> None:
     probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(kept=probes)
     world.settle()
-    bind_all(world)
+    world.serve()
     world.settle()
     world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
     assert not world.plan().actions, "the operator has begun again, and knows of no answer"

@@ -38,8 +38,7 @@ def act(world: World) -> None:
 
 @pytest.fixture
 def world() -> World:
-    made = World(llama())
-    made.settle()
+    made = World.settled(llama())
     serve(made)
     made.tell()
     return made
@@ -384,8 +383,7 @@ def test_successors_that_wait_are_not_counted_as_updated(world: World) -> None:
 
 
 def test_a_unit_that_is_scaled_away_in_a_rollout_is_not_told_as_rolled_out() -> None:
-    world = World(llama(replicas=2))
-    world.settle()
+    world = World.settled(llama(replicas=2))
     serve(world)
     world.tell()
     world.inference = llama(decode={"template": NEW}, replicas=2)

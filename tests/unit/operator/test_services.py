@@ -37,8 +37,7 @@ def llama(
 
 
 def served(resource: DisaggregatedInference) -> World:
-    made = World(resource)
-    made.settle()
+    made = World.settled(resource)
     serve(made)
     made.tell()
     return made

@@ -242,8 +242,7 @@ async def test_one_that_another_worker_has_made_is_taken() -> None:
 
 
 def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
-    world = World(inference(role("decode", replicas=70)))
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=70)))
     for name in list(world.pods):
         world.label(name, {names.LABEL_GANG: None})
     actions = world.plan().actions

@@ -59,11 +59,7 @@ def test_a_unit_that_was_moved_is_not_deleted_together_with_its_successor(prefil
 
 
 def test_the_last_unit_stays_though_it_is_not_ready_for_a_moment() -> None:
-    world = World(inference(role("prefill"), role("decode"), replicas=2))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(inference(role("prefill"), role("decode"), replicas=2))
     world.tell()
     world.inference = inference(role("prefill"), role("decode"), replicas=1)
     assert units_of(look(world)) == {"1"}

@@ -47,8 +47,7 @@ def declared(kind: str) -> set[str]:
 
 def situations() -> Iterator[dict[str, Any]]:
     """Statuses of resources in all sorts of trouble."""
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world, value="False", reason="Infeasible", text="no room")
     yield world.tell()
     decide(world)
@@ -128,8 +127,7 @@ READY = ("True", "Ready")
 
 
 def test_ready_is_what_is_wanted_and_there() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     assert condition(world, "Ready")[:2] == ("False", "Waiting")
     decide(world)
     serve(world, "0-prefill-0", "0-decode-0")
@@ -144,8 +142,7 @@ def test_ready_is_what_is_wanted_and_there() -> None:
 
 
 def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world)
     serve(world)
     world.inference = llama(suspend=True)
@@ -156,8 +153,7 @@ def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
 
 
 def test_a_partition_is_ready_and_a_pause_is_not() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world)
     serve(world)
     world.tell()
@@ -188,16 +184,14 @@ def test_a_partition_is_ready_and_a_pause_is_not() -> None:
 def test_what_only_a_person_can_mend_is_stalled(problem: Problem, stalled: bool) -> None:  # noqa: FBT001 - a parameter
     from unit.operator.test_status import compute, conditions  # noqa: PLC0415 - its fixtures are not ours
 
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     found = conditions(compute(world, failure=problem))
     assert found.get("Stalled") == (("True", problem.reason) if stalled else None)
     assert found["Ready"] == ("False", problem.reason)
 
 
 def test_levels_that_no_node_has_yet_may_come_with_nodes() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world, value="False", reason="InvalidTopology", text="no level rack")
     assert condition(world, "Ready")[:2] == ("False", "InvalidTopology")
     assert "Stalled" not in {each["type"] for each in world.status["conditions"]}

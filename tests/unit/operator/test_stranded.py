@@ -15,12 +15,7 @@ UNREACHABLE = core.Taint("node.kubernetes.io/unreachable", "NoExecute")
 
 
 def serving() -> World:
-    world = World(inference(role("prefill", replicas=2, size=2), role("decode")))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
+    return World.serving(inference(role("prefill", replicas=2, size=2), role("decode")))
 
 
 def node(*taints: core.Taint) -> core.Node:

@@ -27,11 +27,7 @@ def world() -> World:
 
 
 def serving(resource: DisaggregatedInference) -> World:
-    world = World(resource)
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(resource)
     world.settle()
     return world
 
@@ -72,8 +68,7 @@ def gated(world: World, name: str) -> None:
 
 
 def gates(world: World) -> Any:
-    fresh = World(world.inference)
-    fresh.settle()
+    fresh = World.settled(world.inference)
     return next(iter(fresh.pods.values())).spec.scheduling_gates
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -83,6 +83,20 @@ class World:
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
+
+    @classmethod
+    def settled(cls, inference: DisaggregatedInference) -> Self:
+        """A world in which the operator has nothing more to do; its pods wait for nodes."""
+        made = cls(inference)
+        made.settle()
+        return made
+
+    @classmethod
+    def serving(cls, inference: DisaggregatedInference) -> Self:
+        """A world all of whose pods have nodes, and are Ready."""
+        made = cls.settled(inference)
+        made.serve()
+        return made
 
     # What the operator sees
 
@@ -260,6 +274,17 @@ class World:
 
     def ready(self, name: str) -> None:
         self.change(name, status={"phase": "Running", "conditions": (core.Condition("Ready", "True"),)})
+
+    def bind_all(self) -> None:
+        """Every pod gets a node."""
+        for name in list(self.pods):
+            self.bind(name)
+
+    def serve(self) -> None:
+        """Every pod gets a node, and Ready."""
+        for name in list(self.pods):
+            self.bind(name)
+            self.ready(name)
 
     def fail(self, name: str) -> None:
         self.change(name, status={"phase": "Failed"})
