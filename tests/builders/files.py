@@ -9,6 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from builders.pods import pod_body
 from covey.cli.main import covey as command
 
 GPU = "nvidia.com/gpu"
@@ -80,11 +81,9 @@ def inference(name: str, *roles: Object, namespace: str | None = None, **spec: A
 
 
 def pod(name: str, node_name: str | None = None, gpus: int = 8, labels: Mapping[str, str] | None = None) -> Object:
-    spec = pod_spec(gpus)
-    if node_name:
-        spec["nodeName"] = node_name
-    metadata = {"name": name, "namespace": "default", "labels": dict(labels or {})}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+    """A pod of so many devices that runs in the namespace default."""
+    running = {"phase": "Running"}
+    return pod_body(name, namespace="default", labels=labels, node=node_name, spec=pod_spec(gpus), status=running)
 
 
 def member(workload: str, role_name: str, replica: int, index: int, node_name: str | None, unit: int = 0) -> Object:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from builders import pods
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
 from covey.kube.clock import Clock
@@ -22,7 +23,7 @@ END = "end of script"
 
 
 def pod(name: str, version: int) -> Pod:
-    return Pod(metadata=Meta(name=name, namespace="ns", uid=name, resource_version=str(version)))
+    return pods.pod(name, resourceVersion=str(version))
 
 
 def bookmark(version: int) -> Event:

@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from builders.inferences import inference, role, template
+from builders import inferences, pods
+from builders.inferences import template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.client import Client
@@ -24,10 +25,10 @@ UPDATE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
 
 
 def llama(image: str = "1", *, update: dict[str, Any] | None = None, **pod: Any) -> Any:
+    """Two replicas of each role; decode takes another image in place."""
     made = template(containers=[{"name": "engine", "image": f"engine:{image}"}], **pod)
-    return inference(
-        role("prefill", replicas=2, size=2),
-        role("decode", replicas=2, size=2, template=made, update=UPDATE if update is None else update),
+    return inferences.llama(
+        decode={"replicas": 2, "size": 2, "template": made, "update": UPDATE if update is None else update}
     )
 
 
@@ -209,25 +210,19 @@ FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
 
 
 def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any = None, generation: int = 4) -> core.Pod:
+    """A pod whose engine was exchanged: its container's status, and the generation that the kubelet has seen."""
     written = former if isinstance(former, str) else json.dumps({"engine": former or FORMER})
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": "p",
-                "uid": "u",
-                "generation": generation,
-                "resourceVersion": "7",
-                "labels": {"covey.dev/revision": "a"},
-                "annotations": {names.ANNOTATION_IN_PLACE: written},
-            },
-            "spec": {"containers": [{"name": "engine", "image": "engine:2"}]},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "containerStatuses": [{"name": "engine", **status}] if status is not None else [],
-                **({"observedGeneration": seen} if seen is not None else {}),
-            },
+    return pods.pod(
+        labels={"covey.dev/revision": "a"},
+        annotations={names.ANNOTATION_IN_PLACE: written},
+        spec={"containers": [{"name": "engine", "image": "engine:2"}]},
+        status={
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "engine", **status}] if status is not None else [],
+            **({"observedGeneration": seen} if seen is not None else {}),
         },
-        core.Pod,
+        generation=generation,
+        resourceVersion="7",
     )
 
 

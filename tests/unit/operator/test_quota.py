@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.inferences import inference, role
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
@@ -39,10 +39,6 @@ def quota(
     return msgspec.convert(body, core.ResourceQuota)
 
 
-def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {"spec": {"containers": list(containers) or [{"name": "engine"}], **spec}}
-
-
 def container_of(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
     found = {"requests": requests, "limits": limits or {}}
     return {"name": "engine", "resources": {key: value for key, value in found.items() if value}}
@@ -56,7 +52,7 @@ def amounts(body: dict[str, Any], *ranges: core.LimitRange) -> dict[str, Fractio
 
 
 def test_a_pod_is_charged_as_kubernetes_does() -> None:
-    body = pod(
+    body = template(
         container_of({GPU: "8", "memory": "2Gi"}, cpu="500m", memory="1Gi"),
         container_of(cpu="1", **{"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}),
         initContainers=[
@@ -82,7 +78,7 @@ def test_a_pod_is_charged_as_kubernetes_does() -> None:
 
 
 def test_resources_of_the_pod_itself_stand_above_those_of_containers() -> None:
-    body = pod(
+    body = template(
         container_of(cpu="1", memory="1Gi"),
         resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}},
     )
@@ -103,7 +99,7 @@ def test_defaults_of_a_limit_range_are_charged() -> None:
         "defaultRequest": {"cpu": "1", "memory": "1Gi"},
     }
     found = msgspec.convert({"metadata": {"name": "defaults"}, "spec": {"limits": [item]}}, core.LimitRange)
-    charged = amounts(pod(container_of({"memory": "512Mi"})), found)
+    charged = amounts(template(container_of({"memory": "512Mi"})), found)
     assert (charged["requests.cpu"], charged["limits.cpu"]) == (1, 2)
     assert charged["requests.memory"] == charged["limits.memory"] == 512 * 1024**2
 
@@ -118,7 +114,7 @@ starting = st.builds(
 @given(st.lists(container, min_size=1, max_size=3), st.lists(starting, max_size=4))
 def test_a_pod_is_charged_the_most_that_it_holds_at_any_time(running: list[Any], first: list[Any]) -> None:
     """Played: init containers one after another, sidecars staying from then on, then all containers together."""
-    charged = amounts(pod(*running, initContainers=first))
+    charged = amounts(template(*running, initContainers=first))
     for resource in ("cpu", "memory", GPU):
 
         def of(found: dict[str, Any], resource: str = resource) -> int:
@@ -180,11 +176,11 @@ ACROSS = {
     ],
 )
 def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bool) -> None:
-    assert counts(found, charge_of(pod(**spec) if "containers" not in spec else {"spec": spec})) is expected
+    assert counts(found, charge_of(template(**spec) if "containers" not in spec else {"spec": spec})) is expected
 
 
 def test_what_is_short_is_told() -> None:
-    demand = {charge_of(pod(container_of({GPU: "8"}, memory="1Gi"))): 2}
+    demand = {charge_of(template(container_of({GPU: "8"}, memory="1Gi"))): 2}
     balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
     assert list(map(str, balance.shortages(demand))) == [
         "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
@@ -194,7 +190,7 @@ def test_what_is_short_is_told() -> None:
 
 def test_a_quota_that_is_not_counted_yet_has_no_room() -> None:
     new = msgspec.structs.replace(quota({"pods": "9"}), status=core.ResourceQuotaStatus())
-    assert [each.left for each in Balance([new]).shortages({charge_of(pod()): 1})] == [None]
+    assert [each.left for each in Balance([new]).shortages({charge_of(template()): 1})] == [None]
 
 
 charge_strategy = st.builds(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import inferences
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
@@ -29,11 +30,8 @@ OWN = {"network": {"subdomain": "UniquePerReplica"}}
 def llama(
     prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None, **spec: Any
 ) -> DisaggregatedInference:
-    return inference(
-        role("prefill", **{"replicas": 2, "size": 2, **(prefill or {})}),
-        role("decode", **{"replicas": 2, **(decode or {})}),
-        **spec,
-    )
+    """Two replicas of each role."""
+    return inferences.llama(prefill or {}, {"replicas": 2, **(decode or {})}, **spec)
 
 
 def served(resource: DisaggregatedInference) -> World:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import pods
 from covey.api import core
 from covey.placement.model import (
     Assignment,
@@ -194,8 +195,8 @@ def pod(app: str, away_from: str | None = None, namespace: str = "default") -> c
     term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
     affinity = core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,))) if away_from else None
     resources = core.Resources(requests={"nvidia.com/gpu": 1, "cpu": "1", "memory": "1Gi"})
-    spec = core.PodSpec(containers=(core.Container(resources=resources),), affinity=affinity)
-    return core.Pod(metadata=core.Meta(namespace=namespace, labels={"app": app}), spec=spec)
+    spec = {"containers": [core.Container(resources=resources)], "affinity": affinity}
+    return pods.pod(namespace=namespace, labels={"app": app}, spec=spec)
 
 
 @pytest.mark.parametrize(
