@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from click.testing import CliRunner, Result
 
 from builders.pods import pod_body
@@ -14,6 +15,7 @@ from covey.cli.main import covey as command
 
 GPU = "nvidia.com/gpu"
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 Object = dict[str, Any]
 
 
@@ -23,10 +25,12 @@ def covey(*arguments: object, stdin: str | None = None, env: Mapping[str, str | 
 
 
 def plan(*arguments: object, stdin: str | None = None) -> Any:
-    """The JSON answer of `covey plan`."""
+    """The JSON answer of `covey plan`, which is as its schema says."""
     result = covey("plan", *arguments, "-o", "json", stdin=stdin)
     assert result.stdout, result.stderr
-    return json.loads(result.stdout)
+    answer = json.loads(result.stdout)
+    jsonschema.validate(answer, SCHEMA)
+    return answer
 
 
 def node(name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:

@@ -111,6 +111,15 @@ def elector(link: Link, identity: str = "a", *, offset: float = 0.0, name: str =
     )
 
 
+async def leading() -> tuple[Register, Link, LeaseElector]:
+    """A candidate that has the lease, its client, and the server's record."""
+    register = Register()
+    link = Link(register)
+    candidate = elector(link)
+    await candidate.acquire()
+    return register, link, candidate
+
+
 async def end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
@@ -119,10 +128,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 @virtual
 async def test_a_free_lease_is_taken_and_renewed() -> None:
-    register = Register()
-    link = Link(register)
-    candidate = elector(link)
-    await candidate.acquire()
+    register, link, candidate = await leading()
     assert candidate.is_leader
     hold = asyncio.create_task(candidate.hold())
     await asyncio.sleep(9)
@@ -184,10 +190,7 @@ async def test_the_lease_is_given_up_before_anybody_else_may_take_it() -> None:
 @pytest.mark.parametrize("wire", [Wire(lost=True), Wire(back=6.0), Wire(there=6.0)])
 @virtual
 async def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:
-    register = Register()
-    link = Link(register)
-    candidate = elector(link)
-    await candidate.acquire()
+    _, link, candidate = await leading()
     link.wires = [wire, Wire()]
     hold = asyncio.create_task(candidate.hold())
     await asyncio.sleep(60)
@@ -198,9 +201,7 @@ async def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:
 
 @virtual
 async def test_a_lease_taken_by_somebody_else_is_lost_at_once() -> None:
-    register = Register()
-    candidate = elector(Link(register))
-    await candidate.acquire()
+    register, _, candidate = await leading()
     hold = asyncio.create_task(candidate.hold())
     await asyncio.sleep(3)
     stolen = register.read()
@@ -246,10 +247,7 @@ async def test_release_lets_a_successor_in_without_waiting() -> None:
 
 @virtual
 async def test_release_after_a_renewal_that_was_cancelled_on_its_way() -> None:
-    register = Register()
-    link = Link(register)
-    candidate = elector(link)
-    await candidate.acquire()
+    register, link, candidate = await leading()
     link.wires = [Wire(back=3.0), Wire()]
     hold = asyncio.create_task(candidate.hold())
     await asyncio.sleep(3)
@@ -260,9 +258,7 @@ async def test_release_after_a_renewal_that_was_cancelled_on_its_way() -> None:
 
 @virtual
 async def test_release_without_an_answer_ends() -> None:
-    link = Link(Register())
-    candidate = elector(link)
-    await candidate.acquire()
+    _, link, candidate = await leading()
     link.wires = [DEAD]
     await candidate.release()
     assert now() == 5.0
@@ -277,9 +273,7 @@ async def test_release_of_what_was_never_held() -> None:
 
 @virtual
 async def test_a_deleted_lease_is_made_again() -> None:
-    register = Register()
-    candidate = elector(Link(register))
-    await candidate.acquire()
+    register, *_ = await leading()
     register.lease = None
     link = Link(register)
     other = elector(link, "b")

@@ -42,9 +42,7 @@ def cordon(world: World, *nodes: str) -> None:
 def act(world: World, passes: int = 3) -> None:
     """So many passes; what has to go is gone after each."""
     for _ in range(passes):
-        for step in list(world.steps(world.plan().actions)):
-            step()
-            world.check()
+        world.carry_out()
         world.tell()
         world.finish()
 
@@ -83,7 +81,7 @@ def test_what_serves_waits_for_the_cordon_to_last() -> None:
     act(world)
     assert serving_of(world, "decode") == 3
     assert blocked(world) == ("", "")
-    told = {each["type"]: each for each in world.tell()["conditions"]}["Evacuating"]
+    told = world.conditions()["Evacuating"]
     assert told["message"] == "1 replica of decode leaves node decode-0: cordoned, without a successor after 60 s"
     again = world.plan().again
     assert again is not None
@@ -218,7 +216,7 @@ def test_a_unit_that_is_moved_as_a_whole_has_its_minimum_meanwhile() -> None:
     refuse(world, "decode", 1)
     act(world, 1)
     assert {pod.metadata.label(names.LABEL_UNIT) for pod in world.pods.values()} == {"0", "1"}
-    found = {each["type"]: each for each in world.tell()["conditions"]}
+    found = world.conditions()
     assert found["Evacuating"]["reason"] == "UnitMoving"
     assert (found["MinimumMet"]["status"], found["MinimumMet"]["message"]) == (
         "True",

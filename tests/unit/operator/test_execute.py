@@ -109,17 +109,20 @@ async def test_a_pod_whose_patch_is_denied_blocks_no_other(world: World) -> None
     assert "hands off" in problem.message
 
 
-async def test_an_address_never_means_two_pods_where_it_cannot_be_taken_away(world: World) -> None:
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
-    for name in (stuck, lost):
+@pytest.mark.parametrize(("verb", "deleted", "created"), [("patch", [0, 1], [1]), ("delete", [1], [0, 1])])
+async def test_an_address_never_means_two_pods_where_a_write_of_one_is_denied(
+    world: World, verb: str, deleted: list[int], created: list[int]
+) -> None:
+    """Whose address cannot be taken away is deleted all the same: with it goes its address."""
+    failed = [pod_of(world, f"0-decode-{number}-0") for number in range(2)]
+    for name in failed:
         world.fail(name)
     server = Server(world)
-    server.denied["patch", stuck] = DENIED
+    server.denied[verb, failed[0]] = DENIED
     with pytest.raises(Blocked):
         await run(world, server)
-    # It is deleted all the same: with it goes its address.
-    assert sorted(server.deleted) == sorted([stuck, lost])
-    assert server.created == ["0-decode-1-0"]
+    assert sorted(server.deleted) == sorted(failed[number] for number in deleted)
+    assert sorted(server.created) == [f"0-decode-{number}-0" for number in created]
 
 
 @pytest.mark.parametrize("verb", ["patch", "delete"])
@@ -132,18 +135,6 @@ async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: 
     with pytest.raises(Conflict):
         await run(world, server)
     assert not server.created
-
-
-async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> None:
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
-    for name in (stuck, lost):
-        world.fail(name)
-    server = Server(world)
-    server.denied["delete", stuck] = DENIED
-    with pytest.raises(Blocked):
-        await run(world, server)
-    assert server.deleted == [lost]
-    assert sorted(server.created) == ["0-decode-0-0", "0-decode-1-0"]
 
 
 async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None:

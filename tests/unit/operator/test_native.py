@@ -37,9 +37,7 @@ class Native(World):
 
     def act(self) -> None:
         """One pass, and what terminates goes."""
-        for step in self.steps(self.plan().actions):
-            step()
-            self.check()
+        self.carry_out()
         self.finish_all()
 
     def finish_all(self) -> None:

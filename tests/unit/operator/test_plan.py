@@ -166,9 +166,7 @@ def test_a_released_pod_is_replaced_alone(world: World) -> None:
 def test_a_terminating_pod_that_never_goes_does_not_hold_up_its_successor(world: World) -> None:
     stuck = names_in(world, "decode", 0)[0]
     world.delete(stuck)
-    for step in world.steps(world.plan().actions):
-        step()
-        world.check()
+    world.carry_out()
     pods = world.observe().pods[Slot(0, "decode", 0, 0)]
     assert len(pods) == 2
     assert not podstate.is_addressed(world.pods[stuck])
@@ -282,8 +280,7 @@ def test_old_revisions_go_unless_pods_are_of_them() -> None:
     for number in range(1, 15):
         world.inference = at(number)
         for _ in range(3):
-            for step in list(world.steps(world.plan().actions)):
-                step()
+            world.carry_out()
     assert {stored.number for stored in world.revisions} == {1, *range(5, 16)}
     assert kept <= {stored.name for stored in world.revisions}
     for _ in range(6):
@@ -307,8 +304,7 @@ def test_suspended(world: World) -> None:
 def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
     world.inference = llama(suspend=True)
     for _ in range(2):
-        for step in list(world.steps(world.plan().actions)):
-            step()
+        world.carry_out()
     assert {name for kind, name in world.objects if kind == SERVICES.type} == {"llama-pods"}
     world.finish()
     world.settle()

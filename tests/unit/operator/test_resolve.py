@@ -147,9 +147,7 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}
     seen = set()
     for _ in range(20):
-        planned = world.plan()
-        for step in world.steps(planned.actions):
-            step()
+        planned = world.carry_out()
         world.finish()
         going = {
             unit

@@ -29,9 +29,7 @@ def serve(world: World, *prefixes: str) -> None:
 
 def act(world: World) -> None:
     """One pass; what has to go is gone after it."""
-    for step in list(world.steps(world.plan().actions)):
-        step()
-        world.check()
+    world.carry_out()
     world.tell()
     world.finish()
 

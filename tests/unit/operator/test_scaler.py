@@ -220,10 +220,7 @@ def test_whatever_happens_there_are_as_many_as_are_asked_for(happened: list[tupl
                     world.bind(name)
                     world.ready(name)
             case "crash":
-                for step, _ in zip(world.steps(world.plan().actions), range(number), strict=False):
-                    step()
-                    world.check()
-                world.forget()
+                world.crash(number)
     settle(world)
     found = counts(world)
     assert world.scalers["llama-prefill"].replicas == asked

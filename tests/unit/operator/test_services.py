@@ -84,8 +84,7 @@ def test_services_of_replicas_come_and_go_with_them() -> None:
     assert "llama-0-prefill-2" in services(world)
     serve(world)
     world.inference = llama({"replicas": 1, **OWN})
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
     # Pods that terminate still find each other.
     assert {"llama-0-prefill-1", "llama-0-prefill-2"} < services(world)
     world.finish()
@@ -138,8 +137,7 @@ def test_revisions_have_services_once_each_role_serves_and_while_several_run() -
     serve(world, "0-prefill")
     assert world.plan().actions
     serve(world)
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
     assert of_revisions(world) == dict([former, latter])
     roll(world, {"prefill": 2, "decode": 2})
     assert of_revisions(world) == {}
@@ -330,8 +328,7 @@ def former(world: World) -> None:
     world.revisions = [replace(each, record=_ungathered(each.record)) for each in world.revisions]
     for name, pod in list(world.pods.items()):
         world.change(name, spec={"subdomain": f"llama-{pod.metadata.label(names.LABEL_ROLE)}"})
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
 
 
 def _ungathered(record: Record | None) -> Record | None:

@@ -137,8 +137,7 @@ def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
         serve(world, pod.spec.hostname or "")
     world.tell()
     world.inference = inference(role("decode", **made, template=template(nodeSelector={"new": "yes"})))
-    for step in world.steps(world.plan().actions):
-        step()
+    world.carry_out()
     for name, pod in world.pods.items():
         if not pod.spec.node_name:
             release(world, name)

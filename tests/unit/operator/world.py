@@ -85,9 +85,10 @@ class World:
         self._uids = itertools.count(1)
 
     @classmethod
-    def settled(cls, inference: DisaggregatedInference) -> Self:
+    def settled(cls, inference: DisaggregatedInference, *, notes: bool = False) -> Self:
         """A world in which the operator has nothing more to do; its pods wait for nodes."""
         made = cls(inference)
+        made.notes = notes
         made.settle()
         return made
 
@@ -149,6 +150,10 @@ class World:
         self.status = compute(verdict, observed, planned, units, self.status, rfc3339(self.now))
         return self.status
 
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """The conditions of the status as it is told now, by type."""
+        return {each["type"]: each for each in self.tell()["conditions"]}
+
     def _retire(self, observed: Observed, planned: Plan) -> None:
         """As the ledger does before a plan is carried out."""
         places = set(planned.layout.slots())
@@ -197,6 +202,21 @@ class World:
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
             yield lambda ungate=ungate: self._ungate(ungate)
+
+    def carry_out(self) -> Plan:
+        """Plan, and write all of it; what holds at every moment is checked after each write."""
+        planned = self.plan()
+        for step in self.steps(planned.actions):
+            step()
+            self.check()
+        return planned
+
+    def crash(self, writes: int) -> None:
+        """Kill the operator after so many writes of a plan."""
+        for step in itertools.islice(self.steps(self.plan().actions), writes):
+            step()
+            self.check()
+        self.forget()
 
     def settle(self, passes: int = 12) -> Plan:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
