@@ -6,7 +6,7 @@ from typing import Any
 
 from builders.inferences import template
 from covey.operator.model.observed import current
-from unit.operator.test_rolling import NEW, act, condition, llama, roll, serve
+from unit.operator.test_rolling import NEW, act, condition, go_on, llama, roll, serve
 from unit.operator.world import World
 
 NEWER = template(nodeSelector={"newer": "yes"})
@@ -46,9 +46,7 @@ def test_it_goes_back_to_the_newest_revision_that_was_complete_not_to_one_that_n
         act(world)
     assert world.judge().failed
     assert selector_in_force(world) is None
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     pods = [pod for found in world.observe().pods.values() if (pod := current(found)) is not None]
     assert {str(pod.spec.node_selector) for pod in pods} == {"None"}
 

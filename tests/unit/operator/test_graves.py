@@ -50,12 +50,8 @@ def seen() -> Seen:
 def pod() -> core.Pod:
     """A bound pod of the resource."""
     world = World.settled(INFERENCE)
-    (name,) = world.pods
-    world.bind(name)
-    made = world.pods[name]
-    reference = core.OwnerReference(name="llama", uid="owner-uid", controller=True)
-    meta = msgspec.structs.replace(made.metadata, namespace="default", owner_references=(reference,))
-    return msgspec.structs.replace(made, metadata=meta)
+    world.bind_all()
+    return world.only("owner-uid")
 
 
 def test_a_pod_that_is_gone_is_remembered(seen: Seen, pod: core.Pod) -> None:

@@ -39,9 +39,7 @@ def moving(**prefill: Any) -> World:
     roles = (role("decode"), role("prefill", **{"replicas": 8, "minReplicas": 1, **prefill}))
     rollout = {"progressDeadlineSeconds": DEADLINE}
     world = World.settled(inference(*roles, topology={"required": "block"}, rollout=rollout))
-    for name, pod in list(world.pods.items()):
-        world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
-        world.ready(name)
+    world.serve(apart=True)
     world.tell()
     cordon(world, "decode-0")
     act(world)

@@ -2,7 +2,6 @@
 
 from typing import cast
 
-import msgspec
 import pytest
 
 from builders.inferences import inference, role
@@ -51,11 +50,7 @@ class Seen:
 
 @pytest.fixture
 def pod() -> core.Pod:
-    world = World.settled(INFERENCE)
-    (made,) = world.pods.values()
-    reference = core.OwnerReference(name="llama", uid=OWNER.uid, controller=True)
-    meta = msgspec.structs.replace(made.metadata, namespace="default", owner_references=(reference,))
-    return msgspec.structs.replace(made, metadata=meta)
+    return World.settled(INFERENCE).only(OWNER.uid)
 
 
 def test_a_created_pod_is_not_created_again(pod: core.Pod) -> None:

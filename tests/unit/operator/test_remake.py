@@ -175,6 +175,18 @@ def pending(world: World) -> dict[str, str]:
     return found.get(names.REMAKE_PENDING, {})
 
 
+def widened() -> tuple[World, set[str]]:
+    """A unit that serves, whose minimum is raised; and its pods."""
+    world = native(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    act(world)
+    before = set(world.pods)
+    world.inference = wide(2, 1)
+    return world, before
+
+
 def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> None:
     world = native(wide(1, 2))
     for _ in range(3):
@@ -196,13 +208,7 @@ def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> Non
 
 
 def test_a_unit_that_serves_stays_until_another_serves_in_its_place() -> None:
-    world = native(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world)
     assert before < set(world.pods)
     assert units(world) == {"0", "1"}
@@ -252,13 +258,7 @@ def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> N
 
 
 def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
-    world = native(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world, 8)
     assert before <= set(world.pods), "unit 1 finds no room"
     earlier = confirmed(world.inference).metadata
@@ -276,13 +276,7 @@ def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
 
 
 def test_a_change_that_is_taken_back_leaves_what_serves() -> None:
-    world = native(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world)
     world.inference = wide(1, 1)
     act(world)

@@ -20,7 +20,7 @@ from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
 from unit.operator.test_edit_storm import Event, Storm
-from unit.operator.test_rolling import NEW, act, roll, serve
+from unit.operator.test_rolling import NEW, act, go_on, roll, serve
 from unit.operator.world import World
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
@@ -147,9 +147,7 @@ def test_a_role_that_does_not_change_is_of_both_revisions() -> None:
     world = served(llama())
     former = parts(world.inference, world)
     world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     latter = parts(world.inference, world)
     assert of_revisions(world) == dict([former, latter])
     assert len(former[1] & latter[1]) == 1
@@ -159,9 +157,7 @@ def test_a_role_that_does_not_change_is_of_both_revisions() -> None:
 def test_services_of_a_revision_stay_while_its_pods_are_not_ready() -> None:
     world = served(llama())
     world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     assert len(of_revisions(world)) == 2
     for name in list(world.pods):
         world.change(name, status={"conditions": ()})

@@ -30,9 +30,7 @@ def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
     world = World(inference(role("prefill")))
     world.inference = inference(role("decode", **decode), role("prefill", **prefill), topology={"required": "block"})
     world.settle()
-    for name, pod in list(world.pods.items()):
-        world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
-        world.ready(name)
+    world.serve(apart=True)
     world.tell()
     cordon(world, "decode-0")
     act(world)

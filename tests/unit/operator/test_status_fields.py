@@ -20,7 +20,7 @@ from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
-from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_rolling import NEW, act, condition, go_on, llama, serve
 from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
@@ -158,9 +158,7 @@ def test_a_partition_is_ready_and_a_pause_is_not() -> None:
     serve(world)
     world.tell()
     world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     assert condition(world, "Ready")[:2] == READY
     world.inference = llama(decode={"template": NEW}, rollout={"paused": True})
     act(world)

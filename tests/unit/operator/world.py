@@ -300,11 +300,19 @@ class World:
         for name in list(self.pods):
             self.bind(name)
 
-    def serve(self) -> None:
-        """Every pod gets a node, and Ready."""
-        for name in list(self.pods):
-            self.bind(name)
+    def serve(self, *, apart: bool = False) -> None:
+        """Every pod gets a node, and Ready; ``apart``: each replica has a node of its own, named like decode-0."""
+        for name, pod in list(self.pods.items()):
+            role, replica = pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REPLICA)
+            self.bind(name, f"{role}-{replica}" if apart else "node-1")
             self.ready(name)
+
+    def only(self, owner: str) -> core.Pod:
+        """The one pod that there is, of the namespace ``default`` and of the resource with this UID."""
+        (pod,) = self.pods.values()
+        reference = core.OwnerReference(name="llama", uid=owner, controller=True)
+        metadata = msgspec.structs.replace(pod.metadata, namespace="default", owner_references=(reference,))
+        return msgspec.structs.replace(pod, metadata=metadata)
 
     def fail(self, name: str) -> None:
         self.change(name, status={"phase": "Failed"})
