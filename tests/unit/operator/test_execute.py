@@ -109,7 +109,9 @@ async def test_a_pod_whose_patch_is_denied_blocks_no_other(world: World) -> None
     assert "hands off" in problem.message
 
 
-@pytest.mark.parametrize(("verb", "deleted", "created"), [("patch", [0, 1], [1]), ("delete", [1], [0, 1])])
+@pytest.mark.parametrize(
+    ("verb", "deleted", "created"), [("patch", [0, 1], [1]), ("delete", [1], [0, 1])], ids=("patch", "delete")
+)
 async def test_an_address_never_means_two_pods_where_a_write_of_one_is_denied(
     world: World, verb: str, deleted: list[int], created: list[int]
 ) -> None:

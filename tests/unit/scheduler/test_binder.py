@@ -16,6 +16,7 @@ from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
+from scheduler_loop import settle
 from unit.kube.virtual_time import now, run
 
 WAKE = "scheduling.covey.dev/wake"
@@ -64,11 +65,6 @@ def binder(made: Cache, api: Api, slept: list[float] | None = None) -> Binder:
 
 def args(found: core.Pod, place: str) -> BindArgs:
     return BindArgs(found.metadata.name, "ns", place, found.metadata.uid)
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 PINNED = [member("decode", 0, index, size=2, pin=f"n{index}") for index in range(2)]

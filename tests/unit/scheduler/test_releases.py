@@ -29,7 +29,7 @@ from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, TRUST, Releases
 from covey.scheduler.writer import PodWriter
-from scheduler_loop import context_of
+from scheduler_loop import context_of, settle
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -78,11 +78,6 @@ async def running(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_nobody_goes_while_there_is_room() -> None:
