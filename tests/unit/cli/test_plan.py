@@ -10,20 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from builders.files import (
-    SCHEMA,
-    admitted,
-    cluster,
-    covey,
-    inference,
-    node,
-    plan,
-    pod,
-    role,
-    roles_of,
-    workload,
-    write,
-)
+from builders.files import SCHEMA, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 from covey.admission import round as rounds
 from covey.api import core
 from covey.placement.planner import plan_minimum

@@ -5,19 +5,7 @@ from typing import Any
 
 import pytest
 
-from builders.files import (
-    admitted,
-    cluster,
-    covey,
-    inference,
-    node,
-    plan,
-    pod_spec,
-    role,
-    roles_of,
-    workload,
-    write,
-)
+from builders.files import admitted, cluster, covey, inference, node, plan, pod_spec, role, roles_of, workload, write
 
 RACK = "cloud.provider.com/topology-rack"
 
@@ -192,10 +180,7 @@ def ordered_by(spec: Any) -> list[Any]:
             ],
             "a circle",
         ),
-        (
-            [leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}],
-            "",
-        ),
+        ([leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}], ""),
     ],
 )
 def test_trees_that_are_none(tmp_path: Path, documents: list[Any], words: str) -> None:

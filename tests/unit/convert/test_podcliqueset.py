@@ -138,11 +138,7 @@ def test_an_index_of_a_group_is_told_only_where_there_is_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "group",
-    [
-        {"replicas": 2},
-        {"replicas": 2, "minAvailable": 2, "topologyConstraint": {"pack": {"required": "rack"}}},
-    ],
+    "group", [{"replicas": 2}, {"replicas": 2, "minAvailable": 2, "topologyConstraint": {"pack": {"required": "rack"}}}]
 )
 def test_a_group_of_several_kinds_is_refused_where_that_would_mean_something_else(group: Object) -> None:
     with pytest.raises(ConversionError) as refused:

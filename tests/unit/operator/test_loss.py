@@ -111,10 +111,7 @@ def test_surplus_that_is_lost_is_no_shortage() -> None:
 
 def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
     world = World.settled(
-        inference(
-            role("prefill", replicas=1, size=1),
-            role("decode", replicas=1, size=2, startup="LeaderReady"),
-        )
+        inference(role("prefill", replicas=1, size=1), role("decode", replicas=1, size=2, startup="LeaderReady"))
     )
     for name in list(world.pods):
         world.pin(name)

@@ -89,9 +89,7 @@ class Native(World):
 @pytest.fixture
 def world() -> Native:
     found = Native(
-        role("prefill", replicas=2, size=2),
-        role("decode", replicas=3, minReplicas=2),
-        role("router", minReplicas=0),
+        role("prefill", replicas=2, size=2), role("decode", replicas=3, minReplicas=2), role("router", minReplicas=0)
     )
     found.rest()
     return found

@@ -31,8 +31,7 @@ from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
 BUDGET = msgspec.convert(
-    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}},
-    Owned,
+    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}}, Owned
 )
 
 
@@ -44,8 +43,7 @@ class Seen:
         self.namespaces: list[str] = []
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
-            nobody,
-            Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append),
+            nobody, Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append)
         )
         self._version = 0
 

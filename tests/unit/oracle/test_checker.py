@@ -9,16 +9,7 @@ import pytest
 
 from builders import pods
 from covey.api import core
-from covey.placement.model import (
-    Assignment,
-    Domain,
-    Path,
-    Plan,
-    Preference,
-    Proximity,
-    ReplicaPlan,
-    Spread,
-)
+from covey.placement.model import Assignment, Domain, Path, Plan, Preference, Proximity, ReplicaPlan, Spread
 from oracle import facts
 from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
 from oracle.case import Case, Hold

@@ -29,13 +29,7 @@ class Role:
 
     @classmethod
     def serving(
-        cls,
-        wanted: int,
-        minimum: int = 1,
-        budget: Budget | None = None,
-        target: str = "a",
-        *,
-        in_place: bool = False,
+        cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a", *, in_place: bool = False
     ) -> Role:
         """All of it serves."""
         made = cls(wanted, minimum, budget or Budget(), target, in_place=in_place)

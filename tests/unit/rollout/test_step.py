@@ -26,12 +26,7 @@ def test_one_role_is_replaced_one_by_one_and_the_other_is_left_alone() -> None:
     unit = Unit({"prefill": Role.serving(2), "decode": Role.serving(3)})
     unit.edit("b", "decode")
     before = dict(unit.roles["prefill"].replicas)
-    assert [each["decode"] for each in shapes(unit)] == [
-        {"a": 3, "b": 1},
-        {"a": 2, "b": 2},
-        {"a": 1, "b": 3},
-        {"b": 3},
-    ]
+    assert [each["decode"] for each in shapes(unit)] == [{"a": 3, "b": 1}, {"a": 2, "b": 2}, {"a": 1, "b": 3}, {"b": 3}]
     assert unit.roles["prefill"].replicas == before
 
 

@@ -150,12 +150,7 @@ async def test_a_released_pod_takes_nobody_with_it_while_it_is_still_there() -> 
 
 
 async def test_a_released_pod_that_is_bound_all_the_same_takes_its_room() -> None:
-    made = cache(
-        *GROUPS,
-        node("n1"),
-        member("decode", 0, pin="n1", gpus=4),
-        member("decode", 1, pin="n1", gpus=4),
-    )
+    made = cache(*GROUPS, node("n1"), member("decode", 0, pin="n1", gpus=4), member("decode", 1, pin="n1", gpus=4))
     writes = Writes()
     released: dict[str, Any] = {"gpus": 4, "annotations": {RELEASE: "Timeout"}}
     async with running(made, writes):
