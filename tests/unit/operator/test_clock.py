@@ -27,8 +27,7 @@ def draining() -> World:
         world.change(name, status={"conditions": (core.Condition("Ready", "True"), runs)})
     update = {"maxSurge": 0, "maxUnavailable": 1}
     world.inference = llama(decode={**decode, "template": NEW, "update": update}, rollout=SETTINGS)
-    act(world)
-    act(world)
+    act(world, 2)
     return world
 
 
@@ -54,8 +53,7 @@ def test_a_replica_that_drains_for_longer_than_the_deadline_fails_nothing() -> N
         assert not any(each.failed for each in planned.actions.mark)
     world.now += 100
     # It is gone: from now on the new revision has its time.
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     world.now += 599
     assert not any(each.failed for each in world.plan().actions.mark)
     world.now += 1

@@ -35,15 +35,12 @@ def selector_in_force(world: World) -> dict[str, str] | None:
 def test_it_goes_back_to_the_newest_revision_that_was_complete_not_to_one_that_never_served() -> None:
     world = complete_world()
     ask(world, NEW)
-    for _ in range(4):
-        act(world)
+    act(world, 4)
     world.now += 30
     ask(world, NEWER)
-    for _ in range(4):
-        act(world)
+    act(world, 4)
     world.now += 61
-    for _ in range(4):
-        act(world)
+    act(world, 4)
     assert world.judge().failed
     assert selector_in_force(world) is None
     go_on(world, 6)
@@ -65,8 +62,7 @@ def test_a_revision_that_was_complete_is_known_when_it_does_not_serve_any_more()
     marked = [each for each in world.revisions if each.completed and each.record is not None]
     assert complete in {each.record.revision.hash for each in marked if each.record is not None}
     world.now += 61
-    act(world)
-    act(world)
+    act(world, 2)
     assert selector_in_force(world) == {"new": "yes"}
 
 
@@ -75,16 +71,13 @@ def test_an_edit_of_a_live_field_does_not_make_it_forgotten() -> None:
     ask(world, NEW)
     act(world)
     world.inference = llama(prefill={"minReplicas": 2}, decode={"template": NEW}, rollout=SETTINGS)
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     ask(world, NEWER)
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     assert any(each.completed for each in world.revisions)
     world.status.pop("completeRevision")
     world.now += 61
-    act(world)
-    act(world)
+    act(world, 2)
     assert selector_in_force(world) is None
 
 
@@ -93,8 +86,7 @@ def test_replicas_of_revisions_without_a_record_are_told_and_not_counted_as_upda
     world.revisions = []
     world.status.pop("completeRevision")
     ask(world, NEW)
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     status, reason, message = condition(world, "Progressing")
     assert (status, reason) == ("Unknown", "RevisionUnknown")
     assert "3 of decode (" in message
@@ -105,8 +97,7 @@ def test_replicas_of_revisions_without_a_record_are_told_and_not_counted_as_upda
     for replica in range(3):
         for name in [name for name in world.pods if f"-decode-{replica}-" in name]:
             world.delete(name)
-        act(world)
-        act(world)
+        act(world, 2)
         serve(world)
     assert condition(world, "Progressing")[:2] == ("True", "Complete")
 

@@ -145,8 +145,7 @@ def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
 
 def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
     world.notes = True
-    act(world)
-    act(world)
+    act(world, 2)
     before = {name: pod.metadata.uid for name, pod in world.pods.items()}
     world.inference = llama("2")
     act(world)
@@ -186,8 +185,7 @@ def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts
         world.run(name)
         assert [each.restart_count for each in world.statuses[world.pods[name].metadata.uid]] == [0]
         assert podstate.is_ready(world.pods[name])
-    act(world)
-    act(world)
+    act(world, 2)
     assert not world.plan().actions
     assert not any(map(podstate.is_open, world.pods.values()))
 

@@ -46,14 +46,15 @@ def lose(world: World, role_name: str) -> None:
     act(world)
 
 
-def act(world: World) -> Plan:
-    """One pass: what is planned is done, told, and what terminates is gone."""
-    planned = world.plan()
-    world.tell()
-    for step in world.steps(planned.actions):
-        step()
-    age(world)
-    world.finish()
+def act(world: World, passes: int = 1) -> Plan:
+    """So many passes: what is planned is done, told, and what terminates is gone."""
+    for _ in range(passes):
+        planned = world.plan()
+        world.tell()
+        for step in world.steps(planned.actions):
+            step()
+        age(world)
+        world.finish()
     return planned
 
 
@@ -163,8 +164,7 @@ def test_the_termination_delay() -> None:
     for name in fresh:
         world.bind(name)
     world.now += 1000
-    act(world)
-    act(world)
+    act(world, 2)
     assert bound(world) == set(fresh)
 
 
@@ -193,8 +193,7 @@ def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None
     age(world)
     world.finish()
     world.forget()
-    for _ in range(4):
-        act(world)
+    act(world, 4)
     assert not bound(world)
     assert len(world.pods) == 6
     world.bind_all()
@@ -210,8 +209,7 @@ def test_a_delay_of_none_still_announces_first() -> None:
     assert not any("given up" in item.why for item in first.actions.delete_pods)
     assert [note.reason for note in first.actions.notes if note.warning] == ["Escalating"]
     assert first.again is not None
-    act(world)
-    act(world)
+    act(world, 2)
     assert not bound(world)
 
 
@@ -263,8 +261,7 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
 def test_a_unit_that_was_preempted_stays_where_its_successor_has_room() -> None:
     world = gang_of_two(ready=True)
     kept = bound(world) - {preempt(world, "prefill")}
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     for name in world.pods:
         world.bind(name)
     act(world)
@@ -322,8 +319,7 @@ def test_the_delay_is_live() -> None:
     world.now += 100
     world.inference = llama(decode=2, gang={"terminationDelaySeconds": 50})
     world.tell()
-    act(world)
-    act(world)
+    act(world, 2)
     assert not bound(world)
 
 

@@ -27,11 +27,12 @@ def serve(world: World, *prefixes: str) -> None:
             world.ready(name)
 
 
-def act(world: World) -> None:
-    """One pass; what has to go is gone after it."""
-    world.carry_out()
-    world.tell()
-    world.finish()
+def act(world: World, passes: int = 1) -> None:
+    """So many passes; what has to go is gone after each."""
+    for _ in range(passes):
+        world.carry_out()
+        world.tell()
+        world.finish()
 
 
 @pytest.fixture
@@ -300,8 +301,7 @@ def refuse(world: World, name: str, admitted: int) -> None:
 
 def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     refuse(world, "llama-0-decode", 3)
     world.now += 29
     act(world)
@@ -319,8 +319,7 @@ def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
 
 def test_only_one_goes_for_each_wait_although_the_status_is_of_the_pass_before(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     refuse(world, "llama-0-decode", 3)
     world.now += 31
     before = dict(world.status)
@@ -367,8 +366,7 @@ def test_a_partition_may_be_lowered_long_after(world: World) -> None:
 
 def test_successors_that_wait_are_not_counted_as_updated(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     assert world.status["roles"][1]["updated"] == 0, "the first waits for its place"
     serve(world)
     act(world)

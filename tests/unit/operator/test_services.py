@@ -115,8 +115,7 @@ def test_what_a_rollback_puts_in_force_has_its_own_subdomain_and_the_new_ports()
     world.inference = llama({"network": {**PORTS, **OWN["network"]}}, rollout={"onFailure": "Rollback"})
     act(world)
     world.now += 2000
-    act(world)
-    act(world)
+    act(world, 2)
     accepted = world.judge().accepted
     assert accepted is not None
     assert accepted.revision.is_same(before)
@@ -130,8 +129,7 @@ def test_revisions_have_services_once_each_role_serves_and_while_several_run() -
     assert of_revisions(world) == {}
     former = parts(world.inference, world)
     world.inference = llama({"template": NEW}, {"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     latter = parts(world.inference, world)
     assert of_revisions(world) == dict([former])
     serve(world, "0-prefill")

@@ -56,8 +56,7 @@ def situations() -> Iterator[dict[str, Any]]:
     # A pod is lost, and its whole replica is made anew.
     world.delete(next(name for name in world.pods if "prefill" in name))
     world.finish()
-    act(world)
-    act(world)
+    act(world, 2)
     yield world.tell()
     # The unit has lost a role, and is about to be taken down.
     world.inference = llama(gang={"terminationDelaySeconds": 600})
@@ -73,8 +72,7 @@ def situations() -> Iterator[dict[str, Any]]:
         act(world)
         yield world.status
         serve(world)
-    act(world)
-    act(world)
+    act(world, 2)
     yield world.status
     world.inference = llama(replicas=2)
     act(world)
