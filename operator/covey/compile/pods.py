@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
 from covey.api.roles import Backoff, Role, Startup
 from covey.compile import environment, identity, lws, network
@@ -62,7 +62,7 @@ class Past:
         return cls(
             _count(annotations, ANNOTATION_RESTARTS),
             _count(annotations, ANNOTATION_FAILURES),
-            times.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
+            core.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
             _count(annotations, ANNOTATION_UNIT_RESTARTS),
         )
 
@@ -74,7 +74,7 @@ class Past:
             ANNOTATION_UNIT_RESTARTS: self.unit,
         }
         found = {key: str(count) for key, count in counts.items() if count}
-        return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
+        return found | ({ANNOTATION_FAILED_AT: core.rfc3339(self.failed_at)} if self.failures else {})
 
     def merge(self, other: Past | None) -> Past:
         """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""

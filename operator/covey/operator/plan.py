@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.extender import can_reserve
@@ -197,7 +197,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
 def _limited_since(before: Mapping[str, Any], now: float) -> float:
     """Read since when quotas have had no room: all that is remembered of it stands in the status."""
     told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
-    since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    since = next((core.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
     return now if since is None else since
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.backends import Cluster, within
 from covey.compile import Owner, Scale, network
 from covey.kube.client import Client

@@ -9,8 +9,8 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of

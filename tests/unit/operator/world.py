@@ -16,8 +16,8 @@ import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Owner, Slot, network, type_of
 from covey.compile.identity import hostname, slot_of

@@ -23,7 +23,7 @@ from builders.members import (
     role_groups,
     root_key,
 )
-from covey.api import core, times
+from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
@@ -199,7 +199,7 @@ async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_it
     root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
     made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
     writes = Writes()
-    now, wall = 0.0, (times.seconds(since) or 0.0) + 80
+    now, wall = 0.0, (core.seconds(since) or 0.0) + 80
     async with running(made, writes, lambda: now, lambda: wall):
         put(made, member("decode", 0, pin="n1", labels={"touched": "yes"}))
         await settle()
@@ -217,7 +217,7 @@ async def test_the_time_of_a_pod_that_waits_for_others_to_start_begins_when_its_
     held = member("decode", 0, pin="n1", gates=(START,))
     made = cache(root, *GROUPS[1:], node("n1"), held)
     writes = Writes()
-    now, wall = 0.0, times.seconds(since) or 0.0
+    now, wall = 0.0, core.seconds(since) or 0.0
     async with running(made, writes, lambda: now, lambda: wall):
         now += 5000
         put(made, member("decode", 0, pin="n1", gates=(START,), labels={"touched": "yes"}))
@@ -288,7 +288,7 @@ async def test_a_step_of_the_clock_releases_nothing() -> None:
     root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
     made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
     writes = Writes()
-    now, wall = 0.0, times.seconds(stamp) or 0.0
+    now, wall = 0.0, core.seconds(stamp) or 0.0
     async with running(made, writes, lambda: now, lambda: wall) as watch:
         for step in (10_000_000.0, -20_000_000.0, 10_000_050.0):
             wall += step

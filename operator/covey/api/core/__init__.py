@@ -35,7 +35,7 @@ from covey.api.core.group import (
     TopologyConstraint,
     WorkloadReference,
 )
-from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition
+from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition, rfc3339, seconds
 from covey.api.core.node import (
     ClusterTopology,
     ClusterTopologySpec,
@@ -147,4 +147,6 @@ __all__ = [
     "is_terminal",
     "pinned_node",
     "reads_domain_labels",
+    "rfc3339",
+    "seconds",
 ]

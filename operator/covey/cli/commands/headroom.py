@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError

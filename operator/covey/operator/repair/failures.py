@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.annotations import read_json
 from covey.compile import Slot
 from covey.operator.model import podstate
@@ -72,8 +72,8 @@ def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
     scheduled, ready = (core.condition(pod.status.conditions, each) for each in ("PodScheduled", "Ready"))
     if not pod.spec.node_name or (ready is not None and ready.status == "True"):
         return None
-    since = times.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
-    since = since if since is not None else times.seconds(pod.status.start_time)
+    since = core.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
+    since = since if since is not None else core.seconds(pod.status.start_time)
     return None if since is None else since + seconds - now
 
 
@@ -149,7 +149,7 @@ def pods_of(places: Iterable[Place]) -> list[core.Pod]:
 
 def failing_since(faults: Iterable[Fault]) -> float | None:
     """Time since which a failure is known that was not acted on; None for one that is seen for the first time."""
-    marks = (times.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
+    marks = (core.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
     return min((at for at in marks if at is not None), default=None)
 
 
@@ -160,7 +160,7 @@ def age(pod: core.Pod) -> tuple[str, str]:
 
 def creation_time(pod: core.Pod) -> float:
     """Creation time of a pod, in seconds since the epoch."""
-    return times.seconds(pod.metadata.creation_timestamp) or 0.0
+    return core.seconds(pod.metadata.creation_timestamp) or 0.0
 
 
 def revision_of(pod: core.Pod) -> str:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.roles import RestartPolicy, Role
 from covey.compile import Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
@@ -55,7 +55,7 @@ def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
 def serves_since(places: Sequence[Place], failed_at: float) -> float:
     """Time since which a replica that had failed is Ready again, in seconds since the epoch: later than it failed."""
     ready = [podstate.readiness(place.now) for place in places if place.now is not None]
-    said = (times.seconds(each.last_transition_time) for found in ready for each in found if each is not None)
+    said = (core.seconds(each.last_transition_time) for found in ready for each in found if each is not None)
     return max([failed_at + 1, *(at for at in said if at is not None)])
 
 
@@ -71,7 +71,7 @@ def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
             ANNOTATION_LEFT: None,
         }
         if place is places[0]:
-            marks[names.ANNOTATION_STARTED] = times.rfc3339(since)
+            marks[names.ANNOTATION_STARTED] = core.rfc3339(since)
         yield annotate(pod, marks)
 
 
@@ -80,7 +80,7 @@ def mark_left(faults: Sequence[Fault], failed_at: float, *, exhausted: bool) -> 
     for fault in faults:
         marks: dict[str, str | None] = {}
         if fault.pod.metadata.annotation(ANNOTATION_SINCE) is None:
-            marks[ANNOTATION_SINCE] = times.rfc3339(failed_at)
+            marks[ANNOTATION_SINCE] = core.rfc3339(failed_at)
         if exhausted and fault.pod.metadata.annotation(ANNOTATION_LEFT) is None:
             marks[ANNOTATION_LEFT] = "true"
         if marks:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
@@ -162,7 +162,7 @@ def find_preempted(observed: Observed) -> dict[int, float]:
         for pod in pods:
             target = core.condition(pod.status.conditions, "DisruptionTarget")
             if target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler"):
-                at = times.seconds(target.last_transition_time) or observed.now
+                at = core.seconds(target.last_transition_time) or observed.now
                 found[slot.unit] = max(found.get(slot.unit, 0.0), at)
     return found
 
@@ -221,7 +221,7 @@ def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[c
 
 
 def _is_older(pod: core.Pod, since: float) -> bool:
-    return (times.seconds(pod.metadata.creation_timestamp) or 0.0) < since
+    return (core.seconds(pod.metadata.creation_timestamp) or 0.0) < since
 
 
 def _announcement(shortage: Shortage, found: Escalation) -> Note:
@@ -245,7 +245,7 @@ def _what(shortage: Shortage, step: Step) -> str:
 
 
 def _sentence(shortage: Shortage, found: Escalation) -> str:
-    since, at = times.rfc3339(shortage.since), times.rfc3339(found.at)
+    since, at = core.rfc3339(shortage.since), core.rfc3339(found.at)
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
     if found.step is Step.PREEMPTION:
         return (
@@ -268,9 +268,9 @@ def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
     if shortage is None:
         return told
     if shortage.lost:
-        told["below_minimum_since"] = times.rfc3339(shortage.since)
+        told["below_minimum_since"] = core.rfc3339(shortage.since)
     if found is not None:
-        told["escalation"] = UnitEscalation(step=found.step.value, at=times.rfc3339(found.at))
+        told["escalation"] = UnitEscalation(step=found.step.value, at=core.rfc3339(found.at))
     return told
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInference
 from covey.api.roles import RestartPolicy, Role
@@ -85,14 +85,14 @@ def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) 
         first = min(exhausted, key=lambda each: each.until is not None)
         more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
         what = (
-            f"it serves again, and is forgiven at {times.rfc3339(first.until)} if that lasts"
+            f"it serves again, and is forgiven at {core.rfc3339(first.until)} if that lasts"
             if first.until is not None
             else f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
             "template that works"
         )
         yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")
     if avoided:
-        told = [f"{each} until {times.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
+        told = [f"{each} until {core.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
         rest = f"; and {len(avoided) - _NAMED} more" if len(avoided) > _NAMED else ""
         message = f"new pods keep off {'; '.join(told)}{rest}: see what is wrong there, and cordon what is broken"
         yield Remark(names.NODES_AVOIDED, REASON_AVOIDED, message)
@@ -339,7 +339,7 @@ class _Judge:
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [
-            forgive.annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})
+            forgive.annotate(pods[0], {names.ANNOTATION_STARTED: core.rfc3339(self._observed.now)})
         ]
 
     def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
