@@ -23,9 +23,8 @@ from covey.api.roles import Backoff, Role, Startup
 from covey.compile import environment, identity, lws, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout
 from covey.compile.network import ADDRESSED, Network
-from covey.compile.revision import Revision, RoleRevision, Template
+from covey.compile.revision import Layout, Revision, RoleRevision, Template
 
 #: How often the replica that a pod belongs to was recreated, for whatever reason.
 ANNOTATION_RESTARTS: Final = "covey.dev/restarts"

@@ -15,8 +15,7 @@ from functools import partial
 from itertools import combinations
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
-from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import fill_singles, nearest
+from covey.placement.choice.candidates import Solution, fill_singles, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank

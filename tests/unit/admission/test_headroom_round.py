@@ -11,7 +11,7 @@ from builders.members import pod
 from covey.admission.headroom import Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
-from covey.compile.layout import shares
+from covey.compile.revision import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, ReplicaRequest
 from oracle.exploring import PROFILE

@@ -16,7 +16,7 @@ from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
 from covey.manifests.inference import read_inference
 from covey.manifests.sources import InputError, Place
-from covey.operator.accept.validate import resolve_topology
+from covey.operator.accept import resolve_topology
 from covey.planning.facts import Facts, read_facts
 
 Object = dict[str, Any]

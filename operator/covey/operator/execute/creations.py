@@ -15,7 +15,7 @@ from covey.kube.errors import ApiError, Conflict, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.model.actions import CreatePod, Precedence
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_denial
-from covey.operator.replicas.replicas import Replica, replica_of
+from covey.operator.replicas.replace import Replica, replica_of
 
 _log = get_logger(__name__)
 

@@ -26,13 +26,11 @@ from covey.api.roles import InPlace
 from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
 from covey.compile import Layout, Slot, Tree
-from covey.compile.layout import RoleCount
-from covey.compile.revision import Revision
+from covey.compile.revision import Revision, RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
-from covey.operator.replicas.replicas import Rooms
-from covey.operator.replicas.scale import ReplicaState, Running, States
+from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.operator.rolling.leaving import Leaving, Place
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState

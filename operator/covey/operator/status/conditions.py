@@ -27,7 +27,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.reasons import needs_person
-from covey.operator.accept.verdict import Verdict
+from covey.operator.accept import Verdict
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.plan import Plan

@@ -45,7 +45,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.observability import operator_metrics as metrics
 from covey.observability.lives import minimum_reached_at, since_true
-from covey.operator.accept.verdict import Verdict
+from covey.operator.accept import Verdict
 from covey.operator.model.accepted import leaves_out, recorded_units
 from covey.operator.model.observed import Observed
 from covey.operator.status.units import Unit

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import Growth, fill_key, fullest
+from covey.placement.choice.candidates import Growth, Solution, fill_key, fullest
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
