@@ -8,7 +8,7 @@ import pytest
 
 from builders.requests import make_gang, make_role, make_shape
 from covey.placement.model import Gang, Refusal, Verdict
-from covey.placement.question.readiness import CHOICES, choose_plan
+from covey.placement.question.free import CHOICES, choose_plan
 
 
 def gang_of(kinds: list[int], wanted: int) -> Gang:
