@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.meta import Mode
+from covey.api.model import Mode
 from covey.api.roles import Role, RoleTopology
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot

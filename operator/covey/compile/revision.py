@@ -1,15 +1,14 @@
-"""Revisions: the rolled fields of every role, and the hash that names them.
+"""Revisions, and the layout of a resource: which replicas there are, and of which revision each is.
 
-Only fields whose class is *rolled* take part (the class stands in the models' metadata), in a canonical form:
-neither the order of keys nor a default written out makes a difference. Two revisions are the same when their contents
-are, as this release reads them. A hash is only a name, the value of a label on pods: a later release, with a field
-more, would compute another one, and no pod is replaced for that.
+A revision is the rolled fields of every role, and the hash that names them. Only fields whose class is *rolled* take
+part (the class stands in the models' metadata), in a canonical form: neither the order of keys nor a default written out
+makes a difference. Two revisions are the same when their contents are, as this release reads them. A hash is only a
+name, the value of a label on pods: a later release, with a field more, would compute another one, and no pod is replaced
+for that.
 
-The layout of a resource: its replicas, by unit → role → replica number → revision.
-
-Numbers need not be consecutive: scale-down takes what is not ready first, so holes appear; they are filled lowest
-first when the resource grows again. Every replica has a revision of its own, so that replicas of two revisions can
-stand side by side.
+The layout: unit → role → replica number → revision. Numbers need not be consecutive: scale-down takes what is not ready
+first, so holes appear; they are filled lowest first when the resource grows again. Every replica has a revision of its
+own, so that replicas of two revisions can stand side by side.
 """
 
 from __future__ import annotations

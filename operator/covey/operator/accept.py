@@ -1,8 +1,7 @@
-"""Checks of a spec that CEL cannot do: fields that are not built yet, levels that the topology does not have.
+"""Judgement of a spec: whether it is accepted, and which spec is kept up while it is not.
 
-The backend of a resource, and its dialect: chosen once, recorded, and kept while anything of it is there.
-
-Judgement of a spec: whether it is accepted, and which spec is kept up while it is not.
+Checks that CEL cannot do are made here: fields that are not built yet, levels that the topology does not have. The
+backend of a resource, and its dialect, are chosen once, recorded, and kept while anything of it is there.
 
 Whatever is wrong with a new spec holds the new spec. What was accepted last is repaired meanwhile: pods are replaced,
 released pods are deleted, units are counted. Nothing here does I/O.
@@ -35,7 +34,7 @@ from pydantic import ValidationError
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
-from covey.api.meta import ObjectMeta
+from covey.api.model import ObjectMeta
 from covey.api.roles import InPlace, RoleTopology
 from covey.api.rules import in_circles, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest

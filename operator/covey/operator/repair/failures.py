@@ -1,4 +1,4 @@
-"""Failures of one replica, as its pods show them.
+"""Failures of one replica, as its pods show them, and restarts that are forgiven.
 
 Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 

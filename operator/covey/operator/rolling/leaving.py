@@ -23,7 +23,7 @@ from typing import Final
 from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.meta import Mode
+from covey.api.model import Mode
 from covey.compile import Scale
 from covey.compile.identity import Slot
 from covey.operator.model import podstate

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api.meta import Condition
+from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import Scale, Slot
 from covey.operator.accept import Verdict

@@ -1,9 +1,8 @@
-"""Choice of the surplus: the leximin of admitted/desired over the roles, exactly.
+"""Answers a `Problem`: is there a candidate domain that holds the minimum, which is best, and who goes where.
 
-The emptiest role is as full as can be, then the next emptiest, and so on; ties go to the role declared first. Taking
-replicas one by one from the emptiest role would not do: the first one taken may block two others.
-
-Answers a `Problem`: is there a candidate domain that holds the minimum, which is best, and who goes where.
+The surplus is the leximin of admitted/desired over the roles, exactly: the emptiest role is as full as can be, then the
+next emptiest, and so on; ties go to the role declared first. Taking replicas one by one from the emptiest role would not
+do: the first one taken may block two others.
 """
 
 from __future__ import annotations
