@@ -14,7 +14,7 @@ from covey.admission.headroom import LIMIT_MET, MOST, NONE_YET, Answer, Site, mo
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
-from covey.compile.layout import shares
+from covey.compile.revision import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, ReplicaRequest, Topology
 from covey.placement.refusal.shortage import RESERVED

@@ -10,12 +10,12 @@ import pytest
 from builders import pods
 from builders.inferences import inference, role
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
-from covey.operator.objects.apply import add_digest
+from covey.operator.objects import add_digest
 from unit.backends.native import LEVELS, Object, llama
 
 NOW = 1_800_000_000.0

@@ -8,7 +8,7 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.podstate import Course
 from unit.operator.world import World

@@ -15,8 +15,8 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import read
+from covey.api.core import rfc3339
 from covey.api.roles import Backoff
-from covey.api.times import rfc3339
 from covey.compile.pods import delay
 from covey.operator.model import podstate
 from covey.operator.model.observed import current

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
 from unit.operator.world import World

@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import CONTAINER, inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from unit.operator.budgets import budgets_of
 from unit.operator.test_evacuating import act, blocked, cordon, refuse
 from unit.operator.world import World

@@ -16,7 +16,7 @@ from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.accept.verdict import judge, read_case
+from covey.operator.accept import judge, read_case
 from covey.operator.model.accepted import FORMAT, Record, read_leniently, read_record
 from covey.operator.model.observed import StoredRevision
 from covey.operator.model.problem import Problem

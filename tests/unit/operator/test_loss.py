@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference, llama, role
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model import podstate
@@ -62,7 +62,7 @@ def age(world: World) -> None:
     """Pods that were made now have been made now."""
     for name, pod in world.pods.items():
         if pod.metadata.creation_timestamp.startswith("2026") and not podstate.is_bound(pod):
-            world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+            world.change(name, metadata={"creation_timestamp": core.rfc3339(world.now)})
 
 
 def movable(world: World, what: str) -> None:
@@ -82,7 +82,7 @@ def bound(world: World) -> set[str]:
 def test_the_minimum_is_told_live() -> None:
     world = serving()
     lose(world, "decode")
-    since = times.rfc3339(world.now)
+    since = core.rfc3339(world.now)
     assert condition(world, "MinimumMet") == ("False", "BelowMinimum")
     assert of_unit(world)["belowMinimumSince"] == since
     world.now += 30
@@ -145,7 +145,7 @@ def test_the_termination_delay() -> None:
     lose(world, "decode")
     old = bound(world)
     assert condition(world, "Escalating") == ("True", "TerminationDelay")
-    assert of_unit(world)["escalation"] == {"step": "Termination", "at": times.rfc3339(world.now + 100)}
+    assert of_unit(world)["escalation"] == {"step": "Termination", "at": core.rfc3339(world.now + 100)}
     world.now += 99
     planned = act(world)
     assert bound(world) == old
@@ -172,7 +172,7 @@ def test_a_unit_that_is_lost_in_the_second_in_which_it_was_made() -> None:
     """What the API server calls created at 12:00:00 may be older than a loss at 12:00:00.9."""
     world = serving(gang={"terminationDelaySeconds": 15})
     for name in list(world.pods):
-        world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+        world.change(name, metadata={"creation_timestamp": core.rfc3339(world.now)})
     world.now += 0.9
     lose(world, "decode")
     assert bound(world)
@@ -220,7 +220,7 @@ def preempt(world: World, role_name: str) -> str:
         for name, pod in world.pods.items()
         if pod.metadata.label(names.LABEL_ROLE) == role_name and not podstate.is_dead(pod)
     )
-    at = times.rfc3339(world.now)
+    at = core.rfc3339(world.now)
     said = core.Condition("DisruptionTarget", "True", "PreemptionByScheduler", last_transition_time=at)
     world.change(name, metadata={"deletion_timestamp": at}, status={"conditions": (said,)})
     return name
@@ -245,7 +245,7 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
     first = world.plan()
     world.tell()
     assert condition(world, "Escalating") == ("True", "Preempted")
-    assert of_unit(world)["escalation"] == {"step": "Preemption", "at": times.rfc3339(world.now)}
+    assert of_unit(world)["escalation"] == {"step": "Preemption", "at": core.rfc3339(world.now)}
     assert "Escalating" in {note.reason for note in first.actions.notes}
     world.vanish(victim)
     world.now += 5
@@ -343,7 +343,7 @@ def test_what_serves_nobody_and_fits_elsewhere_is_given_up() -> None:
     old = bound(world)
     act(world)
     assert condition(world, "Escalating") == ("True", "UnitMoves")
-    assert of_unit(world)["escalation"] == {"step": "Unit", "at": times.rfc3339(world.now + 60)}
+    assert of_unit(world)["escalation"] == {"step": "Unit", "at": core.rfc3339(world.now + 60)}
     world.now += 59
     act(world)
     assert bound(world) == old
@@ -409,7 +409,7 @@ def test_nothing_goes_before_its_time(
         planned = world.plan()
         if any("given up" in item.why for item in planned.actions.delete_pods):
             assert announced is not None
-            assert world.now >= (times.seconds(announced["at"]) or 0.0)
+            assert world.now >= (core.seconds(announced["at"]) or 0.0)
             assert world.now >= begun + (min(60, delay) if delay is not None else 60)
             assert delay is not None or verdict == announced["step"]
         act(world)

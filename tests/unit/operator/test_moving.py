@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from unit.operator.test_evacuating import act, cordon, refuse
 from unit.operator.world import World

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan

@@ -15,7 +15,7 @@ from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.accept.validate import find_refused, resolve_backend
+from covey.operator.accept import find_refused, resolve_backend
 from covey.operator.model.observed import Observed
 from unit.operator.test_judge import conditions
 from unit.operator.world import World

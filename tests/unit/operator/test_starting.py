@@ -8,7 +8,7 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
-from covey.operator.accept.validate import find_unsupported
+from covey.operator.accept import find_unsupported
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World

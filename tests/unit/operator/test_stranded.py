@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from builders.inferences import inference, role
-from covey.api import core, times
+from covey.api import core
 from covey.operator.model.observed import Observed
 from covey.operator.repair.minimum import find_stranded
 from unit.operator.world import World
@@ -45,7 +45,7 @@ def test_a_node_that_may_come_back_or_is_not_known() -> None:
 
 def test_a_younger_pod_is_on_the_node_that_came_after() -> None:
     world = serving()
-    begun = times.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
+    begun = core.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
     assert not find_stranded(seen(world, gone=begun - 1.0)).actions
 
 

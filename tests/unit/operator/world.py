@@ -16,13 +16,13 @@ import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Owner, Slot, network, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.model import podstate
 from covey.operator.model.accepted import read_record
 from covey.operator.model.actions import (
@@ -42,7 +42,7 @@ from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, Grave, Observed, StoredRevision, place_pods
 from covey.operator.model.problem import Problem
-from covey.operator.objects.apply import add_digest
+from covey.operator.objects import add_digest
 from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute

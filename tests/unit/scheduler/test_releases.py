@@ -23,7 +23,7 @@ from builders.members import (
     role_groups,
     root_key,
 )
-from covey.api import core, times
+from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
@@ -185,7 +185,7 @@ async def test_a_doubt_ends_with_what_raised_it() -> None:
 
 #: A root whose gang was admitted at a time, and has 100 s to run.
 ADMITTED_AT = 1_767_225_600.0
-ADMITTED = {"type": "Admitted", "status": "True", "lastTransitionTime": times.rfc3339(ADMITTED_AT)}
+ADMITTED = {"type": "Admitted", "status": "True", "lastTransitionTime": core.rfc3339(ADMITTED_AT)}
 TIMED = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [ADMITTED]})
 
 
