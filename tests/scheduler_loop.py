@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,6 +50,12 @@ class Writer:
     async def release(self, found: core.Pod, _reason: str) -> bool:
         self.released.append(found.metadata.name)
         return True
+
+
+async def settle() -> None:
+    """Let everything run that waits for nothing."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:

@@ -19,7 +19,7 @@ import msgspec
 
 from builders.inferences import inference, role
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.compile import Owner
 from covey.kube.process import settle_memory
 from covey.operator.model.observed import is_ours, place_pods

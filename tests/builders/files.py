@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from click.testing import CliRunner, Result
 
+from builders.pods import pod_body
 from covey.cli.main import covey as command
 
 GPU = "nvidia.com/gpu"
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 Object = dict[str, Any]
 
 
@@ -22,10 +25,12 @@ def covey(*arguments: object, stdin: str | None = None, env: Mapping[str, str | 
 
 
 def plan(*arguments: object, stdin: str | None = None) -> Any:
-    """The JSON answer of `covey plan`."""
+    """The JSON answer of `covey plan`, which is as its schema says."""
     result = covey("plan", *arguments, "-o", "json", stdin=stdin)
     assert result.stdout, result.stderr
-    return json.loads(result.stdout)
+    answer = json.loads(result.stdout)
+    jsonschema.validate(answer, SCHEMA)
+    return answer
 
 
 def node(name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:
@@ -80,11 +85,9 @@ def inference(name: str, *roles: Object, namespace: str | None = None, **spec: A
 
 
 def pod(name: str, node_name: str | None = None, gpus: int = 8, labels: Mapping[str, str] | None = None) -> Object:
-    spec = pod_spec(gpus)
-    if node_name:
-        spec["nodeName"] = node_name
-    metadata = {"name": name, "namespace": "default", "labels": dict(labels or {})}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+    """A pod of so many devices that runs in the namespace default."""
+    running = {"phase": "Running"}
+    return pod_body(name, namespace="default", labels=labels, node=node_name, spec=pod_spec(gpus), status=running)
 
 
 def member(workload: str, role_name: str, replica: int, index: int, node_name: str | None, unit: int = 0) -> Object:

@@ -14,8 +14,9 @@ CONTAINER: dict[str, Any] = {"name": "engine", "image": "engine:1", "command": l
 FORMER: dict[str, Any] = {"name": "engine", "image": "engine:1"}
 
 
-def template(**pod: Any) -> dict[str, Any]:
-    return {"spec": {"containers": [CONTAINER], **pod}}
+def template(*containers: dict[str, Any], **pod: Any) -> dict[str, Any]:
+    """A pod template of these containers, or of an engine."""
+    return {"spec": {"containers": list(containers) or [CONTAINER], **pod}}
 
 
 def role(name: str, **fields: Any) -> dict[str, Any]:
@@ -33,12 +34,15 @@ def inference(
     )
 
 
-def llama(prefill: int | dict[str, Any] = 2, decode: int | dict[str, Any] = 3, **spec: Any) -> DisaggregatedInference:
+def llama(
+    prefill: int | dict[str, Any] = 2, decode: int | dict[str, Any] = 3, *others: dict[str, Any], **spec: Any
+) -> DisaggregatedInference:
     """Prefill replicas of two pods, and decode replicas of one: numbers of replicas, or fields of the role."""
     fields = [{"replicas": given} if isinstance(given, int) else given for given in (prefill, decode)]
     return inference(
         role("prefill", **{"replicas": 2, "size": 2, **fields[0]}),
         role("decode", **{"replicas": 3, **fields[1]}),
+        *others,
         **spec,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from builders.pods import pod_body
 from covey.admission.tree import Key, Unit, build_unit
 from covey.api import core
 from covey.scheduler.cache import Cache
@@ -63,28 +64,25 @@ def pod(
     if group:
         marks["scheduling.covey.dev/pod-group"] = group
     amounts = {"cpu": "100m"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
-    body: Json = {
-        "metadata": {
-            "name": name,
-            "namespace": "ns",
-            "uid": uid or f"uid-{name}",
-            "creationTimestamp": created,
-            "labels": marks,
-            "annotations": notes,
-            "ownerReferences": [dict(owner)] if owner and group else [],
-        },
-        "spec": {
+    owners = [dict(owner)] if owner and group else []
+    body = pod_body(
+        name,
+        uid=uid,
+        labels=marks,
+        annotations=notes,
+        node=node,
+        spec={
             "schedulerName": "covey-scheduler",
             "schedulingGates": [{"name": gate} for gate in gates],
             "containers": [{"name": "main", "resources": {"requests": amounts}}],
-            **({"nodeName": node} if node else {}),
             **({"affinity": pin_terms(pin)} if pin else {}),
             **dict(spec or {}),
         },
-        "status": {"phase": phase, "conditions": list(conditions)},
-    }
-    if deleted:
-        body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        status={"phase": phase, "conditions": list(conditions)},
+        creationTimestamp=created,
+        ownerReferences=owners,
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}),
+    )
     return decode_pod(body)
 
 

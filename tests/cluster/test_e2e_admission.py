@@ -10,7 +10,7 @@ import pytest
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serving, workers
 from cluster.workbench import is_gated, label, name_of, uid_of
-from covey.api import times
+from covey.api import core
 from localcluster import eventually
 from scheduler_trees import node_of, pin_of
 
@@ -205,4 +205,4 @@ def test_a_resource_without_units_keeps_no_place_in_the_queue(serving: Serving, 
 
 def await_later_second(since: str) -> None:
     """What is created from now on is younger."""
-    eventually(lambda: time.time() >= (times.seconds(since) or 0.0) + 1.1, 60, "a later second")
+    eventually(lambda: time.time() >= (core.seconds(since) or 0.0) + 1.1, 60, "a later second")

@@ -13,7 +13,7 @@ from kubernetes.client import ApiException
 
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
-from covey.api import times
+from covey.api import core
 from localcluster import Cluster, Process, eventually
 from scrapes import Scrape
 
@@ -137,7 +137,7 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
     serving.await_bound(2)
     serving.create(workers("decode"), name="third")
     serving.await_condition("Admitted", "False", "Infeasible", "third")
-    created = times.seconds(serving.get("CompositePodGroup", "third-0")["metadata"]["creationTimestamp"]) or 0.0
+    created = core.seconds(serving.get("CompositePodGroup", "third-0")["metadata"]["creationTimestamp"]) or 0.0
     for name in ("first", "second"):
         serving.await_condition("Available", "True", "Available", name)
     roots = ("first-0", "second-0")

@@ -19,7 +19,7 @@ from typing import Final
 
 from covey.admission.growth import Own, Site, template
 from covey.admission.wake import room_for
-from covey.compile.layout import shares
+from covey.compile.revision import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms

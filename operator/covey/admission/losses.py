@@ -22,7 +22,7 @@ from covey.admission import podstate
 from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Role, Unit, replica_met
 from covey.admission.volumes import Volumes
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
@@ -104,7 +104,7 @@ def room_said(pod: core.Pod) -> str | None:
 
 def age_of(pod: core.Pod, wall: float) -> float:
     """Seconds since a pod was created, by the API server's clock; at least nothing."""
-    return max(wall - (times.seconds(pod.metadata.creation_timestamp) or wall), 0.0)
+    return max(wall - (core.seconds(pod.metadata.creation_timestamp) or wall), 0.0)
 
 
 def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool:

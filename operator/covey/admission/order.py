@@ -30,7 +30,7 @@ from typing import Final, Generic, TypeVar
 from covey.admission import podstate
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.tree import Unit
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ADMITTED, RELEASE_CONFLICT, RELEASE_TIMEOUT
 
 #: Priorities that every cluster has.
@@ -251,7 +251,7 @@ def due(
 def admitted_since(unit: Unit) -> float | None:
     """Since when the root says that the unit is admitted, seconds since the epoch."""
     found = core.condition(unit.root.status.conditions, ADMITTED)
-    return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+    return core.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
 def found_admitted(unit: Unit, now: float, wall: float) -> float | None:

@@ -26,7 +26,7 @@ from covey.admission.reservation import scarce
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ADMITTED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
@@ -133,7 +133,7 @@ def waiting_since(root: core.Group) -> float | None:
     found = core.condition(root.status.conditions, ADMITTED)
     if found is not None and found.status == "True":
         return None
-    return times.seconds(found.last_transition_time if found else root.metadata.creation_timestamp)
+    return core.seconds(found.last_transition_time if found else root.metadata.creation_timestamp)
 
 
 def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float) -> tuple[core.ExcludedNode, ...]:
@@ -144,7 +144,7 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
         now: seconds since the epoch.
         longest: seconds for which a node is ever left out: what would last longer was written by another clock.
     """
-    return tuple(each for each in nodes if 0.0 < (times.seconds(each.until) or 0.0) - now <= longest)
+    return tuple(each for each in nodes if 0.0 < (core.seconds(each.until) or 0.0) - now <= longest)
 
 
 def _blocked_entry(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from covey.api import times
+from covey.api import core
 
 
 def read_json(text: str | None) -> Any:
@@ -44,7 +44,7 @@ def dump_avoided(avoided: Iterable[Avoided]) -> str | None:
     """The annotation; None for nothing."""
     found = [
         ({"node": each.node} if each.node else {"domain": dict(each.domain)})
-        | {"until": times.rfc3339(each.until), "reason": each.reason}
+        | {"until": core.rfc3339(each.until), "reason": each.reason}
         for each in avoided
     ]
     return json.dumps(found, separators=(",", ":")) if found else None
@@ -59,7 +59,7 @@ def read(text: str | None) -> tuple[Avoided, ...]:
 def _read(item: Any) -> Avoided | None:
     if not isinstance(item, dict):
         return None
-    until, node, domain = times.seconds(_text(item.get("until"))), _text(item.get("node")), item.get("domain")
+    until, node, domain = core.seconds(_text(item.get("until"))), _text(item.get("node")), item.get("domain")
     places = domain if isinstance(domain, dict) else {}
     if until is None or not (node or places) or not all(isinstance(each, str) for each in places.values()):
         return None

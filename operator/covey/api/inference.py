@@ -6,8 +6,22 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api import constants
-from covey.api.meta import LevelName, Mode, ObjectMeta, ObjectName, RoleName
-from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, Rule
+from covey.api.model import (
+    ATOMIC,
+    BY_NAME,
+    IMMUTABLE,
+    LIVE,
+    LIVE_FOR_NEW_PODS,
+    ROLLED,
+    SET,
+    LevelName,
+    Mode,
+    Model,
+    ObjectMeta,
+    ObjectName,
+    RoleName,
+    Rule,
+)
 from covey.api.roles import Role
 from covey.api.status import DisaggregatedInferenceStatus
 

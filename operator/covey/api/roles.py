@@ -6,8 +6,20 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from covey.api.meta import DnsLabel, IntOrPercent, LevelName, RoleName
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, Rule
+from covey.api.model import (
+    BY_NAME,
+    IMMUTABLE,
+    LIVE,
+    LIVE_FOR_NEW_PODS,
+    ROLLED,
+    DnsLabel,
+    IntOrPercent,
+    LevelName,
+    ListMap,
+    Model,
+    RoleName,
+    Rule,
+)
 from covey.api.template import PodTemplate
 
 

@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from covey.api.inference import MOST_PODS
-from covey.api.meta import Conditions, Count, ObjectMeta, Word
-from covey.api.model import LIVE, Model, Rule
+from covey.api.model import LIVE, Conditions, Count, Model, ObjectMeta, Rule, Word
 
 
 class RoleScalerSpec(Model):

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, Sentence, Timestamp, Word
-from covey.api.model import BY_NAME, ListMap, Model
+from covey.api.model import BY_NAME, Conditions, Count, DnsLabel, DomainPath, ListMap, Model, Sentence, Timestamp, Word
 
 #: What ``status.observedGeneration`` is before anybody has looked: the CRD's default for a whole status. Without it kstatus
 #: takes an object that has no conditions for one that is as it should be.

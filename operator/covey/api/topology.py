@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import LevelName, NodeLabelKey, ObjectMeta
-from covey.api.model import BY_NAME, LIVE, SET, Model, Rule
+from covey.api.model import BY_NAME, LIVE, SET, LevelName, Model, NodeLabelKey, ObjectMeta, Rule
 
 
 class TopologyLevel(Model):

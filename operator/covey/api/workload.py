@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from covey.api.meta import DnsLabel, ObjectMeta, ObjectName
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, Model, Rule
-from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
+from covey.api.groups import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, DnsLabel, Model, ObjectMeta, ObjectName, Rule
 
 
 class PodGroupTemplate(Prioritised):

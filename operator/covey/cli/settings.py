@@ -21,6 +21,7 @@ from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
 from covey.manifests.sources import InputError, Place, Problem
+from covey.manifests.strict import in_words
 from covey.observability.http import parse_address
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
@@ -290,8 +291,6 @@ def effective(model: type[C], config: str | None, environment: Mapping[str, str]
     try:
         return model.model_validate(values)
     except ValidationError as errors:
-        from covey.manifests.strict import in_words  # noqa: PLC0415 - brings the models of all kinds, 4 MB
-
         known = ", ".join(sorted(field.alias or name for name, field in model.model_fields.items()))
         raise InputError.of(
             [

@@ -22,12 +22,11 @@ from typing import Any, Final, Protocol
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.meta import Mode
+from covey.api.model import Mode
 from covey.api.roles import Role, RoleTopology
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout, Replicas, RoleCount, Scale
-from covey.compile.revision import Revision, RoleRevision
+from covey.compile.revision import Layout, Replicas, Revision, RoleCount, RoleRevision, Scale
 
 Object = dict[str, Any]
 #: The levels of a topology, from broad to narrow, and the keys of the node labels that each may stand in.

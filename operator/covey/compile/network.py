@@ -43,8 +43,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Endpoints, Role, Subdomain
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout
-from covey.compile.revision import RoleRevision
+from covey.compile.revision import Layout, RoleRevision
 
 KIND: Final = "PodDisruptionBudget"
 #: Its name in every namespace. No former budget of a resource ends like this.

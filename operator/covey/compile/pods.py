@@ -1,31 +1,53 @@
 """Pods: the body of each of them, and the gate that holds those whose turn to start comes later.
 
-Pods: the body of each of them.
-
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 
 The start gate: pods that are placed with their gang, and started when it is their turn.
 
 Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations.
+
+Labels of LeaderWorkerSet's (``api/leaderworkerset/v1``, ``leaderworkerset_types.go``), for selectors that name them. A
+role is what LeaderWorkerSet has as one object, a replica what it has as a group. A resource of one role stands for the
+object of its own name. Replicas of several units may have the same index; their group keys differ. LeaderWorkerSet's pod
+webhook takes every pod with the label ``name`` for one of its own, and denies it without an annotation that only
+LeaderWorkerSet itself should set. With that annotation it would put the address of a pod that does not exist before
+ours, so Covey leaves it out.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
 from covey.api.roles import Backoff, Role, Startup
-from covey.compile import environment, identity, lws, network
+from covey.compile import environment, identity, network
 from covey.compile.groups import Anchor, Groups, Membership
-from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout
+from covey.compile.identity import Owner, Slot, fit_label
 from covey.compile.network import ADDRESSED, Network
-from covey.compile.revision import Revision, RoleRevision, Template
+from covey.compile.revision import Layout, Revision, RoleRevision, Template
+
+
+def leader_worker_set_labels(owner: Owner, slot: Slot, revision: RoleRevision, *, alone: bool) -> dict[str, str]:
+    """The labels of one pod.
+
+    Args:
+        owner: the resource.
+        slot: the pod's place.
+        revision: that of its replica.
+        alone: the resource has one role only.
+    """
+    group = f"{owner.namespace}/{owner.name}-{slot.unit}-{slot.role}-{slot.replica}"
+    key = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()
+    name = owner.name if alone else fit_label(owner.name, slot.role)
+    values = (name, slot.replica, slot.index, key, revision.hash)
+    return {name: str(value) for name, value in zip(names.LWS_LABELS, values, strict=True)}
+
 
 #: How often the replica that a pod belongs to was recreated, for whatever reason.
 ANNOTATION_RESTARTS: Final = "covey.dev/restarts"
@@ -62,7 +84,7 @@ class Past:
         return cls(
             _count(annotations, ANNOTATION_RESTARTS),
             _count(annotations, ANNOTATION_FAILURES),
-            times.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
+            core.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
             _count(annotations, ANNOTATION_UNIT_RESTARTS),
         )
 
@@ -74,7 +96,7 @@ class Past:
             ANNOTATION_UNIT_RESTARTS: self.unit,
         }
         found = {key: str(count) for key, count in counts.items() if count}
-        return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
+        return found | ({ANNOTATION_FAILED_AT: core.rfc3339(self.failed_at)} if self.failures else {})
 
     def merge(self, other: Past | None) -> Past:
         """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
@@ -213,7 +235,7 @@ class PodFactory:
 
     def lws_labels(self, slot: Slot) -> dict[str, str]:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
-        return lws.labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
+        return leader_worker_set_labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
 
     def template_labels(self, slot: Slot) -> Mapping[str, str]:
         """The labels that the template of a slot gives its pod."""

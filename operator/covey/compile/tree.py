@@ -10,10 +10,9 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
 from covey.compile.identity import Owner, Slot, hostname
-from covey.compile.layout import Layout, Scale
 from covey.compile.network import Network, namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
-from covey.compile.revision import Revision
+from covey.compile.revision import Layout, Revision, Scale
 
 
 @dataclass(frozen=True)

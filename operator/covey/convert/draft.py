@@ -16,10 +16,9 @@ from pydantic import ValidationError
 
 from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.meta import DNS_LABEL
+from covey.api.model import DNS_LABEL
 from covey.api.rules import unsupported_fields
-from covey.convert.fields import Fields, Levels
-from covey.convert.remarks import ConversionError, Remark
+from covey.convert.fields import ConversionError, Fields, Levels, Remark
 
 Object = dict[str, Any]
 

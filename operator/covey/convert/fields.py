@@ -1,6 +1,6 @@
 """Fields of foreign documents: read so that nothing is forgotten, with durations, levels and merges.
 
-Reading a document so that nothing of it can be forgotten.
+Remarks say what does not carry over; a ``ConversionError`` refuses to convert at all.
 
 Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
 whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no
@@ -23,7 +23,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from covey.convert.remarks import ConversionError
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One field of the source that the result does not say, or says differently: where, what, and what to do."""
+
+    path: str
+    what: str
+    instead: str = ""
+
+
+class ConversionError(Exception):
+    """The document cannot be converted, or only into something that means something else.
+
+    Args:
+        path: the field of the source.
+        what: what is wrong with it, as the rest of a sentence that begins with the path.
+        instead: what to do about it.
+    """
+
+    def __init__(self, path: str, what: str, instead: str) -> None:
+        super().__init__(f"{path}: {what}; {instead}")
+        self.path = path
+        self.what = what
+        self.instead = instead
+
 
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _TERM: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")

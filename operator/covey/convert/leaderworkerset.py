@@ -10,8 +10,7 @@ from typing import Final
 
 from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import Fields
-from covey.convert.remarks import ConversionError
+from covey.convert.fields import ConversionError, Fields
 from covey.convert.templates import Replica, Template, items, leader_and_workers, name_of, remark_on, template_of
 
 GROUP: Final = "leaderworkerset.x-k8s.io"

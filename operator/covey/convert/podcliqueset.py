@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import Fields, seconds
-from covey.convert.remarks import ConversionError
+from covey.convert.fields import ConversionError, Fields, seconds
 from covey.convert.templates import (
     Part,
     Replica,

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from covey.convert.disaggregatedset import NO_GANG
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import Fields, apply_merge
+from covey.convert.fields import ConversionError, Fields, apply_merge
 from covey.convert.leaderworkerset import ONLY_OWN, budgets
-from covey.convert.remarks import ConversionError
 from covey.convert.templates import (
     Part,
     Replica,

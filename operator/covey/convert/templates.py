@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from covey.api.template import RESERVED
 from covey.convert.draft import Draft, is_ours
-from covey.convert.fields import Fields
-from covey.convert.remarks import ConversionError
+from covey.convert.fields import ConversionError, Fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgspec
 
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.api.meta import DNS_LABEL
+from covey.api.model import DNS_LABEL
 from covey.api.rules import Broken, broken_rules
 from covey.convert import KINDS, ConversionError, Levels, convert
 from covey.manifests.documents import Document, wrong_field

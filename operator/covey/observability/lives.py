@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from covey.api import core, times
+from covey.api import core
 
 #: A role: its minimum, and for each replica the times at which its pods reached the stage, None for one that has not.
 Role = tuple[int, Iterable[Sequence[float | None]]]
@@ -19,7 +19,7 @@ Role = tuple[int, Iterable[Sequence[float | None]]]
 def since_true(pod: core.Pod, kind: str) -> float | None:
     """Return since when a condition of a pod has been True, in seconds since the epoch; None when it is not."""
     found = core.condition(pod.status.conditions, kind)
-    return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+    return core.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
 def minimum_reached_at(roles: Iterable[Role]) -> float | None:

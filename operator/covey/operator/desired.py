@@ -13,7 +13,7 @@ from covey.compile import Layout, Scale, Tree
 from covey.compile.groups import Levels
 from covey.compile.revision import Revision
 from covey.operator.model.observed import Observed
-from covey.operator.objects.apply import Deviation, find_deviations, with_former_budget
+from covey.operator.objects import Deviation, find_deviations, with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
 from covey.operator.rolling.give_way import Victims

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, Slot, Tree
-from covey.operator.accept.verdict import Verdict, revision_before
+from covey.operator.accept import Verdict, revision_before
 from covey.operator.desired import Desired, desire
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
@@ -33,8 +33,16 @@ from covey.operator.model.actions import (
     sum_outcomes,
 )
 from covey.operator.model.observed import Observed, number
-from covey.operator.objects.apply import find_objects, find_relabelled, find_unprotected
-from covey.operator.objects.revisions import HISTORY, find_ending, find_expired, to_mark, to_store
+from covey.operator.objects import (
+    HISTORY,
+    find_ending,
+    find_expired,
+    find_objects,
+    find_relabelled,
+    find_unprotected,
+    to_mark,
+    to_store,
+)
 from covey.operator.quota.fit import Fitting, charging, find_fitting
 from covey.operator.release import Starting, find_released, find_starting, progress_of
 from covey.operator.repair.give_up import GivenUp, find_loss
@@ -44,11 +52,11 @@ from covey.operator.repair.minimum import find_stranded
 from covey.operator.replicas.replace import (
     ReplicaPlan,
     describe_growth,
+    order_creations,
     plan_replicas,
     removal_notes,
     replacement_notes,
 )
-from covey.operator.replicas.replicas import order_creations
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
 from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims
@@ -207,7 +215,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
 def _limited_since(before: Mapping[str, Any], now: float) -> float:
     """Read since when quotas have had no room: all that is remembered of it stands in the status."""
     told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
-    since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    since = next((core.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
     return now if since is None else since
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.backends import Cluster, within
 from covey.compile import Owner, Scale, network
 from covey.kube.client import Client
@@ -20,7 +20,7 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooM
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
-from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks

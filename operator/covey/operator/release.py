@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.backends import Progress, Release, ReplicaProgress
@@ -73,7 +73,7 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
         if until > observed.now:
             later.append(until - observed.now)
             failed = f"{podstate.past(pod).failures} failures in a row"
-            causes = (*causes, f"{slot.role} starts at {times.rfc3339(until)} after {failed}")
+            causes = (*causes, f"{slot.role} starts at {core.rfc3339(until)} after {failed}")
         if not causes:
             ungate.append(Ungate(pod, names.GATE_START))
         for cause in causes:

@@ -1,35 +1,81 @@
 """Beyond the exact tables' budget: cheap proofs, placements that are not proven the best, and surplus in large steps.
 
 Proofs: a role that fits nowhere alone; a resource of which more is asked for than there is; weights under which the
-demand is more than all nodes hold together (`capacity.hull`); two roles that fit nowhere together. Placements: role
+demand is more than all nodes hold together (`sharing.mixture`); two roles that fit nowhere together. Placements: role
 after role, each exactly, the most demanding first, and by mixtures. What neither settles is left to a last look.
+
+Placements are tried one upon the other: each trial is held in the inventory for a while.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from math import lcm
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
-from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import fill_singles, nearest
+from covey.placement.choice.candidates import Solution, fill_singles, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape, natural
-from covey.placement.overlay import overlay
-from covey.placement.question.demands import Demand, minimum_demands
+from covey.placement.overlay import Overlay, overlay
+from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place
 from covey.placement.question.problem import Aims, build
-from covey.placement.refusal.crowded import asked_for, overdrawn, refuse_crowded
-from covey.placement.refusal.reasons import explain
+from covey.placement.refusal.reasons import asked_for, explain, overdrawn, refuse_crowded
 from covey.placement.sharing.layout import Layout
 from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place
-from covey.placement.trial import alike, hold_placement, steps
+
+
+def hold_placement(changes: Overlay, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
+    """Hold what was placed, for the time of an overlay, and return the gang with it."""
+    for demand in part:
+        for pod in demand.missing:
+            changes.hold(f"trial/{pod.key}", nodes[pod.key], pod.shape, pod.meta)
+    return place(gang, nodes)
+
+
+def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:
+    """Return the steps in which surplus is taken if all of it fits, the emptiest role first: replicas or whole sets."""
+    counts = admitted_counts(gang)
+    own = [[demand for demand in waiting if demand.role == role][::-1] for role in range(len(gang.roles))]
+    sets: dict[str, list[Demand]] = {}
+    for demand in waiting:
+        if demand.replica.together is not None:
+            sets.setdefault(demand.replica.together, []).append(demand)
+    common = lcm(*(max(role.desired, 1) for role in gang.roles))
+    weights = [common // max(role.desired, 1) for role in gang.roles]
+    found: list[list[Demand]] = []
+    while len(found) < most and any(own):
+        role = min(
+            (role for role, left in enumerate(own) if left), key=lambda role: (counts[role] * weights[role], role)
+        )
+        demand = own[role].pop()
+        mark = demand.replica.together
+        step = [demand] if mark is None else sets.pop(mark, [])
+        for each in step:
+            counts[each.role] += 1
+        found += [step] if step else []
+    return found
+
+
+def alike(demand: Demand, refused: Sequence[Demand]) -> bool:
+    """Tell whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
+    return any(
+        not demand.partial
+        and not each.partial
+        and demand.replica.together is None
+        and each.replica.together is None
+        and demand.role == each.role
+        and [pod.shape for pod in demand.missing] == [pod.shape for pod in each.missing]
+        for each in refused
+    )
+
 
 #: Candidates in which a placement is searched.
 _CANDIDATES = 24

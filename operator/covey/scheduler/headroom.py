@@ -28,8 +28,8 @@ from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
+from covey.api.core import rfc3339
 from covey.api.headroom import Question, read
-from covey.api.times import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS

@@ -28,7 +28,7 @@ from typing import Any, Final
 from covey.admission import podstate
 from covey.admission.levels import Preference
 from covey.admission.tree import Key, Unit, key_of
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.lives import minimum_reached_at, since_true
@@ -128,7 +128,7 @@ class Lives:
     def _observe(self, stage: str, unit: Unit, life: _Life) -> None:
         admitted = life.admitted or self._first_bind(unit)
         if stage == ADMITTED:
-            created = times.seconds(unit.root.metadata.creation_timestamp)
+            created = core.seconds(unit.root.metadata.creation_timestamp)
             if created is not None:
                 metrics.GANG_CREATED_TO_ADMITTED.observe(max(0.0, admitted - created))
             return

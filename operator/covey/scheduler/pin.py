@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import (
     ANNOTATION_DOMAIN_LABELS,
     ANNOTATION_PINNED,
@@ -60,7 +60,7 @@ def pin_patch(pod: core.Pod, node: str, domains: Mapping[str, str], now: float) 
     metadata = {
         "uid": uid,
         "resourceVersion": pod.metadata.resource_version,
-        "annotations": {ANNOTATION_PINNED: uid, ANNOTATION_PINNED_AT: times.rfc3339(now), **places},
+        "annotations": {ANNOTATION_PINNED: uid, ANNOTATION_PINNED_AT: core.rfc3339(now), **places},
         "managedFields": [{}],
     }
     if _reads_labels(pod):

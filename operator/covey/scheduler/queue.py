@@ -32,7 +32,7 @@ from covey.admission.order import priority_of
 from covey.admission.queue import Entry, Want, excluded_now, waiting_since
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import (
     ANNOTATION_DEFAULT_TOPOLOGY,
     REASON_DENIED,
@@ -313,7 +313,7 @@ class Queueing:
         known = {name: each for name, each in self._failures.get(unit.key, {}).items() if now < each.at + FORGOTTEN}
         count = known[node].count if node in known else 0
         seconds = min(FIRST_EXCLUSION * 2 ** min(count, 16), LONGEST_EXCLUSION)
-        said = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(self._clock() + seconds))
+        said = core.ExcludedNode(node=node, reason=reason[:1000], until=core.rfc3339(self._clock() + seconds))
         self._failures[unit.key] = {**known, node: _Failures(count + 1, now, seconds, said)}
         metrics.NODE_EXCLUSIONS.inc()
 
@@ -328,11 +328,11 @@ class Queueing:
         own = self._failures.get(entry.unit.key, {})
         for each in self._exclusions(entry.unit):
             known = own.get(each.node)
-            yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
+            yield known.at + known.seconds - monotonic if known else (core.seconds(each.until) or now) - now
         yield from (each.until - now for each in avoided_now(entry.unit.root, now))
         claim = entry.decision.claim
         if entry.refused and claim is not None:
-            retry = times.seconds(claim.retry_time)
+            retry = core.seconds(claim.retry_time)
             soon = FOLLOW if claim.victims else RECONSIDER
             yield retry - now if retry is not None and retry > now else soon
         elif entry.refused:

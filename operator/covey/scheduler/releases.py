@@ -35,7 +35,7 @@ from typing import Final
 
 from covey.admission import order, podstate
 from covey.admission.tree import Key, Unit
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import (
     ANNOTATION_WAKE,
     INFERENCE_GROUP,
@@ -348,5 +348,5 @@ def seconds_left(pod: core.Pod, now: float) -> float | None:
     owner = pod.metadata.controller
     if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.is_gated(pod):
         return None
-    made = times.seconds(pod.metadata.creation_timestamp)
+    made = core.seconds(pod.metadata.creation_timestamp)
     return max(0.0, (now if made is None else made) + PATIENCE - now)

@@ -31,7 +31,7 @@ from covey.admission.queue import Entry, Want
 from covey.admission.reservation import Ending, Kept
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
@@ -183,7 +183,7 @@ class Reservations:
     def rests(self, entry: Entry) -> bool:
         """A gang that came no nearer for long is at the back of the line."""
         claim = entry.decision.claim
-        retry = times.seconds(claim.retry_time) if claim is not None else None
+        retry = core.seconds(claim.retry_time) if claim is not None else None
         return retry is not None and 0.0 < retry - self._clock() <= STILL * self._reserve_after
 
     def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
@@ -247,10 +247,10 @@ class Reservations:
         pod = self._cache.index.pod(uid)
         if pod is None:
             return Ending(None)
-        began = times.seconds(pod.status.start_time or pod.metadata.creation_timestamp)
+        began = core.seconds(pod.status.start_time or pod.metadata.creation_timestamp)
         ran = max(0.0, now - began) if began is not None else 0.0
         priority = pod.spec.priority or 0
-        if (deleted := times.seconds(pod.metadata.deletion_timestamp)) is not None:
+        if (deleted := core.seconds(pod.metadata.deletion_timestamp)) is not None:
             return Ending(max(0.0, deleted - now), priority, ran)
         deadline = pod.spec.active_deadline_seconds
         if deadline is not None and began is not None:
@@ -316,12 +316,12 @@ def _renew_claim(
 ) -> core.Claim:
     """A claim to what was chosen; after the longest time without progress, one to nothing for as long."""
     same = current if current is not None and current.path == choice.path else None
-    since = same.since if same is not None else times.rfc3339(now)
-    claim = core.Claim(choice.path, since, level, choice.resource, choice.nodes, choice.wait.pods, times.rfc3339(now))
+    since = same.since if same is not None else core.rfc3339(now)
+    claim = core.Claim(choice.path, since, level, choice.resource, choice.nodes, choice.wait.pods, core.rfc3339(now))
     if same is None or choice.wait.pods < same.blocking_pods:
         return claim
-    began = min(times.seconds(same.last_progress_time) or now, now)
-    claim = replace(claim, blocking_pods=same.blocking_pods, last_progress_time=times.rfc3339(began))
+    began = min(core.seconds(same.last_progress_time) or now, now)
+    claim = replace(claim, blocking_pods=same.blocking_pods, last_progress_time=core.rfc3339(began))
     if now < began + longest:
         return claim
-    return replace(claim, nodes=(), retry_time=times.rfc3339(now + longest))
+    return replace(claim, nodes=(), retry_time=core.rfc3339(now + longest))

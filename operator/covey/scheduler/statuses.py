@@ -24,7 +24,7 @@ from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers

@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from covey import __version__
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, KubeError, Unauthorized

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
-from covey.api.meta import Condition
+from covey.api.model import Condition
 from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner
 from covey.ui import contract

@@ -11,7 +11,7 @@ import msgspec
 from covey.admission.tree import number
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339, seconds
+from covey.api.core import rfc3339, seconds
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.model.objects import Inference

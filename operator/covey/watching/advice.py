@@ -10,7 +10,7 @@ from covey.admission import podstate
 from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
-from covey.api.meta import Condition
+from covey.api.model import Condition
 
 #: Those of conditions that say of all others what they come to.
 _SUMS = (names.STALLED, names.READY)

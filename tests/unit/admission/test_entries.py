@@ -12,7 +12,7 @@ from covey.admission.levels import count_units_by_domain
 from covey.admission.queue import SETTLE, Entry, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
-from covey.api import core, times
+from covey.api import core
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
@@ -84,7 +84,7 @@ def test_refusals_become_reasons() -> None:
 
 def test_exclusions_run_out() -> None:
     nodes = [
-        core.ExcludedNode(node=name, reason="x", until=times.rfc3339(until)) for name, until in (("a", 10), ("b", 20))
+        core.ExcludedNode(node=name, reason="x", until=core.rfc3339(until)) for name, until in (("a", 10), ("b", 20))
     ]
     assert [each.node for each in queue.excluded_now(nodes, 15.0, 60.0)] == ["b"]
     assert queue.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
@@ -146,7 +146,7 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
 
 
 def test_only_who_has_waited_long_enough_gets_a_domain_of_its_own() -> None:
-    now = times.seconds("2026-01-01T01:00:00Z") or 0.0
+    now = core.seconds("2026-01-01T01:00:00Z") or 0.0
     reservations = Reservations(cache(), reserve_after=600.0, clock=lambda: now)
     assert not reservations.due(waiting("young", "2026-01-01T00:55:00Z"))
     assert reservations.due(waiting("old", "2026-01-01T00:30:00Z"))

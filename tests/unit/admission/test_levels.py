@@ -78,13 +78,7 @@ def test_pins_are_held_against_the_gangs_level(places: list[dict[str, Any]], los
 def test_a_replicas_own_level_binds_that_replica_alone() -> None:
     objects = tree([{"pin": "a1"}, {"pin": "a2"}, {"pin": "a1"}, {"pin": "b1"}], size=2, wish={"followUnit": True})
     asking = [
-        group(
-            each.metadata.name,
-            parent="root-decode",
-            minimum=2,
-            labels=each.metadata.labels,
-            constraints=IN_RACK,
-        )
+        group(each.metadata.name, parent="root-decode", minimum=2, labels=each.metadata.labels, constraints=IN_RACK)
         if isinstance(each, core.Group) and each.kind == "PodGroup"
         else each
         for each in objects

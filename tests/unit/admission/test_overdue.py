@@ -8,10 +8,10 @@ from builders.members import GATE, group, member, role_groups, unit
 from builders.members import START as HELD
 from covey.admission import order
 from covey.admission.tree import Unit
-from covey.api import times
+from covey.api import core
 
 SINCE = "2026-01-01T00:01:00Z"
-START = times.seconds(SINCE) or 0.0
+START = core.seconds(SINCE) or 0.0
 
 
 def tree(*states: dict[str, Any], admitted: str = "True") -> Unit:
@@ -76,7 +76,7 @@ def test_pins_beside_missing_pods_are_torn() -> None:
 
 
 def test_times_are_rfc_3339() -> None:
-    assert times.rfc3339(START) == SINCE
-    assert times.seconds("2026-01-01T00:01:00.123456Z") == START + 0.123456
-    assert times.seconds(None) is None
-    assert times.seconds("soon") is None
+    assert core.rfc3339(START) == SINCE
+    assert core.seconds("2026-01-01T00:01:00.123456Z") == START + 0.123456
+    assert core.seconds(None) is None
+    assert core.seconds("soon") is None

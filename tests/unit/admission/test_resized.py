@@ -24,11 +24,7 @@ def running(
     body = {
         "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
         "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"requests": {"cpu": asked}}}]},
-        "status": {
-            "phase": "Running",
-            "containerStatuses": [status],
-            "conditions": [pending] if infeasible else [],
-        },
+        "status": {"phase": "Running", "containerStatuses": [status], "conditions": [pending] if infeasible else []},
     }
     return msgspec.convert(body, core.Pod)
 

@@ -155,9 +155,7 @@ def test_what_was_never_true_is_dated_by_the_creation() -> None:
 def test_what_was_written_is_recognised() -> None:
     excluded = core.ExcludedNode(node="n9", reason="volume", until=NOW)
     decision = Decision(
-        topology=TOPOLOGY,
-        excluded=(excluded,),
-        claim=core.Claim(path=("b1", None), since=NOW, level="rack"),
+        topology=TOPOLOGY, excluded=(excluded,), claim=core.Claim(path=("b1", None), since=NOW, level="rack")
     )
     places = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}
     written = status(tree(places), decision)

@@ -4,8 +4,7 @@ import pytest
 from builders.manifests import changed, composite, inference, pod_group, topology, workload
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import Backend, DisaggregatedInference
-from covey.api.meta import Mode
-from covey.api.model import IMMUTABLE, LIVE, ROLLED, Model, class_of, values_of
+from covey.api.model import IMMUTABLE, LIVE, ROLLED, Mode, Model, class_of, values_of
 from covey.api.roles import RestartPolicy, Role
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload

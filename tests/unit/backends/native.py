@@ -6,7 +6,8 @@ The rules are those of Kubernetes 1.37.1 (``pkg/apis/scheduling/validation``, an
 from collections.abc import Iterator
 from typing import Any
 
-from builders.inferences import inference, role
+from builders import inferences
+from builders.inferences import role
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Levels
 
@@ -21,9 +22,10 @@ Object = dict[str, Any]
 
 
 def llama(**spec: Any) -> DisaggregatedInference:
-    return inference(
-        role("prefill", replicas=2, size=2, topology={"required": "rack"}),
-        role("decode", replicas=3, minReplicas=2),
+    """A unit in one block, and two roles that do not follow it."""
+    return inferences.llama(
+        {"topology": {"required": "rack"}},
+        {"minReplicas": 2},
         role("router", minReplicas=0, topology={"followUnit": False}),
         role("cache", minReplicas=0, size=2, topology={"followUnit": False, "required": "rack"}),
         **{"topology": {"required": "block"}, **spec},

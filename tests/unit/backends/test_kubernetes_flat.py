@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from builders.inferences import inference, inferences, role
+from builders.inferences import llama as plain_llama
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
@@ -65,12 +66,9 @@ Pod llama-0-router-0-0 in llama/router/0
 
 
 def llama(*, level: str | None = "rack", decode: int = 2, **spec: Any) -> DisaggregatedInference:
-    return inference(
-        role("prefill", replicas=2, size=2, **({"topology": {"required": level}} if level else {})),
-        role("decode", replicas=3, minReplicas=decode),
-        role("router", minReplicas=0),
-        **spec,
-    )
+    """Replicas of prefill in one domain each, and a role that is in no gang."""
+    topology = {"topology": {"required": level}} if level else {}
+    return plain_llama(topology, {"minReplicas": decode}, role("router", minReplicas=0), **spec)
 
 
 def read(tree: Tree) -> str:

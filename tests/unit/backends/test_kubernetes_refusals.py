@@ -67,10 +67,7 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
         "spec.roles[a].topology.followUnit is false",
         inference(role("a", topology={"followUnit": False}), role("b"), topology={"required": "rack"}),
     ),
-    (
-        "spec.roles[b] has minReplicas 0",
-        inference(role("a"), role("b", minReplicas=0), topology={"required": "rack"}),
-    ),
+    ("spec.roles[b] has minReplicas 0", inference(role("a"), role("b", minReplicas=0), topology={"required": "rack"})),
     ("9 roles of the gang have replicas of several pods", wide(9, size=2)),
     ("9 roles of the gang have replicas of single pods", wide(9)),
 ]

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from builders import pods
 from builders.inferences import inference, role
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
-from covey.operator.objects.apply import add_digest
+from covey.operator.objects import add_digest
 from unit.backends.native import LEVELS, Object, llama
 
 NOW = 1_800_000_000.0
@@ -61,12 +62,13 @@ def pod(slot: Slot, node: str | None = None, *, age: float = 0.0, said: str = ""
     elif said:
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}]
     name = f"{slot.role}-{slot.replica}-{slot.index}"
-    body = {
-        "metadata": {"name": name, "uid": name, "creationTimestamp": rfc3339(NOW - age)},
-        "spec": {"nodeName": node, "schedulingGroup": {"podGroupName": "whatever"}},
-        "status": {"conditions": conditions},
-    }
-    return msgspec.convert(body, core.Pod)
+    return pods.pod(
+        name,
+        node=node,
+        spec={"schedulingGroup": {"podGroupName": "whatever"}},
+        status={"conditions": conditions},
+        creationTimestamp=rfc3339(NOW - age),
+    )
 
 
 def replica(

@@ -4,12 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from builders.files import EXAMPLES, cluster, covey, inference, node, plan, pod, role, roles_of, write
+from builders.files import cluster, covey, inference, node, plan, pod, role, roles_of, write
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"
 
 
@@ -23,9 +21,7 @@ class WhatIf:
         self.arguments += ["--nodes", write(folder / "nodes.json", cluster(2, 2, blocks=2) if nodes is None else nodes)]
 
     def answer(self, *options: object) -> Any:
-        found = plan(*self.arguments, *self.flags(options))
-        jsonschema.validate(found, SCHEMA)
-        return found
+        return plan(*self.arguments, *self.flags(options))
 
     def refused(self, *options: object) -> str:
         result = covey("plan", *self.arguments, *self.flags(options))

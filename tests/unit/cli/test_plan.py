@@ -10,28 +10,13 @@ import jsonschema
 import msgspec
 import pytest
 
-from builders.files import (
-    EXAMPLES,
-    admitted,
-    cluster,
-    covey,
-    inference,
-    node,
-    plan,
-    pod,
-    role,
-    roles_of,
-    workload,
-    write,
-)
+from builders.files import SCHEMA, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 from covey.admission import round as rounds
 from covey.api import core
 from covey.placement.planner import plan_minimum
 from covey.planning.facts import read_facts
 from covey.planning.request import read_manifests, workloads_of
 from covey.planning.run import plan_all
-
-SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 
 
 @pytest.fixture
@@ -226,7 +211,6 @@ def test_a_role_that_does_not_follow_is_left_out_of_the_units_placement(files: A
     router = role("router", 1, 0, gpus=0, topology={"followUnit": False})
     router["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "plain"}
     answer = plan(*files(nodes, inference("llm", role("w"), router, topology={"required": "rack"})))
-    jsonschema.validate(answer, SCHEMA)
     unit = workload(answer, "llm")["units"][0]
     assert admitted(workload(answer, "llm")) == {"w": 1, "router": 1}
     assert "rack" in {each["level"] for each in unit["placement"]}

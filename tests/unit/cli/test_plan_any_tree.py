@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from builders.files import EXAMPLES, admitted, cluster, covey, plan, pod_spec, workload, write
+from builders.files import admitted, cluster, covey, plan, pod_spec, workload, write
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"
-SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 Json = dict[str, Any]
 
 
@@ -88,7 +85,6 @@ def run(tmp_path: Path) -> Callable[..., Answer]:
         flat = [each for one in documents for each in (one if isinstance(one, list) else [one])]
         file, facts = write(tmp_path / "in.json", flat), write(tmp_path / "n.json", nodes)
         report = plan("-f", file, "--nodes", facts)
-        jsonschema.validate(report, SCHEMA)
         return Answer(report)
 
     return call
@@ -278,8 +274,7 @@ def test_names_say_workload_and_root(tmp_path: Path) -> None:
     above |= {"spec": {"compositePodGroupTemplates": [{"name": "t", "podGroupTemplates": [{"name": "g"}]}]}}
     documents = [above, composite("tree", 1), *leaf("a", 1, "tree", 1)]
     file, nodes = write(tmp_path / "i.json", documents), write(tmp_path / "n.json", cluster(1))
-    answer = json.loads(covey("plan", "-f", file, "--nodes", nodes, "-o", "json").stdout)
-    jsonschema.validate(answer, SCHEMA)
+    answer = plan("-f", file, "--nodes", nodes)
     (found,) = answer["workloads"]
     assert (found["name"], found["workload"]) == ("tree", "w")
     assert covey("plan", "-f", file, "--nodes", nodes, "-o", "name").stdout.split() == [

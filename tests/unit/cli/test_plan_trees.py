@@ -1,28 +1,12 @@
 """`covey plan` on ready trees, Covey's own and upstream's; with the traps that the field's schedulers fall into."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from builders.files import (
-    EXAMPLES,
-    admitted,
-    cluster,
-    covey,
-    inference,
-    node,
-    plan,
-    pod_spec,
-    role,
-    roles_of,
-    workload,
-    write,
-)
+from builders.files import admitted, cluster, covey, inference, node, plan, pod_spec, role, roles_of, workload, write
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"
 
 
@@ -64,9 +48,7 @@ def pods(group: str, count: int, **spec: Any) -> list[dict[str, Any]]:
 def run(tmp_path: Path) -> Any:
     def call(nodes: list[Any], *documents: Any, existing: list[Any] | None = None) -> Any:
         more = ["--pods", write(tmp_path / "pods.json", existing)] if existing else []
-        answer = plan("-f", write(tmp_path / "in.json", documents), "--nodes", write(tmp_path / "n.json", nodes), *more)
-        jsonschema.validate(answer, SCHEMA)
-        return answer
+        return plan("-f", write(tmp_path / "in.json", documents), "--nodes", write(tmp_path / "n.json", nodes), *more)
 
     return call
 
@@ -150,7 +132,6 @@ def test_coveys_own_trees_as_compile_prints_them(tmp_path: Path) -> None:
     printed = covey("compile", "-f", write(tmp_path / "in.json", [gang]))
     nodes = write(tmp_path / "nodes.json", cluster(3, 3))
     answer = plan("-f", "-", "--nodes", nodes, stdin=printed.stdout)
-    jsonschema.validate(answer, SCHEMA)
     direct = workload(plan("-f", tmp_path / "in.json", "--nodes", nodes), "llm")
     assert admitted(workload(answer, "llm-0")) == admitted(direct) == {"prefill": 2, "router": 2}
 
@@ -199,10 +180,7 @@ def ordered_by(spec: Any) -> list[Any]:
             ],
             "a circle",
         ),
-        (
-            [leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}],
-            "",
-        ),
+        ([leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}], ""),
     ],
 )
 def test_trees_that_are_none(tmp_path: Path, documents: list[Any], words: str) -> None:

@@ -92,10 +92,7 @@ def test_status_as_a_table() -> None:
         print_branches(branches, Console(file=out, width=120), heads=heads)
         return [line.split(maxsplit=4) for line in out.getvalue().splitlines()]
 
-    rows = [
-        ["default", "llama", "2/2", "ready"],
-        ["prod", "qwen", "0/1", "waiting", "Infeasible: no rack has room"],
-    ]
+    rows = [["default", "llama", "2/2", "ready"], ["prod", "qwen", "0/1", "waiting", "Infeasible: no rack has room"]]
     assert drawn(heads=True) == [["NAMESPACE", "NAME", "READY", "STATE", "REASON"], *rows]
     assert drawn(heads=False) == rows
 

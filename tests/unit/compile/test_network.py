@@ -29,10 +29,7 @@ def test_each_replica_has_a_headless_service_of_its_own() -> None:
     resource = inference(role("prefill", replicas=2, size=2, network={**OWN, **PORTS}), role("decode"), replicas=2)
     tree = compile_inference(resource)
     found = services(tree)
-    assert list(found) == [
-        "llama-pods",
-        *(f"llama-{unit}-prefill-{replica}" for unit in (0, 1) for replica in (0, 1)),
-    ]
+    assert list(found) == ["llama-pods", *(f"llama-{unit}-prefill-{replica}" for unit in (0, 1) for replica in (0, 1))]
     body = found["llama-1-prefill-0"]
     assert body["spec"] == yaml.safe_load("""
       clusterIP: None

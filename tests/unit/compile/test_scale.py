@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.inferences import inference, role
+from builders import inferences
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, compile_inference
-from covey.compile.layout import RoleCount, Scale, shares
+from covey.compile.revision import RoleCount, Scale, shares
 
 UNITS = st.integers(0, 40)
 TOTALS = st.integers(0, 2000)
@@ -42,7 +42,7 @@ def test_no_unit_gets_more_when_there_are_more_units(total: int, units: int, min
 
 
 def llama(**spec: Any) -> DisaggregatedInference:
-    return inference(role("prefill", replicas=3), role("decode", replicas=2, size=2), **spec)
+    return inferences.llama({"replicas": 3, "size": 1}, {"replicas": 2, "size": 2}, **spec)
 
 
 def test_without_totals_every_unit_has_what_the_spec_says() -> None:

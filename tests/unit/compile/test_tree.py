@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference, inferences, role, role_names
+from builders.inferences import llama as plain_llama
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
@@ -41,9 +42,10 @@ Pod llama-0-router-0-0 in llama-0-router
 
 
 def llama(**spec: Any) -> DisaggregatedInference:
-    return inference(
-        role("prefill", replicas=2, size=2, topology={"required": "rack"}),
-        role("decode", replicas=3, minReplicas=2, topology={"required": "host"}),
+    """A resource that asks for every level of the topology."""
+    return plain_llama(
+        {"topology": {"required": "rack"}},
+        {"minReplicas": 2, "topology": {"required": "host"}},
         role("router", minReplicas=0, topology={"followUnit": False}),
         topology={"required": "block", "preferred": "rack"},
         **spec,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from covey.compile import UnitCount
-from covey.compile.layout import RoleCount
+from covey.compile.revision import RoleCount
 
 ROLES = {"prefill": RoleCount(4, 2), "decode": RoleCount(1, 1), "router": RoleCount(2, 0)}
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from builders.conversions import said
 from covey.api.inference import DisaggregatedInference
 from covey.api.rules import unsupported_fields
 from covey.convert import ConversionError, Converted, Levels, convert
@@ -15,10 +16,6 @@ EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 def role_of(found: Converted, number: int = 0) -> Any:
     return found.body["spec"]["roles"][number]
-
-
-def said(found: Converted) -> dict[str, str]:
-    return {remark.path: f"{remark.what} {remark.instead}" for remark in found.remarks}
 
 
 def exclusive(document: Object, key: str = "example.com/rack") -> Object:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from covey.convert.fields import apply_merge
-from covey.convert.remarks import ConversionError
+from covey.convert.fields import ConversionError, apply_merge
 
 BASE = {
     "metadata": {"labels": {"app": "a", "tier": "b"}},

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
+from builders.conversions import roles, said
 from covey.convert import ConversionError, Converted, Levels, convert
 from foreign_workloads import Object, model_serving
-
-
-def roles(found: Converted) -> dict[str, Any]:
-    return {each["name"]: each for each in found.body["spec"]["roles"]}
-
-
-def said(found: Converted) -> dict[str, str]:
-    return {remark.path: f"{remark.what} {remark.instead}" for remark in found.remarks}
 
 
 def shapes(found: Converted) -> dict[str, tuple[int, int, int]]:

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from covey.convert import ConversionError, Converted, Levels, convert
+from builders.conversions import roles, said
+from covey.convert import ConversionError, Levels, convert
 from foreign_workloads import Object, clique, pod_clique_set
-
-
-def roles(found: Converted) -> dict[str, Any]:
-    return {each["name"]: each for each in found.body["spec"]["roles"]}
-
-
-def said(found: Converted) -> dict[str, str]:
-    return {remark.path: f"{remark.what} {remark.instead}" for remark in found.remarks}
 
 
 def name_of(template: Object) -> Any:
@@ -145,11 +138,7 @@ def test_an_index_of_a_group_is_told_only_where_there_is_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "group",
-    [
-        {"replicas": 2},
-        {"replicas": 2, "minAvailable": 2, "topologyConstraint": {"pack": {"required": "rack"}}},
-    ],
+    "group", [{"replicas": 2}, {"replicas": 2, "minAvailable": 2, "topologyConstraint": {"pack": {"required": "rack"}}}]
 )
 def test_a_group_of_several_kinds_is_refused_where_that_would_mean_something_else(group: Object) -> None:
     with pytest.raises(ConversionError) as refused:

@@ -4,18 +4,11 @@ from typing import Any
 
 import pytest
 
-from covey.convert import ConversionError, Converted, Levels, convert
+from builders.conversions import roles, said
+from covey.convert import ConversionError, Levels, convert
 from foreign_workloads import Object, role_based_group, template
 
 PREFIX = "rbg.workloads.x-k8s.io/"
-
-
-def roles(found: Converted) -> dict[str, Any]:
-    return {each["name"]: each for each in found.body["spec"]["roles"]}
-
-
-def said(found: Converted) -> dict[str, str]:
-    return {remark.path: f"{remark.what} {remark.instead}" for remark in found.remarks}
 
 
 def containers(role: Object, key: str = "template") -> Any:

@@ -1,14 +1,22 @@
+"""Events: written in order, repetitions together, and series of the API."""
+
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.kube import events
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.events import Book, EventRecorder, ObjectRef, Occurrence, truncate
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run
+from unit.kube.virtual_time import now, virtual
 
 REF = ObjectRef("v1", "Node", "n1")
+Recording = Callable[["Sink", EventRecorder], Coroutine[Any, Any, None]]
 
 
 class Sink:
@@ -35,15 +43,22 @@ class Sink:
             raise error
 
 
-def recording(sink: Sink, main: Callable[[EventRecorder], Coroutine[Any, Any, None]]) -> None:
-    async def under_way() -> None:
-        recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=lambda: 1000.0 + now())
-        task = asyncio.create_task(recorder.run())
-        await main(recorder)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def recorded(*errors: Exception | None) -> Callable[[Recording], Callable[[], None]]:
+    """Give a test a recorder that writes to a sink, which answers with these errors first, in virtual time."""
 
-    run(under_way())
+    def decorate(test: Recording) -> Callable[[], None]:
+        @virtual
+        async def call() -> None:
+            sink = Sink(*errors)
+            recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=lambda: 1000.0 + now())
+            task = asyncio.create_task(recorder.run())
+            await test(sink, recorder)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        return call
+
+    return decorate
 
 
 def dropped(cause: str) -> float:
@@ -54,172 +69,251 @@ def say(recorder: EventRecorder, note: str = "note", regarding: ObjectRef | Mapp
     recorder.event(regarding, "Normal", "Reason", note, "Action")
 
 
-def test_events_are_written_in_order_and_repetitions_together() -> None:
+@recorded()
+async def test_events_are_written_in_order_and_repetitions_together(sink: Sink, recorder: EventRecorder) -> None:
+    say(recorder, "a")
+    say(recorder, "b")
+    say(recorder, "a")
+    await asyncio.sleep(1)
+    assert sink.written == [("create", "a", 2), ("create", "b", 1)]
+    say(recorder, "b")
+    await asyncio.sleep(1)
+    assert sink.written[2:] == [("patch", sink.names[1], 2)]
+
+
+@recorded()
+async def test_a_repetition_during_the_write_is_written_after_it(sink: Sink, recorder: EventRecorder) -> None:
+    say(recorder)
+    await asyncio.sleep(0.005)
+    say(recorder)
+    say(recorder)
+    await asyncio.sleep(1)
+    assert sink.written == [("create", "note", 1), ("patch", sink.names[0], 3)]
+
+
+@recorded()
+async def test_one_that_repeats_all_the_time_lets_others_pass(sink: Sink, recorder: EventRecorder) -> None:
+    say(recorder, "a")
+    say(recorder, "b")
+    await asyncio.sleep(0.005)
+    say(recorder, "a")
+    await asyncio.sleep(1)
+    assert [what for _, what, _ in sink.written] == ["a", "b", sink.names[0]]
+
+
+@recorded(None, NotFound(404))
+async def test_a_series_whose_event_has_expired_begins_again(sink: Sink, recorder: EventRecorder) -> None:
+    say(recorder)
+    await asyncio.sleep(1)
+    say(recorder)
+    await asyncio.sleep(1)
+    assert sink.written == [("create", "note", 1), ("patch", sink.names[0], 2), ("create", "note", 2)]
+
+
+@recorded(*[Unreachable("no")] * 7, AlreadyExists(409))
+async def test_an_unreachable_server_is_tried_again_and_then_given_up(sink: Sink, recorder: EventRecorder) -> None:
+    before = dropped("failed")
+    say(recorder, "lost")
+    say(recorder, "late")
+    await asyncio.sleep(60)
+    assert [what for _, what, _ in sink.written] == ["lost"] * 5 + ["late"] * 3
+    assert dropped("failed") == before + 1
+
+
+@recorded(Forbidden(403, "Forbidden", "namespace is being terminated"))
+async def test_a_refused_event_is_dropped_at_once(sink: Sink, recorder: EventRecorder) -> None:
+    before = dropped("failed")
+    say(recorder, "a")
+    say(recorder, "b")
+    await asyncio.sleep(1)
+    assert [what for _, what, _ in sink.written] == ["a", "b"]
+    assert dropped("failed") == before + 1
+
+
+@recorded()
+async def test_too_many_are_dropped_oldest_first_and_counted(sink: Sink, recorder: EventRecorder) -> None:
+    before = dropped("overflow")
+    for number in range(1003):
+        say(recorder, str(number), ObjectRef("v1", "Node", f"n{number}"))
+    await recorder.flush(60)
+    assert [what for _, what, _ in sink.written] == [str(number) for number in range(3, 1003)]
+    assert dropped("overflow") == before + 3
+
+
+@recorded()
+async def test_a_namespace_that_says_too_much_loses_its_own_and_others_are_written_in_turn(
+    sink: Sink, recorder: EventRecorder
+) -> None:
+    for number in range(1100):
+        say(recorder, f"loud {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="loud"))
+        if number % 500 == 0:
+            say(recorder, f"quiet {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="quiet"))
+    await recorder.flush(60)
+    notes = [what for _, what, _ in sink.written]
+    assert [note for note in notes if note.startswith("quiet")] == ["quiet 0", "quiet 500", "quiet 1000"]
+    assert max(notes.index(note) for note in notes if note.startswith("quiet")) < 6
+
+
+@recorded()
+async def test_one_object_cannot_flood(sink: Sink, recorder: EventRecorder) -> None:
+    before = dropped("rate")
+    for number in range(30):
+        say(recorder, str(number))
+    await recorder.flush(60)
+    assert len(sink.written) == 25
+    assert dropped("rate") == before + 5
+
+
+@virtual
+async def test_flush_after_the_task_was_cancelled_writes_what_it_was_writing() -> None:
     sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        say(recorder, "a")
-        say(recorder, "b")
-        say(recorder, "a")
-        await asyncio.sleep(1)
-        assert sink.written == [("create", "a", 2), ("create", "b", 1)]
-        say(recorder, "b")
-        await asyncio.sleep(1)
-        assert sink.written[2:] == [("patch", sink.names[1], 2)]
-
-    recording(sink, main)
+    recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=now)
+    task = asyncio.create_task(recorder.run())
+    say(recorder, "a")
+    say(recorder, "b")
+    await asyncio.sleep(0.005)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sink.written == []
+    await recorder.flush()
+    assert [what for _, what, _ in sink.written] == ["a", "b"]
 
 
-def test_a_repetition_during_the_write_is_written_after_it() -> None:
-    sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        say(recorder)
-        await asyncio.sleep(0.005)
-        say(recorder)
-        say(recorder)
-        await asyncio.sleep(1)
-        assert sink.written == [("create", "note", 1), ("patch", sink.names[0], 3)]
-
-    recording(sink, main)
-
-
-def test_one_that_repeats_all_the_time_lets_others_pass() -> None:
-    sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        say(recorder, "a")
-        say(recorder, "b")
-        await asyncio.sleep(0.005)
-        say(recorder, "a")
-        await asyncio.sleep(1)
-        assert [what for _, what, _ in sink.written] == ["a", "b", sink.names[0]]
-
-    recording(sink, main)
-
-
-def test_a_series_whose_event_has_expired_begins_again() -> None:
-    sink = Sink(None, NotFound(404))
-
-    async def main(recorder: EventRecorder) -> None:
-        say(recorder)
-        await asyncio.sleep(1)
-        say(recorder)
-        await asyncio.sleep(1)
-        assert sink.written == [("create", "note", 1), ("patch", sink.names[0], 2), ("create", "note", 2)]
-
-    recording(sink, main)
-
-
-def test_an_unreachable_server_is_tried_again_and_then_given_up() -> None:
-    sink = Sink(*[Unreachable("no")] * 7, AlreadyExists(409))
-
-    async def main(recorder: EventRecorder) -> None:
-        before = dropped("failed")
-        say(recorder, "lost")
-        say(recorder, "late")
-        await asyncio.sleep(60)
-        assert [what for _, what, _ in sink.written] == ["lost"] * 5 + ["late"] * 3
-        assert dropped("failed") == before + 1
-
-    recording(sink, main)
-
-
-def test_a_refused_event_is_dropped_at_once() -> None:
-    sink = Sink(Forbidden(403, "Forbidden", "namespace is being terminated"))
-
-    async def main(recorder: EventRecorder) -> None:
-        before = dropped("failed")
-        say(recorder, "a")
-        say(recorder, "b")
-        await asyncio.sleep(1)
-        assert [what for _, what, _ in sink.written] == ["a", "b"]
-        assert dropped("failed") == before + 1
-
-    recording(sink, main)
-
-
-def test_too_many_are_dropped_oldest_first_and_counted() -> None:
-    sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        before = dropped("overflow")
-        for number in range(1003):
-            say(recorder, str(number), ObjectRef("v1", "Node", f"n{number}"))
-        await recorder.flush(60)
-        assert [what for _, what, _ in sink.written] == [str(number) for number in range(3, 1003)]
-        assert dropped("overflow") == before + 3
-
-    recording(sink, main)
-
-
-def test_a_namespace_that_says_too_much_loses_its_own_and_others_are_written_in_turn() -> None:
-    sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        for number in range(1100):
-            say(recorder, f"loud {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="loud"))
-            if number % 500 == 0:
-                say(recorder, f"quiet {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="quiet"))
-        await recorder.flush(60)
-        notes = [what for _, what, _ in sink.written]
-        assert [note for note in notes if note.startswith("quiet")] == ["quiet 0", "quiet 500", "quiet 1000"]
-        assert max(notes.index(note) for note in notes if note.startswith("quiet")) < 6
-
-    recording(sink, main)
-
-
-def test_one_object_cannot_flood() -> None:
-    sink = Sink()
-
-    async def main(recorder: EventRecorder) -> None:
-        before = dropped("rate")
-        for number in range(30):
-            say(recorder, str(number))
-        await recorder.flush(60)
-        assert len(sink.written) == 25
-        assert dropped("rate") == before + 5
-
-    recording(sink, main)
-
-
-def test_flush_after_the_task_was_cancelled_writes_what_it_was_writing() -> None:
-    sink = Sink()
-
-    async def main() -> None:
-        recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=now)
-        task = asyncio.create_task(recorder.run())
-        say(recorder, "a")
-        say(recorder, "b")
-        await asyncio.sleep(0.005)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert sink.written == []
-        await recorder.flush()
-        assert [what for _, what, _ in sink.written] == ["a", "b"]
-
-    run(main())
-
-
-def test_flush_ends_in_time() -> None:
+@virtual
+async def test_flush_ends_in_time() -> None:
     sink = Sink(*[Unreachable("no")] * 5)
-
-    async def main() -> None:
-        recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=now)
-        say(recorder)
-        await recorder.flush(3.0)
-        assert now() == 3.0
-
-    run(main())
+    recorder = EventRecorder(cast(Client, sink), "covey", "me", clock=now)
+    say(recorder)
+    await recorder.flush(3.0)
+    assert now() == 3.0
 
 
-def test_nothing_that_is_said_raises() -> None:
-    sink = Sink()
+@recorded()
+async def test_nothing_that_is_said_raises(sink: Sink, recorder: EventRecorder) -> None:
+    say(recorder, regarding={"kind": "Pod"})
+    say(recorder, "x" * 5000, {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "ns", "uid": "u"})
+    await asyncio.sleep(1)
+    assert [len(what.encode()) for _, what, _ in sink.written] == [1024]
 
-    async def main(recorder: EventRecorder) -> None:
-        say(recorder, regarding={"kind": "Pod"})
-        say(recorder, "x" * 5000, {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "ns", "uid": "u"})
-        await asyncio.sleep(1)
-        assert [len(what.encode()) for _, what, _ in sink.written] == [1024]
 
-    recording(sink, main)
+DINF = ObjectRef("inference.covey.dev/v1alpha1", "DisaggregatedInference", "llm", "prod", "u-1")
+
+
+def occurrence(note: str = "4 nodes are short", regarding: ObjectRef = DINF) -> Occurrence:
+    return Occurrence(regarding, "Warning", "Infeasible", note, "Admit")
+
+
+def test_a_repetition_is_counted_on_the_first() -> None:
+    book = Book()
+    first, write = book.enter(occurrence(), 0.0)
+    assert first is not None
+    assert (first.count, write) == (1, True)
+    again, write = book.enter(occurrence(), 100.0)
+    assert again is first
+    assert (first.count, first.first, first.last, write) == (2, 0.0, 100.0, True)
+
+
+@pytest.mark.parametrize("other", [occurrence("other"), occurrence(regarding=DINF._replace(uid="u-2"))])
+def test_what_differs_is_another_event(other: Occurrence) -> None:
+    book = Book()
+    first, _ = book.enter(occurrence(), 0.0)
+    second, _ = book.enter(other, 0.0)
+    assert first
+    assert second
+    assert first.name != second.name
+
+
+def test_after_two_minutes_of_silence_a_new_series_begins() -> None:
+    book = Book()
+    first, _ = book.enter(occurrence(), 0.0)
+    middle, _ = book.enter(occurrence(), 119.0)
+    last, _ = book.enter(occurrence(), 239.0)
+    assert middle is first
+    assert last is not first
+
+
+def test_the_bucket_of_one_object() -> None:
+    book = Book()
+    other = DINF._replace(name="other")
+    written = [book.enter(occurrence(str(number)), 0.0)[1] for number in range(30)]
+    assert written == [True] * 25 + [False] * 5
+    assert book.enter(occurrence(regarding=other), 0.0)[1]
+    assert [book.enter(occurrence(f"later {number}"), 10.0)[1] for number in range(3)] == [True, True, False]
+
+
+def test_a_repetition_without_a_token_is_counted_all_the_same() -> None:
+    book = Book()
+    for _ in range(30):
+        found, write = book.enter(occurrence(), 0.0)
+    assert found is not None
+    assert (found.count, write) == (30, False)
+    assert book.enter(occurrence(), 5.0) == (found, True)
+    assert found.count == 31
+
+
+def test_memory_is_bounded() -> None:
+    book = Book()
+    for number in range(events.REMEMBERED + 10):
+        book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
+    assert len(book._series) == len(book._buckets) == events.REMEMBERED
+    assert book.enter(occurrence(regarding=DINF._replace(name="n10")), 0.0)[0] is not None
+
+
+def test_what_goes_on_is_remembered() -> None:
+    book = Book()
+    first, _ = book.enter(occurrence(), 0.0)
+    for number in range(events.REMEMBERED + 10):
+        book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
+        if number % 1000 == 0:
+            assert book.enter(occurrence(), 0.0)[0] is first
+    assert book.enter(occurrence(), 0.0)[0] is first
+
+
+@given(st.text(max_size=2000))
+def test_a_note_fits(note: str) -> None:
+    cut = truncate(note)
+    assert len(cut.encode()) <= 1024
+    assert cut == note or (cut.endswith("…") and note.startswith(cut[:-1]) and len(cut.encode()) > 1020)
+
+
+def test_the_object() -> None:
+    book = Book()
+    found, _ = book.enter(occurrence(), 1_000_000.25)
+    assert found is not None
+    body = events.body(occurrence(), found, "covey-scheduler", "covey-0")
+    assert body == {
+        "metadata": {"name": found.name, "namespace": "prod"},
+        "regarding": {
+            "apiVersion": "inference.covey.dev/v1alpha1",
+            "kind": "DisaggregatedInference",
+            "name": "llm",
+            "namespace": "prod",
+            "uid": "u-1",
+        },
+        "type": "Warning",
+        "reason": "Infeasible",
+        "note": "4 nodes are short",
+        "action": "Admit",
+        "eventTime": "1970-01-12T13:46:40.250000Z",
+        "reportingController": "covey-scheduler",
+        "reportingInstance": "covey-0",
+    }
+    book.enter(occurrence(), 1_000_001.0)
+    expected = {"series": {"count": 2, "lastObservedTime": "1970-01-12T13:46:41.000000Z"}}
+    assert events.patch(found) == expected
+    assert events.body(occurrence(), found, "covey-scheduler", "covey-0") == {**body, **expected}
+
+
+def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
+    found, _ = Book().enter(occurrence(regarding=ObjectRef("v1", "Node", "n" * 253)), 0.0)
+    assert found is not None
+    body = events.body(occurrence(regarding=ObjectRef("v1", "Node", "n")), found, "c", "i")
+    assert body["metadata"]["namespace"] == "default"
+    assert "namespace" not in body["regarding"]
+    assert len(found.name) <= 253
+
+
+def test_a_clock_that_is_set_back_does_not_silence_an_object() -> None:
+    book = Book()
+    assert book.enter(occurrence(), 1_000_000.0)[1]
+    assert book.enter(occurrence("other"), 10.0)[1]

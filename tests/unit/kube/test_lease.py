@@ -16,7 +16,7 @@ from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, LeaseLost, NotFound, Unreachable
 from covey.kube.lease import LeaseElector, Observation, Terms
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run
+from unit.kube.virtual_time import now, virtual
 
 
 @dataclass
@@ -111,204 +111,174 @@ def elector(link: Link, identity: str = "a", *, offset: float = 0.0, name: str =
     )
 
 
+async def leading() -> tuple[Register, Link, LeaseElector]:
+    """A candidate that has the lease, its client, and the server's record."""
+    register = Register()
+    link = Link(register)
+    candidate = elector(link)
+    await candidate.acquire()
+    return register, link, candidate
+
+
 async def end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_free_lease_is_taken_and_renewed() -> None:
-    async def main() -> None:
-        register = Register()
-        link = Link(register)
-        candidate = elector(link)
-        await candidate.acquire()
-        assert candidate.is_leader
-        hold = asyncio.create_task(candidate.hold())
-        await asyncio.sleep(9)
-        assert candidate.is_leader
-        await end(hold)
-        assert register.lease
-        spec = register.lease["spec"]
-        assert link.requests == ["get", "create", *["replace"] * 4]
-        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 1)
-        assert spec["acquireTime"] == "1970-01-01T00:00:00.000000Z"
-        assert spec["renewTime"] == "1970-01-01T00:00:08.000000Z"
-        assert not candidate.is_leader
-
-    run(main())
+@virtual
+async def test_a_free_lease_is_taken_and_renewed() -> None:
+    register, link, candidate = await leading()
+    assert candidate.is_leader
+    hold = asyncio.create_task(candidate.hold())
+    await asyncio.sleep(9)
+    assert candidate.is_leader
+    await end(hold)
+    assert register.lease
+    spec = register.lease["spec"]
+    assert link.requests == ["get", "create", *["replace"] * 4]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 1)
+    assert spec["acquireTime"] == "1970-01-01T00:00:00.000000Z"
+    assert spec["renewTime"] == "1970-01-01T00:00:08.000000Z"
+    assert not candidate.is_leader
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, -1e6])
-def test_a_silent_holder_s_lease_is_taken_after_its_duration_as_seen_here(offset: float) -> None:
-    async def main() -> None:
-        register = Register()
-        await elector(Link(register), "old").acquire()
-        await asyncio.sleep(100)
-        await elector(Link(register), "new", offset=offset).acquire()
-        # However old the record is: only from the first look on can it be known to be silent.
-        assert 115 <= now() <= 120
-        assert register.lease
-        assert register.lease["spec"]["leaseTransitions"] == 2
-
-    run(main())
+@virtual
+async def test_a_silent_holder_s_lease_is_taken_after_its_duration_as_seen_here(offset: float) -> None:
+    register = Register()
+    await elector(Link(register), "old").acquire()
+    await asyncio.sleep(100)
+    await elector(Link(register), "new", offset=offset).acquire()
+    # However old the record is: only from the first look on can it be known to be silent.
+    assert 115 <= now() <= 120
+    assert register.lease
+    assert register.lease["spec"]["leaseTransitions"] == 2
 
 
-def test_a_living_holder_is_left_alone() -> None:
-    async def main() -> None:
-        register = Register()
-        holder, other = elector(Link(register), "a"), elector(Link(register), "b")
-        await holder.acquire()
-        tasks = [asyncio.create_task(holder.hold()), asyncio.create_task(other.acquire())]
-        await asyncio.sleep(1000)
-        assert holder.is_leader
-        assert not other.is_leader
-        assert other.holder == "a"
-        await end(*tasks)
-
-    run(main())
+@virtual
+async def test_a_living_holder_is_left_alone() -> None:
+    register = Register()
+    holder, other = elector(Link(register), "a"), elector(Link(register), "b")
+    await holder.acquire()
+    tasks = [asyncio.create_task(holder.hold()), asyncio.create_task(other.acquire())]
+    await asyncio.sleep(1000)
+    assert holder.is_leader
+    assert not other.is_leader
+    assert other.holder == "a"
+    await end(*tasks)
 
 
-def test_the_lease_is_given_up_before_anybody_else_may_take_it() -> None:
-    async def main() -> None:
-        register = Register()
-        link = Link(register)
-        holder, other = elector(link, "a"), elector(Link(register), "b")
-        await holder.acquire()
-        acquire = asyncio.create_task(other.acquire())
-        hold = asyncio.create_task(holder.hold())
-        await asyncio.sleep(7)
-        link.wires = [DEAD]
-        with pytest.raises(LeaseLost, match="could not be renewed"):
-            await hold
-        assert now() == 6.0 + 10.0
-        assert not acquire.done()
-        await acquire
-        assert now() >= 6.0 + 15.0
-
-    run(main())
+@virtual
+async def test_the_lease_is_given_up_before_anybody_else_may_take_it() -> None:
+    register = Register()
+    link = Link(register)
+    holder, other = elector(link, "a"), elector(Link(register), "b")
+    await holder.acquire()
+    acquire = asyncio.create_task(other.acquire())
+    hold = asyncio.create_task(holder.hold())
+    await asyncio.sleep(7)
+    link.wires = [DEAD]
+    with pytest.raises(LeaseLost, match="could not be renewed"):
+        await hold
+    assert now() == 6.0 + 10.0
+    assert not acquire.done()
+    await acquire
+    assert now() >= 6.0 + 15.0
 
 
 @pytest.mark.parametrize("wire", [Wire(lost=True), Wire(back=6.0), Wire(there=6.0)])
-def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:
-    async def main() -> None:
-        register = Register()
-        link = Link(register)
-        candidate = elector(link)
-        await candidate.acquire()
-        link.wires = [wire, Wire()]
-        hold = asyncio.create_task(candidate.hold())
-        await asyncio.sleep(60)
-        assert candidate.is_leader
-        assert not hold.done()
-        await end(hold)
-
-    run(main())
+@virtual
+async def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:
+    _, link, candidate = await leading()
+    link.wires = [wire, Wire()]
+    hold = asyncio.create_task(candidate.hold())
+    await asyncio.sleep(60)
+    assert candidate.is_leader
+    assert not hold.done()
+    await end(hold)
 
 
-def test_a_lease_taken_by_somebody_else_is_lost_at_once() -> None:
-    async def main() -> None:
-        register = Register()
-        candidate = elector(Link(register))
-        await candidate.acquire()
-        hold = asyncio.create_task(candidate.hold())
-        await asyncio.sleep(3)
-        stolen = register.read()
-        stolen["spec"]["holderIdentity"] = "thief"
-        register.write(stolen)
-        with pytest.raises(LeaseLost, match="held by thief"):
-            await hold
-        assert now() == 4.0
-
-    run(main())
+@virtual
+async def test_a_lease_taken_by_somebody_else_is_lost_at_once() -> None:
+    register, _, candidate = await leading()
+    hold = asyncio.create_task(candidate.hold())
+    await asyncio.sleep(3)
+    stolen = register.read()
+    stolen["spec"]["holderIdentity"] = "thief"
+    register.write(stolen)
+    with pytest.raises(LeaseLost, match="held by thief"):
+        await hold
+    assert now() == 4.0
 
 
-def test_a_process_that_was_stopped_finds_its_lease_lost() -> None:
-    async def main() -> None:
-        register = Register()
-        time = 0.0
-        link = Link(register)
-        candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=Clock(lambda: time, random=lambda: 0.0))
-        await candidate.acquire()
-        led = candidate.is_leader
-        time = 11.0
-        assert (led, candidate.is_leader) == (True, False)
-        with pytest.raises(LeaseLost):
-            await candidate.hold()
-        # It did not even try: the lease may be somebody else's by now.
-        assert link.requests == ["get", "create"]
-
-    run(main())
+@virtual
+async def test_a_process_that_was_stopped_finds_its_lease_lost() -> None:
+    register = Register()
+    time = 0.0
+    link = Link(register)
+    candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=Clock(lambda: time, random=lambda: 0.0))
+    await candidate.acquire()
+    led = candidate.is_leader
+    time = 11.0
+    assert (led, candidate.is_leader) == (True, False)
+    with pytest.raises(LeaseLost):
+        await candidate.hold()
+    # It did not even try: the lease may be somebody else's by now.
+    assert link.requests == ["get", "create"]
 
 
-def test_release_lets_a_successor_in_without_waiting() -> None:
-    async def main() -> None:
-        register = Register()
-        holder, other = elector(Link(register), "a"), elector(Link(register), "b")
-        await holder.acquire()
-        hold = asyncio.create_task(holder.hold())
-        acquire = asyncio.create_task(other.acquire())
-        await asyncio.sleep(21)
-        await end(hold)
-        await holder.release()
-        assert not holder.is_leader
-        await acquire
-        assert now() <= 21 + 2 * 2.2
-        await holder.release()
-        assert register.read()["spec"]["holderIdentity"] == "b"
-
-    run(main())
+@virtual
+async def test_release_lets_a_successor_in_without_waiting() -> None:
+    register = Register()
+    holder, other = elector(Link(register), "a"), elector(Link(register), "b")
+    await holder.acquire()
+    hold = asyncio.create_task(holder.hold())
+    acquire = asyncio.create_task(other.acquire())
+    await asyncio.sleep(21)
+    await end(hold)
+    await holder.release()
+    assert not holder.is_leader
+    await acquire
+    assert now() <= 21 + 2 * 2.2
+    await holder.release()
+    assert register.read()["spec"]["holderIdentity"] == "b"
 
 
-def test_release_after_a_renewal_that_was_cancelled_on_its_way() -> None:
-    async def main() -> None:
-        register = Register()
-        link = Link(register)
-        candidate = elector(link)
-        await candidate.acquire()
-        link.wires = [Wire(back=3.0), Wire()]
-        hold = asyncio.create_task(candidate.hold())
-        await asyncio.sleep(3)
-        await end(hold)
-        await candidate.release()
-        assert register.read()["spec"]["holderIdentity"] == ""
-
-    run(main())
+@virtual
+async def test_release_after_a_renewal_that_was_cancelled_on_its_way() -> None:
+    register, link, candidate = await leading()
+    link.wires = [Wire(back=3.0), Wire()]
+    hold = asyncio.create_task(candidate.hold())
+    await asyncio.sleep(3)
+    await end(hold)
+    await candidate.release()
+    assert register.read()["spec"]["holderIdentity"] == ""
 
 
-def test_release_without_an_answer_ends() -> None:
-    async def main() -> None:
-        link = Link(Register())
-        candidate = elector(link)
-        await candidate.acquire()
-        link.wires = [DEAD]
-        await candidate.release()
-        assert now() == 5.0
-
-    run(main())
+@virtual
+async def test_release_without_an_answer_ends() -> None:
+    _, link, candidate = await leading()
+    link.wires = [DEAD]
+    await candidate.release()
+    assert now() == 5.0
 
 
-def test_release_of_what_was_never_held() -> None:
-    async def main() -> None:
-        link = Link(Register())
-        await elector(link).release()
-        assert link.requests == []
-
-    run(main())
+@virtual
+async def test_release_of_what_was_never_held() -> None:
+    link = Link(Register())
+    await elector(link).release()
+    assert link.requests == []
 
 
-def test_a_deleted_lease_is_made_again() -> None:
-    async def main() -> None:
-        register = Register()
-        candidate = elector(Link(register))
-        await candidate.acquire()
-        register.lease = None
-        link = Link(register)
-        other = elector(link, "b")
-        await other.acquire()
-        assert link.requests == ["get", "create"]
-
-    run(main())
+@virtual
+async def test_a_deleted_lease_is_made_again() -> None:
+    register, *_ = await leading()
+    register.lease = None
+    link = Link(register)
+    other = elector(link, "b")
+    await other.acquire()
+    assert link.requests == ["get", "create"]
 
 
 def test_other_people_s_fields_of_the_lease_are_kept() -> None:
@@ -336,19 +306,17 @@ def test_time_counts_from_the_last_change() -> None:
     assert (changed.is_expired(29.0), changed.is_expired(29.5)) == (False, True)
 
 
-def test_leadership_is_measured() -> None:
+@virtual
+async def test_leadership_is_measured() -> None:
     def master() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "measured"})
 
-    async def main() -> None:
-        candidate = elector(Link(Register()), name="measured")
-        assert master() == 0
-        await candidate.acquire()
-        assert master() == 1
-        await candidate.release()
-        assert master() == 0
-
-    run(main())
+    candidate = elector(Link(Register()), name="measured")
+    assert master() == 0
+    await candidate.acquire()
+    assert master() == 1
+    await candidate.release()
+    assert master() == 0
 
 
 @pytest.mark.parametrize("wrong", [{"duration": 10}, {"retry": 9}, {"retry": 0}])
@@ -365,7 +333,8 @@ WIRES = st.lists(
 
 @settings(max_examples=60, deadline=None)  # an example takes as long as ten minutes of virtual time do
 @given(wires=st.lists(WIRES, min_size=2, max_size=3), offsets=st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3))
-def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], offsets: list[float]) -> None:
+@virtual
+async def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], offsets: list[float]) -> None:
     async def live(candidate: LeaseElector, leaders: list[str], identity: str) -> None:
         """A process that is started again whenever it loses its lease."""
         while True:
@@ -374,37 +343,30 @@ def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], of
             with pytest.raises(LeaseLost):
                 await candidate.hold()
 
-    async def main() -> None:
-        register = Register()
-        leaders: list[str] = []
-        candidates = [
-            elector(Link(register, *script, Wire()), f"c{number}", offset=offsets[number])
-            for number, script in enumerate(wires)
-        ]
-        tasks = [
-            asyncio.create_task(live(candidate, leaders, f"c{number}")) for number, candidate in enumerate(candidates)
-        ]
-        for _ in range(1200):
-            await asyncio.sleep(0.5)
-            assert sum(candidate.is_leader for candidate in candidates) <= 1
-        assert sum(candidate.is_leader for candidate in candidates) == 1
-        await end(*tasks, *register.pending)
-
-    run(main())
+    register = Register()
+    leaders: list[str] = []
+    candidates = [
+        elector(Link(register, *script, Wire()), f"c{number}", offset=offsets[number])
+        for number, script in enumerate(wires)
+    ]
+    tasks = [asyncio.create_task(live(candidate, leaders, f"c{number}")) for number, candidate in enumerate(candidates)]
+    for _ in range(1200):
+        await asyncio.sleep(0.5)
+        assert sum(candidate.is_leader for candidate in candidates) <= 1
+    assert sum(candidate.is_leader for candidate in candidates) == 1
+    await end(*tasks, *register.pending)
 
 
-def test_transitions_are_shown_as_the_lease_tells_them() -> None:
+@virtual
+async def test_transitions_are_shown_as_the_lease_tells_them() -> None:
     def shown() -> float | None:
         return REGISTRY.get_sample_value("covey_lease_transitions", {"name": "handed-over"})
 
-    async def main() -> None:
-        register = Register()
-        first = elector(Link(register), name="handed-over", identity="first")
-        assert shown() is None  # not 0: that would look like a change once the lease was read
-        await first.acquire()
-        assert shown() == 1
-        await first.release()
-        await elector(Link(register), name="handed-over", identity="second").acquire()
-        assert shown() == 2
-
-    run(main())
+    register = Register()
+    first = elector(Link(register), name="handed-over", identity="first")
+    assert shown() is None  # not 0: that would look like a change once the lease was read
+    await first.acquire()
+    assert shown() == 1
+    await first.release()
+    await elector(Link(register), name="handed-over", identity="second").acquire()
+    assert shown() == 2

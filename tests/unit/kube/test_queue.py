@@ -10,67 +10,58 @@ from hypothesis import strategies as st
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run
+from unit.kube.virtual_time import now, run, virtual
 
 
-def test_a_key_waits_once() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        for key in ("a", "b", "a", "a"):
-            queue.add(key)
-        assert len(queue) == 2
-        assert [await queue.get(), await queue.get()] == ["a", "b"]
-        assert len(queue) == 0
-
-    run(main())
+@virtual
+async def test_a_key_waits_once() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert len(queue) == 2
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
 
 
-def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        queue.add("a")
-        await queue.get()
-        queue.add("a")
-        queue.add("a")
-        assert len(queue) == 0
-        queue.done("a")
-        assert len(queue) == 1
-        assert await queue.get() == "a"
-        queue.done("a")
-        assert len(queue) == 0
-
-    run(main())
+@virtual
+async def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert len(queue) == 1
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert len(queue) == 0
 
 
-def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-        await asyncio.sleep(0)
-        queue.add("a")
-        first.cancel()
-        assert await second == "a"
-
-    run(main())
+@virtual
+async def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
 
 
-def test_shares_take_turns() -> None:
+@virtual
+async def test_shares_take_turns() -> None:
     """However many keys one namespace has, and however often they come back, another one's is the next but one."""
-
-    async def main() -> None:
-        queue: WorkQueue[tuple[str, int]] = WorkQueue(share_of=itemgetter(0))
-        for number in range(1000):
-            queue.add(("many", number))
-        queue.add(("few", 0))
-        queue.add(("one", 0))
-        assert len(queue) == 1002
-        taken = [await queue.get() for _ in range(5)]
-        assert taken == [("many", 0), ("few", 0), ("one", 0), ("many", 1), ("many", 2)]
-        queue.add(("few", 0))
-        queue.done(("few", 0))
-        assert [await queue.get(), await queue.get()] == [("many", 3), ("few", 0)]
-
-    run(main())
+    queue: WorkQueue[tuple[str, int]] = WorkQueue(share_of=itemgetter(0))
+    for number in range(1000):
+        queue.add(("many", number))
+    queue.add(("few", 0))
+    queue.add(("one", 0))
+    assert len(queue) == 1002
+    taken = [await queue.get() for _ in range(5)]
+    assert taken == [("many", 0), ("few", 0), ("one", 0), ("many", 1), ("many", 2)]
+    queue.add(("few", 0))
+    queue.done(("few", 0))
+    assert [await queue.get(), await queue.get()] == [("many", 3), ("few", 0)]
 
 
 def test_a_delay_beside_one_that_ends_now_on_the_loop_that_the_processes_run() -> None:
@@ -103,82 +94,72 @@ def test_delays() -> None:
     assert run(main()) == [("at once", 0.0), ("early", pytest.approx(10.0)), ("late", pytest.approx(20.0))]
 
 
-def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        queue.add_after("a", 30)
-        queue.add_after("a", 10)
-        assert await queue.get() == "a"
-        queue.done("a")
-        queue.add_after("a", 100)
-        queue.add_after("b", 200)
-        for key, due in (("a", 110.0), ("b", 210.0)):
-            assert await queue.get() == key
-            assert now() == due
-
-    run(main())
+@virtual
+async def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", 30)
+    queue.add_after("a", 10)
+    assert await queue.get() == "a"
+    queue.done("a")
+    queue.add_after("a", 100)
+    queue.add_after("b", 200)
+    for key, due in (("a", 110.0), ("b", 210.0)):
+        assert await queue.get() == key
+        assert now() == due
 
 
-def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0)
-        assert [queue.retry("a") for _ in range(6)] == [1, 2, 4, 8, 10, 10]
-        assert (queue.retry("b"), queue.failures("a"), queue.failures("b")) == (1, 6, 1)
-        queue.forget("a")
-        assert (queue.retry("a"), queue.failures("b")) == (1, 1)
-        assert [queue.retry("c") for _ in range(2000)][-1] == 10
-
-    run(main())
+@virtual
+async def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
+    queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0)
+    assert [queue.retry("a") for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+    assert (queue.retry("b"), queue.failures("a"), queue.failures("b")) == (1, 6, 1)
+    queue.forget("a")
+    assert (queue.retry("a"), queue.failures("b")) == (1, 1)
+    assert [queue.retry("c") for _ in range(2000)][-1] == 10
 
 
-def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        queue.add("waits")
-        queue.add_after("delayed", 1)
-        queue.close()
-        queue.close()
-        queue.add("too late")
-        queue.add_after("too late", 1)
-        assert await queue.get() == "waits"
-        queue.add("waits")
-        queue.done("waits")
-        for _ in range(2):
-            with pytest.raises(QueueClosed):
-                await queue.get()
-        assert len(queue) == 0
-
-    run(main())
+@virtual
+async def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("waits")
+    queue.add_after("delayed", 1)
+    queue.close()
+    queue.close()
+    queue.add("too late")
+    queue.add_after("too late", 1)
+    assert await queue.get() == "waits"
+    queue.add("waits")
+    queue.done("waits")
+    for _ in range(2):
+        with pytest.raises(QueueClosed):
+            await queue.get()
+    assert len(queue) == 0
 
 
-def test_closing_ends_those_who_wait() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
-        waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
-        await asyncio.sleep(0)
-        queue.close()
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(result) for result in results] == [QueueClosed] * 3
-
-    run(main())
+@virtual
+async def test_closing_ends_those_who_wait() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.close()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [QueueClosed] * 3
 
 
-def test_depth_is_measured() -> None:
+@virtual
+async def test_depth_is_measured() -> None:
     def depth() -> float | None:
         return REGISTRY.get_sample_value("covey_workqueue_depth", {"name": "test-depth"})
 
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue("test-depth")
-        queue.add("a")
-        queue.add("b")
-        assert depth() == 2
-        await queue.get()
-        queue.add("a")
-        assert depth() == 1
-        queue.done("a")
-        assert depth() == 2
-
-    run(main())
+    queue: WorkQueue[str] = WorkQueue("test-depth")
+    queue.add("a")
+    queue.add("b")
+    assert depth() == 2
+    await queue.get()
+    queue.add("a")
+    assert depth() == 1
+    queue.done("a")
+    assert depth() == 2
 
 
 Handler = Callable[[str], Awaitable[None]]
@@ -222,22 +203,20 @@ def test_what_a_failure_does_to_its_key(failure: Exception | None, expected: lis
     assert worked(failure, 3) == pytest.approx(expected)
 
 
-def test_a_cancelled_worker_gives_its_key_back() -> None:
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
+@virtual
+async def test_a_cancelled_worker_gives_its_key_back() -> None:
+    queue: WorkQueue[str] = WorkQueue()
 
-        async def forever(_: str) -> None:
-            await asyncio.sleep(float("inf"))
+    async def forever(_: str) -> None:
+        await asyncio.sleep(float("inf"))
 
-        queue.add("a")
-        work = asyncio.create_task(run_workers(queue, forever, 1))
-        await asyncio.sleep(1)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        queue.add("a")
-        assert len(queue) == 1
-
-    run(main())
+    queue.add("a")
+    work = asyncio.create_task(run_workers(queue, forever, 1))
+    await asyncio.sleep(1)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    queue.add("a")
+    assert len(queue) == 1
 
 
 @settings(max_examples=60, deadline=None)  # machines are slow at times
@@ -282,25 +261,23 @@ def test_no_key_runs_twice_at_once_and_none_is_missed(
     run(main())
 
 
-def test_waits_and_work_are_measured() -> None:
+@virtual
+async def test_waits_and_work_are_measured() -> None:
     def value(metric: str) -> float:
         return REGISTRY.get_sample_value(f"covey_workqueue_{metric}", {"name": "test-times"}) or 0.0
 
-    async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue("test-times", clock=now)
-        queue.add("a")
-        queue.add("a")
-        await asyncio.sleep(2)
-        await queue.get()
-        await asyncio.sleep(1)
-        queue.add("a")  # its wait begins while a worker still has it
-        await asyncio.sleep(3)
-        queue.retry("a")
-        queue.done("a")
-        await queue.get()
-        assert value("adds_total") == 2
-        assert value("retries_total") == 1
-        assert (value("queue_duration_seconds_count"), value("queue_duration_seconds_sum")) == (2, 2 + 3)
-        assert (value("work_duration_seconds_count"), value("work_duration_seconds_sum")) == (1, 4)
-
-    run(main())
+    queue: WorkQueue[str] = WorkQueue("test-times", clock=now)
+    queue.add("a")
+    queue.add("a")
+    await asyncio.sleep(2)
+    await queue.get()
+    await asyncio.sleep(1)
+    queue.add("a")  # its wait begins while a worker still has it
+    await asyncio.sleep(3)
+    queue.retry("a")
+    queue.done("a")
+    await queue.get()
+    assert value("adds_total") == 2
+    assert value("retries_total") == 1
+    assert (value("queue_duration_seconds_count"), value("queue_duration_seconds_sum")) == (2, 2 + 3)
+    assert (value("work_duration_seconds_count"), value("work_duration_seconds_sum")) == (1, 4)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from builders import pods
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
 from covey.kube.clock import Clock
@@ -15,14 +16,14 @@ from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreac
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run
+from unit.kube.virtual_time import now, run, virtual
 
 Event = tuple[str, Pod]
 END = "end of script"
 
 
 def pod(name: str, version: int) -> Pod:
-    return Pod(metadata=Meta(name=name, namespace="ns", uid=name, resource_version=str(version)))
+    return pods.pod(name, resourceVersion=str(version))
 
 
 def bookmark(version: int) -> Event:
@@ -210,13 +211,11 @@ def test_contact_is_any_event_and_synced_comes_after_the_callbacks() -> None:
     with_reflector(Script(([pod(f"p{i}", 1) for i in range(1000)], 2), [100, bookmark(3), 600]), indexed)
 
 
-def test_a_bug_in_the_reflector_is_not_hidden() -> None:
-    async def main() -> None:
-        reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod)
-        with pytest.raises(LookupError):
-            await reflector.run()
-
-    run(main())
+@virtual
+async def test_a_bug_in_the_reflector_is_not_hidden() -> None:
+    reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod)
+    with pytest.raises(LookupError):
+        await reflector.run()
 
 
 def test_lists_watches_and_their_failures_are_counted() -> None:
@@ -237,58 +236,53 @@ def test_lists_watches_and_their_failures_are_counted() -> None:
     assert [now - then for now, then in zip(counts(), before, strict=True)] == [2, 3, 1, 1, 1]
 
 
-def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
+@virtual
+async def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
     def shown(metric: str) -> float | None:
         return REGISTRY.get_sample_value(metric, {"resource": "pods"})
 
-    async def main() -> None:
-        clock = asyncio.get_running_loop().time
-        scripts = [Script(([pod("a", 1)], 5), [300]), Script(([pod("b", 1), pod("c", 1)], 5), [10, bookmark(6), 300])]
-        reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=Clock(clock)) for each in scripts]
-        expose(reflectors)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.run()) for each in reflectors]
-            await asyncio.sleep(30)
-            assert shown("covey_cache_objects") == 3
-            assert shown("covey_watch_silence_seconds") == 30  # of the one that was silent longest
-            for task in tasks:
-                task.cancel()
-
-    run(main())
+    clock = asyncio.get_running_loop().time
+    scripts = [Script(([pod("a", 1)], 5), [300]), Script(([pod("b", 1), pod("c", 1)], 5), [10, bookmark(6), 300])]
+    reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=Clock(clock)) for each in scripts]
+    expose(reflectors)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.run()) for each in reflectors]
+        await asyncio.sleep(30)
+        assert shown("covey_cache_objects") == 3
+        assert shown("covey_watch_silence_seconds") == 30  # of the one that was silent longest
+        for task in tasks:
+            task.cancel()
 
 
-def test_a_resource_that_is_not_served_is_empty_until_it_is() -> None:
+@virtual
+async def test_a_resource_that_is_not_served_is_empty_until_it_is() -> None:
     absent = NotFound(404, "NotFound", "the server could not find the requested resource")
-
-    async def main() -> None:
-        script = Script(absent, absent, ([pod("a", 1)], 5), [5, absent], absent)
-        follower = Follower()
-        changes: list[bool] = []
-        reflector = Reflector(
-            cast(Client, script),
-            PODS,
-            Pod,
-            on_event=follower,
-            clock=Clock(asyncio.get_running_loop().time, random=random.Random(0).random),
-        )
-        reflector.on_served(lambda: changes.append(reflector.served))
-        task = asyncio.create_task(reflector.run())
-        await reflector.settled.wait()
-        assert not reflector.served
-        assert not reflector.synced.is_set()
-        await reflector.synced.wait()
-        assert reflector.served
-        await script.done.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        # Its objects went with it.
-        assert follower.seen == ["ADDED a 1", "DELETED a 1 after 1"]
-        assert not reflector.store
-        assert changes == [False, True, False]
-        # It answers, if only that it has no such thing.
-        assert reflector.silence < 60
-
-    run(main())
+    script = Script(absent, absent, ([pod("a", 1)], 5), [5, absent], absent)
+    follower = Follower()
+    changes: list[bool] = []
+    reflector = Reflector(
+        cast(Client, script),
+        PODS,
+        Pod,
+        on_event=follower,
+        clock=Clock(asyncio.get_running_loop().time, random=random.Random(0).random),
+    )
+    reflector.on_served(lambda: changes.append(reflector.served))
+    task = asyncio.create_task(reflector.run())
+    await reflector.settled.wait()
+    assert not reflector.served
+    assert not reflector.synced.is_set()
+    await reflector.synced.wait()
+    assert reflector.served
+    await script.done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    # Its objects went with it.
+    assert follower.seen == ["ADDED a 1", "DELETED a 1 after 1"]
+    assert not reflector.store
+    assert changes == [False, True, False]
+    # It answers, if only that it has no such thing.
+    assert reflector.silence < 60
 
 
 def test_a_collection_that_is_listed_anew_is_not_steady_until_all_of_it_is_told() -> None:

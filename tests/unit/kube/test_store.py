@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from covey.api.core import Meta, Pod, PodSpec
+from builders import pods
+from covey.api.core import Pod
 from covey.kube.store import Change, Store
 
 
 def pod(name: str, uid: str = "u", version: str = "1", node: str | None = None, **labels: str) -> Pod:
-    metadata = Meta(name=name, namespace="ns", uid=uid, resource_version=version, labels=labels or None)
-    return Pod(metadata=metadata, spec=PodSpec(node_name=node))
+    return pods.pod(name, uid=uid, labels=labels, node=node, resourceVersion=version)
 
 
 def said(changes: Iterable[Change[Pod]]) -> list[tuple[str, str, str | None]]:

@@ -5,11 +5,13 @@ is a deadlock and fails at once.
 """
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Selector(selectors.DefaultSelector):
@@ -41,6 +43,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test's coroutine in virtual time."""
+
+    @functools.wraps(test)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return call
 
 
 def now() -> float:

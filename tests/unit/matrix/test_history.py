@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from builders.pods import pod_body
 from matrix.history import Event, Need, Partial, partials
 
 NEEDS = {"llm": {"prefill": Need(2, 1), "decode": Need(1, 1), "router": Need(1, 0)}}
@@ -12,12 +13,11 @@ MINIMUM = ("prefill-0-0", "prefill-0-1", "decode-0-0")
 
 
 def pod(name: str, node: str = "", **metadata: Any) -> dict[str, Any]:
-    """A pod as the API server has it, named role-replica-index."""
+    """A pod of the gang, named role-replica-index."""
     role, replica, index = name.split("-")
     labels = {"inference": "llm", "unit": "0", "role": role, "replica": replica, "index": index}
     marks = {f"covey.dev/{key}": value for key, value in labels.items()}
-    spec = {"nodeName": node} if node else {}
-    return {"metadata": {"name": name, "uid": name, "labels": marks, **metadata}, "spec": spec}
+    return pod_body(name, uid=name, labels=marks, node=node, **metadata)
 
 
 def bound(*names: str) -> list[Event]:

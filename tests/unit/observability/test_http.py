@@ -1,8 +1,18 @@
+"""None"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import unused_port
 
-from covey.observability.http import parse_address, serve_health
+from covey.observability import http as module
+from covey.observability import metrics
+from covey.observability.http import CONNECTIONS, Bounds, Listener, bind, parse_address, serve_health
 
 
 @pytest.mark.parametrize(
@@ -75,3 +85,107 @@ async def test_an_address_in_use_frees_the_other() -> None:
                 pass
         async with serve_health(f"127.0.0.1:{free}", "0", lambda: (True, ""), lambda: (True, "")) as again:
             assert again.metrics_url == f"http://127.0.0.1:{free}"
+
+
+HALF = b"GET /healthz HTTP/1.1\r\nHost: covey\r\n"
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def half_open(port: int, count: int) -> AsyncIterator[list[Stream]]:
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+    for _, writer in streams:
+        writer.write(HALF)
+    try:
+        yield streams
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(application: web.Application, most: int) -> AsyncIterator[int]:
+    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(most))
+    await made.open()
+    running = asyncio.create_task(made.run())
+    try:
+        yield made.address[1]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await made.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """The other side has closed it without an answer."""
+    try:
+        return await asyncio.wait_for(reader.read(1), 10) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def test_half_open_connections_keep_no_probe_out_and_stay_bounded() -> None:
+    dropped = metrics.CONNECTIONS_DROPPED._value.get()
+    async with serve_health("0", "127.0.0.1:0", lambda: (True, "ok"), lambda: (True, "ok")) as served:
+        port = int(str(served.health_url).rpartition(":")[2])
+        async with half_open(port, CONNECTIONS + 20) as streams, ClientSession() as session:
+            async with session.get(f"{served.health_url}/healthz") as answer:
+                assert answer.status == 200
+            for reader, _ in streams[:20]:
+                assert await ended(reader), "those that waited longest made room"
+            assert not streams[-1][0].at_eof()
+    assert metrics.CONNECTIONS_DROPPED._value.get() >= dropped + 20
+
+
+async def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEAD", 0.05)
+    async with listening(web.Application(), most=4) as port, half_open(port, 1) as [(reader, _)]:
+        assert await ended(reader)
+
+
+async def test_who_has_a_request_under_way_is_not_sent_away() -> None:
+    begun, finish = asyncio.Semaphore(0), asyncio.Event()
+
+    async def wait(_: web.Request) -> web.Response:
+        begun.release()
+        await finish.wait()
+        return web.Response(text="done")
+
+    application = web.Application()
+    application.router.add_get("/", wait)
+    async with listening(application, most=2) as port, ClientSession() as session:
+
+        async def ask() -> str:
+            async with session.get(f"http://127.0.0.1:{port}/") as answer:
+                return await answer.text()
+
+        asked = [asyncio.create_task(ask()) for _ in range(2)]
+        for _ in asked:
+            await begun.acquire()
+        async with half_open(port, 1) as [(reader, _)]:
+            assert await ended(reader)
+        finish.set()
+        assert await asyncio.gather(*asked) == ["done", "done"]
+        # Idle now, though kept alive: they make room.
+        async with half_open(port, 2) as streams:
+            await asyncio.sleep(0)
+            assert await ask() == "done"
+            assert len(streams) == 2
+
+
+async def test_connections_that_ended_are_forgotten() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_get("/", answer)
+    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(3))
+    await made.open()
+    running = asyncio.create_task(made.run())
+    for _ in range(30):
+        async with ClientSession() as session, session.get(f"http://127.0.0.1:{made.address[1]}/") as found:
+            assert found.status == 200
+    assert len(made._idle) <= 2 * 3 + 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await made.close()

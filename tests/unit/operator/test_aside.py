@@ -18,8 +18,7 @@ from unit.operator.world import World
 
 def observed(pods: int, **more: Any) -> Observed:
     world = World(inference(role("prefill", replicas=pods)))
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
     return replace(world.observe(), **more)
 
 

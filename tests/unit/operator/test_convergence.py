@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 from hypothesis import given, settings
@@ -54,18 +53,16 @@ def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInferenc
     """Creation, then the loss of a replica; killed after some write of each plan, again and again."""
     world = World(resource)
     for _ in range(6):
-        crash(world, data.draw(st.integers(0, 12)))
+        world.crash(data.draw(st.integers(0, 12)))
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world.serve()
     healthy = dict(world.pods)
     if healthy:
         lost = data.draw(st.sampled_from(sorted(healthy)))
         replica = replica_of(world, lost)
         world.fail(lost)
         for _ in range(3):
-            crash(world, data.draw(st.integers(0, 8)))
+            world.crash(data.draw(st.integers(0, 8)))
         world.settle()
         # Nothing outside the replica was replaced; the label of its unit's leader may have moved there.
         kept = {name: pod.metadata.uid for name, pod in healthy.items() if name not in replica}
@@ -77,11 +74,7 @@ def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInferenc
 @given(inferences(max_units=2), st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_growth_leaves_healthy_pods_alone(resource: DisaggregatedInference, units: int, replicas: int) -> None:
-    world = World(resource)
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(resource)
     before = dict(world.pods)
     rescale(world, lambda spec: grow(spec, units, replicas))
     planned = world.plan()
@@ -112,25 +105,15 @@ def happen(world: World, event: Event) -> None:
     elif kind == "finish":
         world.finish()
     elif kind == "crash":
-        crash(world, number)
+        world.crash(number)
     elif kind == "act":
-        for step in list(world.steps(world.plan().actions)):
-            step()
-            world.check()
+        world.carry_out()
     elif kind == "restart":
         world.forget()
     elif kind == "former":
         world.come_from_former_release(is_alone=bool(number % 2))
     elif kind in _SPEC:
         rescale(world, lambda spec: resize(spec, kind, number))
-
-
-def crash(world: World, writes: int) -> None:
-    """The operator is killed after so many writes of a plan."""
-    for step in islice(list(world.steps(world.plan().actions)), writes):
-        step()
-        world.check()
-    world.forget()
 
 
 def rescale(world: World, change: Callable[[dict[str, Any]], None]) -> None:

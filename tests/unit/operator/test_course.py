@@ -8,7 +8,7 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.podstate import Course
 from unit.operator.world import World
@@ -19,8 +19,7 @@ DELETED = {"deletion_timestamp": rfc3339(0)}
 
 def world_with(**parts: dict[str, Any]) -> World:
     """One pod that serves, but for what is said of it."""
-    world = World(inference(role("decode")))
-    world.settle()
+    world = World.settled(inference(role("decode")))
     (name,) = world.pods
     world.bind(name)
     world.ready(name)

@@ -50,14 +50,6 @@ def roles(*, wide: int = 3) -> tuple[dict[str, Any], ...]:
     return role("prefill", size=2, replicas=wide, minReplicas=1), role("decode", replicas=2, minReplicas=1)
 
 
-def serve(world: World) -> World:
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
-
-
 async def run(world: World, server: Server) -> None:
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
     await executor.run(world.plan().actions)
@@ -88,7 +80,7 @@ async def test_a_refused_pod_ends_its_replica_and_no_other() -> None:
 
 async def test_a_refused_role_keeps_no_other_from_being_repaired() -> None:
     """As with a quota that is full of the larger of two: what fits of the other is there."""
-    world = serve(World(inference(*roles())))
+    world = World.serving(inference(*roles()))
     for host in ("0-prefill-1-0", "0-prefill-2-0", "0-decode-1-0"):
         world.vanish(pod_of(world, host))
     server = Picky(world, PODS, has_label(role="prefill"), QUOTA)
@@ -109,7 +101,7 @@ async def test_a_minimum_that_is_refused_ends_its_unit() -> None:
 
 
 async def test_a_thousand_refusals_are_spared() -> None:
-    world = serve(World(inference(*roles())))
+    world = World.serving(inference(*roles()))
     world.inference = inference(*roles(wide=200))
     for body in itertools.chain(*world.plan().actions.apply):
         world._apply(body)
@@ -134,7 +126,8 @@ async def test_a_service_whose_name_is_taken_ends_its_role_and_the_start_of_a_un
     prefill, decode = roles()
     world = World(inference({**prefill, "network": {"ports": [{"name": "http", "port": 8000}]}}, decode))
     if runs:
-        serve(world)
+        world.settle()
+        world.serve()
         for host in ("0-prefill-1-0", "0-decode-1-0"):
             world.vanish(pod_of(world, host))
         world.objects = {key: each for key, each in world.objects.items() if key[1] != "llama-prefill"}

@@ -6,7 +6,6 @@ from typing import Any
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.operator.plan import Plan
 from unit.operator.world import World
 
 
@@ -19,25 +18,13 @@ def resource(prefill: int, decode: int, seconds: tuple[int, int] = (30, 30), **s
 
 
 def served(*arguments: Any, **spec: Any) -> World:
-    world = World(resource(*arguments, **spec))
-    world.settle()
-    for name in world.pods:
-        world.bind(name)
-        world.ready(name)
-    return world
-
-
-def act(world: World) -> Plan:
-    planned = world.plan()
-    for step in world.steps(planned.actions):
-        step()
-    return planned
+    return World.serving(resource(*arguments, **spec))
 
 
 def test_a_whole_replica_is_marked_and_nothing_is_deleted() -> None:
     world = served(2, 1)
     world.inference = resource(1, 1)
-    planned = act(world)
+    planned = world.carry_out()
     assert len(planned.actions.drain) == 2
     assert not planned.actions.delete_pods
     assert planned.again == 30.0
@@ -64,7 +51,7 @@ def test_half_a_mark_is_completed_with_the_time_of_the_other_half() -> None:
 def test_without_drain_seconds_nothing_is_written() -> None:
     world = served(2, 1, (0, 0))
     world.inference = resource(1, 1, (0, 0))
-    planned = act(world)
+    planned = world.carry_out()
     assert not planned.actions.drain
     assert len(planned.actions.delete_pods) == 2
 
@@ -74,7 +61,7 @@ def test_idle_pods_go_once_all_of_the_replica_say_so() -> None:
     for name in world.pods:
         world.annotate(name, {names.ANNOTATION_IN_FLIGHT: "0"})
     world.inference = resource(1, 1)
-    planned = act(world)
+    planned = world.carry_out()
     assert len(planned.actions.drain) == 2, "it has to hear first that it gets nothing more"
     busy, *_ = (item.pod.metadata.name for item in planned.actions.drain)
     world.annotate(busy, {names.ANNOTATION_IN_FLIGHT: "3"})
@@ -86,7 +73,7 @@ def test_idle_pods_go_once_all_of_the_replica_say_so() -> None:
 def test_what_is_torn_or_does_not_run_is_not_waited_for() -> None:
     world = served(2, 1)
     world.inference = resource(1, 1)
-    planned = act(world)
+    planned = world.carry_out()
     one, other = (item.pod.metadata.name for item in planned.actions.drain)
     world.delete(one)
     assert [item.pod.metadata.name for item in world.plan().actions.delete_pods] == [other]
@@ -95,10 +82,10 @@ def test_what_is_torn_or_does_not_run_is_not_waited_for() -> None:
 def test_roles_of_a_unit_go_in_their_order() -> None:
     world = served(1, 1, replicas=2)
     world.inference = resource(1, 1, replicas=1)
-    planned = act(world)
+    planned = world.carry_out()
     assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"prefill"}
     world.now += 30
-    planned = act(world)
+    planned = world.carry_out()
     assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.delete_pods} == {"prefill"}
     assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"decode"}
 
@@ -106,9 +93,9 @@ def test_roles_of_a_unit_go_in_their_order() -> None:
 def test_a_marked_replica_never_comes_back() -> None:
     world = served(2, 1)
     world.inference = resource(1, 1)
-    marked = {item.pod.metadata.name for item in act(world).actions.drain}
+    marked = {item.pod.metadata.name for item in world.carry_out().actions.drain}
     world.inference = resource(2, 1)
-    planned = act(world)
+    planned = world.carry_out()
     assert {item.slot.replica for item in planned.actions.create} == {2}
     assert not marked & {item.pod.metadata.name for item in planned.actions.delete_pods}
     world.now += 30

@@ -77,9 +77,7 @@ class Storm:
 
     def begin(self, resource: DisaggregatedInference) -> World:
         """A world in which everything has been created."""
-        world = World(resource)
-        world.settle()
-        return world
+        return World.settled(resource)
 
     def wanted(self) -> DisaggregatedInference:
         return resource(self.images, self.replicas, self.sizes, self.drains, self.updates)

@@ -78,12 +78,7 @@ class Server:
 
 @pytest.fixture
 def world() -> World:
-    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
-    made.settle()
-    for name in list(made.pods):
-        made.bind(name)
-        made.ready(name)
-    return made
+    return World.serving(inference(role("prefill", size=2), role("decode", replicas=3)))
 
 
 async def run(world: World, server: Server, deleted: Callable[[DeletePod], None] = lambda _: None) -> None:
@@ -114,17 +109,22 @@ async def test_a_pod_whose_patch_is_denied_blocks_no_other(world: World) -> None
     assert "hands off" in problem.message
 
 
-async def test_an_address_never_means_two_pods_where_it_cannot_be_taken_away(world: World) -> None:
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
-    for name in (stuck, lost):
+@pytest.mark.parametrize(
+    ("verb", "deleted", "created"), [("patch", [0, 1], [1]), ("delete", [1], [0, 1])], ids=("patch", "delete")
+)
+async def test_an_address_never_means_two_pods_where_a_write_of_one_is_denied(
+    world: World, verb: str, deleted: list[int], created: list[int]
+) -> None:
+    """Whose address cannot be taken away is deleted all the same: with it goes its address."""
+    failed = [pod_of(world, f"0-decode-{number}-0") for number in range(2)]
+    for name in failed:
         world.fail(name)
     server = Server(world)
-    server.denied["patch", stuck] = DENIED
+    server.denied[verb, failed[0]] = DENIED
     with pytest.raises(Blocked):
         await run(world, server)
-    # It is deleted all the same: with it goes its address.
-    assert sorted(server.deleted) == sorted([stuck, lost])
-    assert server.created == ["0-decode-1-0"]
+    assert sorted(server.deleted) == sorted(failed[number] for number in deleted)
+    assert sorted(server.created) == [f"0-decode-{number}-0" for number in created]
 
 
 @pytest.mark.parametrize("verb", ["patch", "delete"])
@@ -139,22 +139,9 @@ async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: 
     assert not server.created
 
 
-async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> None:
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
-    for name in (stuck, lost):
-        world.fail(name)
-    server = Server(world)
-    server.denied["delete", stuck] = DENIED
-    with pytest.raises(Blocked):
-        await run(world, server)
-    assert server.deleted == [lost]
-    assert sorted(server.created) == ["0-decode-0-0", "0-decode-1-0"]
-
-
 async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None:
     """It keeps its address, which nobody has taken from it first: it would have gone at once."""
-    world = World(inference(role("decode", replicas=2)))
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=2)))
     world.inference = inference(role("decode", replicas=2, template=template(nodeSelector={"new": "yes"})))
     stuck, other = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
     server = Server(world)
@@ -218,8 +205,7 @@ class Gatekeeper(Extender):
 
 
 async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
-    made.settle()
+    made = World.settled(inference(role("prefill", size=2), role("decode", replicas=3)))
     assert not made.plan().actions
     monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
     server = Server(made)
@@ -242,8 +228,7 @@ async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_pod_that_an_earlier_pass_let_go_is_no_denial(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:  # noqa: FBT001 - a case
     """A test of a JSON patch that fails has the code of a bad object: what the pod is now tells the two apart."""
-    made = World(inference(role("prefill")))
-    made.settle()
+    made = World.settled(inference(role("prefill")))
     monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
     observed, actions = made.observe(), made.plan().actions
     [item] = actions.ungate
@@ -276,8 +261,7 @@ async def test_a_pod_is_confined_as_it_is_let_go(
             found = super().release(progress)
             return Release(found.slots, confined={slot: {"a.io/rack": "r1"} for slot in found.slots})
 
-    made = World(inference(role("prefill")))
-    made.settle()
+    made = World.settled(inference(role("prefill")))
     monkeypatch.setattr(backends, "BACKENDS", (Confining(),))
     [name] = made.pods
     made.change(name, spec={"node_selector": own})
@@ -306,8 +290,7 @@ async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it()
         update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
         return inference(role("decode", size=2, template=made, update=update))
 
-    world = World(wanted("engine:1"))
-    world.settle()
+    world = World.settled(wanted("engine:1"))
     for name in list(world.pods):
         world.bind(name)
         world.run(name)

@@ -15,8 +15,8 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import read
+from covey.api.core import rfc3339
 from covey.api.roles import Backoff
-from covey.api.times import rfc3339
 from covey.compile.pods import delay
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
@@ -31,9 +31,7 @@ QUICK = {"baseSeconds": 30, "maxSeconds": 600}
 
 def world_of(*roles: dict[str, Any], **spec: Any) -> World:
     """All pods serve, and it is noted that they have."""
-    world = World(inference(*roles, **spec))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(*roles, **spec), notes=True)
     serve(world)
     return world
 
@@ -148,11 +146,8 @@ def plan_of_crash(world: World) -> Any:
 
 
 def test_restarts_before_the_first_ready_are_the_kubelets_own_business() -> None:
-    world = World(inference(restarting("prefill", size=2)))
-    world.notes = True
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
+    world = World.settled(inference(restarting("prefill", size=2)), notes=True)
+    world.bind_all()
     crash(world, "0-prefill-0-0", 3)
     assert not world.plan().actions
     for name in list(world.pods):
@@ -166,11 +161,8 @@ def test_restarts_before_the_first_ready_are_the_kubelets_own_business() -> None
 
 @pytest.mark.parametrize(("policy", "whole"), [("RecreateReplica", True), ("RecreateReplicaAfterStart", False)])
 def test_before_the_first_ready_policies_differ_for_a_pod_that_ends(policy: str, whole: bool) -> None:  # noqa: FBT001 - a case
-    world = World(inference(restarting("prefill", policy, size=2)))
-    world.notes = True
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
+    world = World.settled(inference(restarting("prefill", policy, size=2)), notes=True)
+    world.bind_all()
     world.fail(name_of(world, "0-prefill-0-1"))
     assert len(world.plan().actions.delete_pods) == (2 if whole else 1)
 
@@ -370,9 +362,7 @@ def test_a_new_revision_begins_anew() -> None:
 
 
 def test_what_is_not_ready_in_time_has_failed() -> None:
-    world = World(inference(role("decode", startDeadlineSeconds=3600)))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(role("decode", startDeadlineSeconds=3600)), notes=True)
     (name,) = world.pods
     world.bind(name)
     scheduled = core.Condition("PodScheduled", "True", last_transition_time=rfc3339(world.now))
@@ -419,9 +409,7 @@ def refuse(world: World) -> None:
 
 
 def test_a_node_that_fails_three_times_is_avoided_and_forgiven() -> None:
-    world = World(inference(role("decode")))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(role("decode")), notes=True)
     for number in range(3):
         on_nodes(world, "bad")
         refuse(world)
@@ -447,9 +435,7 @@ def test_a_node_that_fails_three_times_is_avoided_and_forgiven() -> None:
 
 
 def test_a_fault_of_the_resource_itself_avoids_nothing() -> None:
-    world = World(inference(role("decode", replicas=8)))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=8)), notes=True)
     for _ in range(4):
         on_nodes(world, *(f"node-{number}" for number in range(8)))
         for name in list(world.pods):
@@ -461,9 +447,7 @@ def test_a_fault_of_the_resource_itself_avoids_nothing() -> None:
 
 
 def test_three_nodes_of_a_rack_are_the_rack() -> None:
-    world = World(inference(role("decode", replicas=3)))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=3)), notes=True)
     for _ in range(3):
         on_nodes(world, "a", "b", "c", racks={"a": "r1", "b": "r1", "c": "r1"})
         refuse(world)
@@ -474,9 +458,7 @@ def test_three_nodes_of_a_rack_are_the_rack() -> None:
 
 
 def test_the_log_is_bounded_and_survives_nonsense() -> None:
-    world = World(inference(role("decode", replicas=150)))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=150)), notes=True)
     on_nodes(world, *(f"node-{number}" for number in range(150)))
     refuse(world)
     world.settle()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from covey.operator.model.observed import current
 from unit.operator.world import World
@@ -50,9 +50,7 @@ def roles(draw: st.DrawFn) -> list[dict[str, Any]]:
 @given(roles(), st.integers(1, 2), st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 40)), max_size=25))
 @settings(max_examples=60, deadline=None)
 def test_in_the_end_everything_runs(wanted: list[dict[str, Any]], units: int, happened: list[tuple[str, int]]) -> None:
-    world = World(inference(*wanted, replicas=units))
-    world.notes = True
-    world.settle()
+    world = World.settled(inference(*wanted, replicas=units), notes=True)
     for event, number in happened:
         happen(world, event, number)
         assert_no_double(world)
@@ -82,9 +80,7 @@ def happen(world: World, event: str, number: int) -> None:
         case "restart":
             world.forget()
         case "kill":
-            for _, step in zip(range(number % 12), world.steps(world.plan().actions), strict=False):
-                step()
-            world.forget()
+            world.crash(number % 12)
         case _ if name is not None:
             hurt(world, event, name, number)
 

@@ -117,7 +117,7 @@ def settle(world: Gated, random: Random, passes: int = 30) -> Plan:
     return planned
 
 
-def llama(dialect: str, nodes: int, **spec: Any) -> Gated:
+def gated(dialect: str, nodes: int, **spec: Any) -> Gated:
     return Gated(dialect, nodes, role("prefill", replicas=3, size=2), role("decode", replicas=3), **spec)
 
 
@@ -125,7 +125,7 @@ def llama(dialect: str, nodes: int, **spec: Any) -> Gated:
 @given(st.sampled_from(sorted(DIALECTS)), st.integers(0, 12), st.randoms(use_true_random=False), st.integers(1, 2))
 def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, random: Random, units: int) -> None:
     """``Gated._ungate`` looks at every single pod that is let go."""
-    world = llama(dialect, nodes, replicas=units)
+    world = gated(dialect, nodes, replicas=units)
     for _ in range(12):
         world.run(random, crash=random.random() < 0.3)
         world.schedule(random)
@@ -143,7 +143,7 @@ def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, rando
 
 
 def test_the_condition_says_what_is_short_and_then_what_is_not_guaranteed() -> None:
-    world, random = llama("1.36", 2), Random(1)
+    world, random = gated("1.36", 2), Random(1)
     planned = settle(world, random, 3)
     [unit] = describe_units(world.inference, DIALECTS["1.36"], world.observe(), planned)
     assert unit.reason == "HierarchyByGates"
@@ -155,7 +155,7 @@ def test_the_condition_says_what_is_short_and_then_what_is_not_guaranteed() -> N
 def test_a_counted_minimum_is_made_anew_where_it_cannot_be_changed() -> None:
     for dialect, kept in (("1.37-flat", True), ("1.36", False), ("1.35", True)):
         random = Random(1)
-        world = llama(dialect, 20)
+        world = gated(dialect, 20)
         settle(world, random)
         before = {pod.metadata.uid for pod in world.pods.values()}
         roles = tuple(
@@ -174,7 +174,7 @@ def test_single_surplus_is_not_there_before_the_minimum_is_bound_in_1_37() -> No
     def decode(world: Gated) -> list[core.Pod]:
         return [pod for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-decode-")]
 
-    waits, runs = llama("1.37-flat", 2), llama("1.37-flat", 3)
+    waits, runs = gated("1.37-flat", 2), gated("1.37-flat", 3)
     for world in (waits, runs):
         settle(world, Random(1), 5)
     assert len(decode(waits)) == 1

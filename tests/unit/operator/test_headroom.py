@@ -51,8 +51,7 @@ def told(world: World) -> tuple[Any, dict[str, Any]]:
 
 def serving(**spec: Any) -> World:
     """A resource of one role that an autoscaler sets, and one that none does."""
-    world = World(inference(role("prefill", replicas=2, scaling={"mode": "External"}), role("decode"), **spec))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=2, scaling={"mode": "External"}), role("decode"), **spec))
     decide(world)
     serve(world)
     world.tell()

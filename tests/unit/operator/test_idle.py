@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import CONTAINER, inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from unit.operator.budgets import budgets_of
 from unit.operator.test_evacuating import act, blocked, cordon, refuse
 from unit.operator.world import World
@@ -34,8 +34,7 @@ def crash(world: World, name: str) -> None:
 def running(*names_: str, **spec: Any) -> World:
     """Each replica has begun on a node of its own: decode-0, prefill-1, and so on; these roles serve."""
     fields = {"rollout": {"progressDeadlineSeconds": DEADLINE}, **spec}
-    world = World(inference(role("decode", size=2), role("prefill", replicas=2, minReplicas=1), **fields))
-    world.settle()
+    world = World.settled(inference(role("decode", size=2), role("prefill", replicas=2, minReplicas=1), **fields))
     for name, pod in list(world.pods.items()):
         found = pod.metadata.label(names.LABEL_ROLE)
         world.bind(name, f"{found}-{pod.metadata.label(names.LABEL_REPLICA)}")

@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from builders.inferences import inference, role, template
+from builders import inferences, pods
+from builders.inferences import template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.client import Client
@@ -24,10 +25,10 @@ UPDATE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
 
 
 def llama(image: str = "1", *, update: dict[str, Any] | None = None, **pod: Any) -> Any:
+    """Two replicas of each role; decode takes another image in place."""
     made = template(containers=[{"name": "engine", "image": f"engine:{image}"}], **pod)
-    return inference(
-        role("prefill", replicas=2, size=2),
-        role("decode", replicas=2, size=2, template=made, update=UPDATE if update is None else update),
+    return inferences.llama(
+        decode={"replicas": 2, "size": 2, "template": made, "update": UPDATE if update is None else update}
     )
 
 
@@ -40,8 +41,7 @@ def run_all(world: World) -> None:
 
 @pytest.fixture
 def world() -> World:
-    made = World(llama())
-    made.settle()
+    made = World.settled(llama())
     run_all(made)
     made.tell()
     return made
@@ -145,8 +145,7 @@ def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
 
 def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
     world.notes = True
-    act(world)
-    act(world)
+    act(world, 2)
     before = {name: pod.metadata.uid for name, pod in world.pods.items()}
     world.inference = llama("2")
     act(world)
@@ -186,8 +185,7 @@ def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts
         world.run(name)
         assert [each.restart_count for each in world.statuses[world.pods[name].metadata.uid]] == [0]
         assert podstate.is_ready(world.pods[name])
-    act(world)
-    act(world)
+    act(world, 2)
     assert not world.plan().actions
     assert not any(map(podstate.is_open, world.pods.values()))
 
@@ -210,25 +208,19 @@ FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
 
 
 def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any = None, generation: int = 4) -> core.Pod:
+    """A pod whose engine was exchanged: its container's status, and the generation that the kubelet has seen."""
     written = former if isinstance(former, str) else json.dumps({"engine": former or FORMER})
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": "p",
-                "uid": "u",
-                "generation": generation,
-                "resourceVersion": "7",
-                "labels": {"covey.dev/revision": "a"},
-                "annotations": {names.ANNOTATION_IN_PLACE: written},
-            },
-            "spec": {"containers": [{"name": "engine", "image": "engine:2"}]},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "containerStatuses": [{"name": "engine", **status}] if status is not None else [],
-                **({"observedGeneration": seen} if seen is not None else {}),
-            },
+    return pods.pod(
+        labels={"covey.dev/revision": "a"},
+        annotations={names.ANNOTATION_IN_PLACE: written},
+        spec={"containers": [{"name": "engine", "image": "engine:2"}]},
+        status={
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "engine", **status}] if status is not None else [],
+            **({"observedGeneration": seen} if seen is not None else {}),
         },
-        core.Pod,
+        generation=generation,
+        resourceVersion="7",
     )
 
 

@@ -16,7 +16,7 @@ from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.accept.verdict import judge, read_case
+from covey.operator.accept import judge, read_case
 from covey.operator.model.accepted import FORMAT, Record, read_leniently, read_record
 from covey.operator.model.observed import StoredRevision
 from covey.operator.model.problem import Problem
@@ -33,17 +33,9 @@ def topology(name: str, *levels: str) -> core.ClusterTopology:
     return core.ClusterTopology(core.Meta(name=name), spec)
 
 
-def running(made: World) -> World:
-    made.settle()
-    for name in list(made.pods):
-        made.bind(name)
-        made.ready(name)
-    return made
-
-
 @pytest.fixture
 def world() -> World:
-    return running(World(llama()))
+    return World.serving(llama())
 
 
 def pod_of(world: World, hostname: str) -> str:
@@ -92,8 +84,7 @@ def test_a_bad_spec_holds_itself_and_no_repair(world: World, edits: dict[str, An
 
 
 def test_a_refused_template_leaves_waiting_pods_where_they_are() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     before = dict(world.pods)
     world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
     assert world.judge().unproven
@@ -139,13 +130,14 @@ def test_nothing_is_begun_by_a_bad_spec() -> None:
 
 
 def test_a_second_unmarked_topology_changes_nothing() -> None:
-    made = World(llama(topology={"required": "block"}))
-    made.topologies = (topology("one", "block", "rack"),)
-    world = running(made)
+    world = World(llama(topology={"required": "block"}))
+    world.topologies = (topology("one", "block", "rack"),)
+    world.settle()
+    world.serve()
     root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
     # The scheduler process is told which, for it would not know either.
     assert root.spec["schedulingConstraints"]["topologyName"] == "one"
-    world.topologies = (*made.topologies, topology("another", "hall"))
+    world.topologies = (*world.topologies, topology("another", "hall"))
     assert world.judge().problem is None
     world.fail(pod_of(world, "0-decode-0-0"))
     assert len(world.plan().actions.create) == 1
@@ -229,9 +221,10 @@ def test_pods_that_run_prove_their_template(world: World) -> None:
 
 
 def test_a_topology_that_was_chosen_is_kept_when_another_is_marked() -> None:
-    made = World(llama())
-    made.topologies = (topology("one", "rack"),)
-    world = running(made)
+    world = World(llama())
+    world.topologies = (topology("one", "rack"),)
+    world.settle()
+    world.serve()
     marked = topology("two", "hall")
     meta = core.Meta(name="two", annotations={names.ANNOTATION_DEFAULT_TOPOLOGY: "true"})
     world.topologies = (*world.topologies, core.ClusterTopology(meta, marked.spec))
@@ -260,8 +253,7 @@ def test_what_former_releases_stored_rolls_nothing(form: str) -> None:
         (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in world.pods.values()
     }
     assert labels == {(name, each.hash) for name, each in record.revision.roles.items()}
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     before = dict(world.pods)
     assert not world.settle().actions
     assert world.pods == before

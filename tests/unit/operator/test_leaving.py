@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from builders.inferences import inference, role
+from builders.pods import pod
 from covey.api import core
 from covey.operator.model.node_drain import Notice, notice_of
 from covey.operator.observe.nodes import Nodes
@@ -30,13 +31,9 @@ def node(name: str = "a", *taints: str, cordoned: bool = False, **metadata: Any)
     return msgspec.convert({"metadata": {"name": name, **metadata}, "spec": spec}, core.Node)
 
 
-def pod(*tolerations: dict[str, Any]) -> core.Pod:
-    return msgspec.convert({"metadata": {"name": "p"}, "spec": {"tolerations": list(tolerations)}}, core.Pod)
-
-
 def drives(found: core.Node, *tolerations: dict[str, Any]) -> str:
     notice = notice_of(found, evacuations=["team"])
-    return notice.drives(pod(*tolerations)) if notice is not None else ""
+    return notice.drives(pod(spec={"tolerations": tolerations})) if notice is not None else ""
 
 
 EVERYTHING = {"operator": "Exists"}
@@ -154,8 +151,7 @@ def test_a_cordon_counts_from_its_taint_or_from_when_it_was_seen() -> None:
 
 
 def served(**spec: Any) -> World:
-    world = World(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
     for name, found in list(world.pods.items()):
         world.bind(name, f"node-{found.metadata.label('covey.dev/role')}-{found.metadata.label('covey.dev/replica')}")
         world.ready(name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference, llama, role
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model import podstate
@@ -23,11 +23,7 @@ from unit.operator.world import World
 
 def serving(**spec: Any) -> World:
     """A resource that serves; its status says so."""
-    world = World(llama(decode=2, **spec))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(llama(decode=2, **spec))
     world.tell()
     assert condition(world, "MinimumMet") == ("True", "MinimumMet")
     return world
@@ -50,14 +46,15 @@ def lose(world: World, role_name: str) -> None:
     act(world)
 
 
-def act(world: World) -> Plan:
-    """One pass: what is planned is done, told, and what terminates is gone."""
-    planned = world.plan()
-    world.tell()
-    for step in world.steps(planned.actions):
-        step()
-    age(world)
-    world.finish()
+def act(world: World, passes: int = 1) -> Plan:
+    """So many passes: what is planned is done, told, and what terminates is gone."""
+    for _ in range(passes):
+        planned = world.plan()
+        world.tell()
+        for step in world.steps(planned.actions):
+            step()
+        age(world)
+        world.finish()
     return planned
 
 
@@ -65,7 +62,7 @@ def age(world: World) -> None:
     """Pods that were made now have been made now."""
     for name, pod in world.pods.items():
         if pod.metadata.creation_timestamp.startswith("2026") and not podstate.is_bound(pod):
-            world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+            world.change(name, metadata={"creation_timestamp": core.rfc3339(world.now)})
 
 
 def movable(world: World, what: str) -> None:
@@ -85,22 +82,20 @@ def bound(world: World) -> set[str]:
 def test_the_minimum_is_told_live() -> None:
     world = serving()
     lose(world, "decode")
-    since = times.rfc3339(world.now)
+    since = core.rfc3339(world.now)
     assert condition(world, "MinimumMet") == ("False", "BelowMinimum")
     assert of_unit(world)["belowMinimumSince"] == since
     world.now += 30
     world.tell()
     assert of_unit(world)["belowMinimumSince"] == since
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     world.tell()
     assert condition(world, "MinimumMet") == ("True", "MinimumMet")
     assert "belowMinimumSince" not in of_unit(world)
 
 
 def test_a_unit_that_has_never_served_is_only_waiting() -> None:
-    world = World(llama(decode=2, gang={"terminationDelaySeconds": 0}))
-    world.settle()
+    world = World.settled(llama(decode=2, gang={"terminationDelaySeconds": 0}))
     world.tell()
     assert condition(world, "MinimumMet") == ("False", "Waiting")
     assert "belowMinimumSince" not in of_unit(world)
@@ -116,13 +111,9 @@ def test_surplus_that_is_lost_is_no_shortage() -> None:
 
 
 def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
-    world = World(
-        inference(
-            role("prefill", replicas=1, size=1),
-            role("decode", replicas=1, size=2, startup="LeaderReady"),
-        )
+    world = World.settled(
+        inference(role("prefill", replicas=1, size=1), role("decode", replicas=1, size=2, startup="LeaderReady"))
     )
-    world.settle()
     for name in list(world.pods):
         world.pin(name)
     world.tell()
@@ -154,7 +145,7 @@ def test_the_termination_delay() -> None:
     lose(world, "decode")
     old = bound(world)
     assert condition(world, "Escalating") == ("True", "TerminationDelay")
-    assert of_unit(world)["escalation"] == {"step": "Termination", "at": times.rfc3339(world.now + 100)}
+    assert of_unit(world)["escalation"] == {"step": "Termination", "at": core.rfc3339(world.now + 100)}
     world.now += 99
     planned = act(world)
     assert bound(world) == old
@@ -173,8 +164,7 @@ def test_the_termination_delay() -> None:
     for name in fresh:
         world.bind(name)
     world.now += 1000
-    act(world)
-    act(world)
+    act(world, 2)
     assert bound(world) == set(fresh)
 
 
@@ -182,7 +172,7 @@ def test_a_unit_that_is_lost_in_the_second_in_which_it_was_made() -> None:
     """What the API server calls created at 12:00:00 may be older than a loss at 12:00:00.9."""
     world = serving(gang={"terminationDelaySeconds": 15})
     for name in list(world.pods):
-        world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+        world.change(name, metadata={"creation_timestamp": core.rfc3339(world.now)})
     world.now += 0.9
     lose(world, "decode")
     assert bound(world)
@@ -203,12 +193,10 @@ def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None
     age(world)
     world.finish()
     world.forget()
-    for _ in range(4):
-        act(world)
+    act(world, 4)
     assert not bound(world)
     assert len(world.pods) == 6
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     world.now += 500
     assert not world.plan().actions.delete_pods
 
@@ -221,8 +209,7 @@ def test_a_delay_of_none_still_announces_first() -> None:
     assert not any("given up" in item.why for item in first.actions.delete_pods)
     assert [note.reason for note in first.actions.notes if note.warning] == ["Escalating"]
     assert first.again is not None
-    act(world)
-    act(world)
+    act(world, 2)
     assert not bound(world)
 
 
@@ -233,15 +220,14 @@ def preempt(world: World, role_name: str) -> str:
         for name, pod in world.pods.items()
         if pod.metadata.label(names.LABEL_ROLE) == role_name and not podstate.is_dead(pod)
     )
-    at = times.rfc3339(world.now)
+    at = core.rfc3339(world.now)
     said = core.Condition("DisruptionTarget", "True", "PreemptionByScheduler", last_transition_time=at)
     world.change(name, metadata={"deletion_timestamp": at}, status={"conditions": (said,)})
     return name
 
 
 def gang_of_two(*, ready: bool, **spec: Any) -> World:
-    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1), **spec))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1), **spec))
     for name in list(world.pods):
         world.bind(name)
         if ready:
@@ -259,7 +245,7 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
     first = world.plan()
     world.tell()
     assert condition(world, "Escalating") == ("True", "Preempted")
-    assert of_unit(world)["escalation"] == {"step": "Preemption", "at": times.rfc3339(world.now)}
+    assert of_unit(world)["escalation"] == {"step": "Preemption", "at": core.rfc3339(world.now)}
     assert "Escalating" in {note.reason for note in first.actions.notes}
     world.vanish(victim)
     world.now += 5
@@ -275,8 +261,7 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
 def test_a_unit_that_was_preempted_stays_where_its_successor_has_room() -> None:
     world = gang_of_two(ready=True)
     kept = bound(world) - {preempt(world, "prefill")}
-    for _ in range(3):
-        act(world)
+    act(world, 3)
     for name in world.pods:
         world.bind(name)
     act(world)
@@ -334,8 +319,7 @@ def test_the_delay_is_live() -> None:
     world.now += 100
     world.inference = llama(decode=2, gang={"terminationDelaySeconds": 50})
     world.tell()
-    act(world)
-    act(world)
+    act(world, 2)
     assert not bound(world)
 
 
@@ -344,8 +328,7 @@ def test_a_minimum_that_comes_back_in_time() -> None:
     lose(world, "decode")
     kept = bound(world)
     world.now += 90
-    for name in list(world.pods):
-        world.bind(name)
+    world.bind_all()
     act(world)
     world.now += 500
     act(world)
@@ -360,7 +343,7 @@ def test_what_serves_nobody_and_fits_elsewhere_is_given_up() -> None:
     old = bound(world)
     act(world)
     assert condition(world, "Escalating") == ("True", "UnitMoves")
-    assert of_unit(world)["escalation"] == {"step": "Unit", "at": times.rfc3339(world.now + 60)}
+    assert of_unit(world)["escalation"] == {"step": "Unit", "at": core.rfc3339(world.now + 60)}
     world.now += 59
     act(world)
     assert bound(world) == old
@@ -385,11 +368,7 @@ def test_an_answer_that_changes_takes_the_announcement_back() -> None:
 
 
 def test_only_the_roles_that_lack_replicas() -> None:
-    world = World(inference(role("prefill", replicas=2, min_replicas=2, size=2), role("decode", replicas=2)))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(inference(role("prefill", replicas=2, min_replicas=2, size=2), role("decode", replicas=2)))
     world.tell()
     for name in [name for name in world.pods if "-prefill-0-" in name]:
         world.vanish(name)
@@ -430,7 +409,7 @@ def test_nothing_goes_before_its_time(
         planned = world.plan()
         if any("given up" in item.why for item in planned.actions.delete_pods):
             assert announced is not None
-            assert world.now >= (times.seconds(announced["at"]) or 0.0)
+            assert world.now >= (core.seconds(announced["at"]) or 0.0)
             assert world.now >= begun + (min(60, delay) if delay is not None else 60)
             assert delay is not None or verdict == announced["step"]
         act(world)
@@ -439,8 +418,7 @@ def test_nothing_goes_before_its_time(
 
 @pytest.mark.parametrize("units", [2, 9])
 def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
-    world = World(inference(role("prefill"), role("decode"), replicas=units))
-    world.settle()
+    world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
     walks = 0
 
     class Counted(dict[Slot, core.Pod]):
@@ -457,8 +435,7 @@ def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
 
 def test_the_status_is_read_as_often_for_many_units_as_for_few() -> None:
     def reads(units: int) -> int:
-        world = World(inference(role("prefill"), role("decode"), replicas=units))
-        world.settle()
+        world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
         found = 0
 
         class Counted(dict[str, Any]):

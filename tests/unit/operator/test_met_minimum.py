@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.inferences import inference, role, template
+from builders import inferences
+from builders.inferences import template
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model.node_drain import Notice
 from unit.operator.test_evacuating import refuse
@@ -15,15 +16,14 @@ DELAY = {"terminationDelaySeconds": 60}
 
 
 def llama(decode: dict[str, Any] | None = None, **prefill: Any) -> DisaggregatedInference:
-    fields = {"replicas": 3, **prefill}
-    disruption = fields.pop("disruption", None)
-    more = {"disruption": disruption} if disruption else {}
-    return inference(role("prefill", **fields), role("decode", **(decode or {})), gang=DELAY, **more)
+    """Three prefill replicas of one pod, and a delay until what is below its minimum goes."""
+    fields = {"replicas": 3, "size": 1, **prefill}
+    more = {"disruption": found} if (found := fields.pop("disruption", None)) else {}
+    return inferences.llama(fields, {"replicas": 1, **(decode or {})}, gang=DELAY, **more)
 
 
 def serving(wanted: DisaggregatedInference, *, but: str = "-") -> World:
-    world = World(wanted)
-    world.settle()
+    world = World.settled(wanted)
     for name in list(world.pods):
         if but not in name or but == "-":
             world.bind(name, f"node-of-{name}")

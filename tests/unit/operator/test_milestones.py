@@ -86,8 +86,7 @@ class Story:
 
 @pytest.fixture
 def story() -> Story:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     made = Story(world)
     made.serve()
     made.act()
@@ -277,8 +276,7 @@ rollouts = st.none() | st.tuples(
 
 @given(st.lists(rollouts, max_size=12))
 def test_who_was_begun_is_finished_once_or_still_on_its_way(drawn: Sequence[Any]) -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     verdict = world.judge()
     status: dict[str, Any] = {}
     tally: Counter[str] = Counter()

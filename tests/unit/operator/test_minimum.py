@@ -18,10 +18,7 @@ from unit.operator.world import World
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 3), st.integers(0, 2))
 def test_backends_are_told_the_same_as_the_status_says(bound: list[bool], prefill: int, decode: int) -> None:
-    roles = (
-        role("prefill", size=2, replicas=3, minReplicas=prefill),
-        role("decode", replicas=3, minReplicas=decode),
-    )
+    roles = (role("prefill", size=2, replicas=3, minReplicas=prefill), role("decode", replicas=3, minReplicas=decode))
     world = World(inference(*roles))
     world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
     world.settle()

@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from unit.operator.test_evacuating import act, cordon, refuse
 from unit.operator.world import World
@@ -38,11 +38,8 @@ def moving(**prefill: Any) -> World:
     """Unit 0 serves with all of its eight prefill replicas; unit 1 has its minimum Ready, and seven that wait."""
     roles = (role("decode"), role("prefill", **{"replicas": 8, "minReplicas": 1, **prefill}))
     rollout = {"progressDeadlineSeconds": DEADLINE}
-    world = World(inference(*roles, topology={"required": "block"}, rollout=rollout))
-    world.settle()
-    for name, pod in list(world.pods.items()):
-        world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
-        world.ready(name)
+    world = World.settled(inference(*roles, topology={"required": "block"}, rollout=rollout))
+    world.serve(apart=True)
     world.tell()
     cordon(world, "decode-0")
     act(world)

@@ -37,9 +37,7 @@ class Native(World):
 
     def act(self) -> None:
         """One pass, and what terminates goes."""
-        for step in self.steps(self.plan().actions):
-            step()
-            self.check()
+        self.carry_out()
         self.finish_all()
 
     def finish_all(self) -> None:
@@ -91,9 +89,7 @@ class Native(World):
 @pytest.fixture
 def world() -> Native:
     found = Native(
-        role("prefill", replicas=2, size=2),
-        role("decode", replicas=3, minReplicas=2),
-        role("router", minReplicas=0),
+        role("prefill", replicas=2, size=2), role("decode", replicas=3, minReplicas=2), role("router", minReplicas=0)
     )
     found.rest()
     return found

@@ -22,9 +22,7 @@ NOTE = Note("Created", "creating 1 replica of decode", "Create")
 
 @pytest.fixture
 def world() -> World:
-    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
-    made.settle()
-    return made
+    return World.settled(inference(role("prefill", size=2), role("decode", replicas=3)))
 
 
 def test_nothing_comes_to_nothing() -> None:

@@ -12,9 +12,9 @@ from covey.api import core
 from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.accept.validate import find_unsupported, resolve_topology
+from covey.operator.accept import find_unsupported, resolve_topology
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
-from covey.operator.objects.apply import add_digest, has_drifted
+from covey.operator.objects import add_digest, has_drifted
 
 
 def stored(body: dict[str, Any]) -> dict[str, Any]:

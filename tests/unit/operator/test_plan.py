@@ -17,12 +17,7 @@ from unit.operator.world import World
 @pytest.fixture
 def world() -> World:
     """Everything runs: two prefill replicas of two pods, three decode replicas of one."""
-    made = World(llama())
-    made.settle()
-    for name in list(made.pods):
-        made.bind(name)
-        made.ready(name)
-    return made
+    return World.serving(llama())
 
 
 def names_in(world: World, role: str, replica: int | None = None) -> list[str]:
@@ -171,9 +166,7 @@ def test_a_released_pod_is_replaced_alone(world: World) -> None:
 def test_a_terminating_pod_that_never_goes_does_not_hold_up_its_successor(world: World) -> None:
     stuck = names_in(world, "decode", 0)[0]
     world.delete(stuck)
-    for step in world.steps(world.plan().actions):
-        step()
-        world.check()
+    world.carry_out()
     pods = world.observe().pods[Slot(0, "decode", 0, 0)]
     assert len(pods) == 2
     assert not podstate.is_addressed(world.pods[stuck])
@@ -248,8 +241,7 @@ def test_a_field_that_is_no_longer_wanted_is_noticed(world: World) -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     old = set(world.pods)
     world.inference = inference(role("prefill", replicas=2, size=size), role("decode", replicas=3))
     world.settle()
@@ -262,8 +254,7 @@ def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None
 
 
 def test_going_back_to_an_earlier_revision_makes_it_the_newest() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     first = world.observe().in_force
     world.inference = llama(compat={"lws": False})
     world.settle()
@@ -280,8 +271,7 @@ def test_old_revisions_go_unless_pods_are_of_them() -> None:
         changed = template(nodeSelector={"number": str(number)})
         return inference(role("prefill", size=2), role("decode", template=changed))
 
-    world = World(at(0))
-    world.settle()
+    world = World.settled(at(0))
     (stuck,) = names_in(world, "decode")
     world.bind(stuck)
     # It terminates for ever, and what it was made from is kept.
@@ -290,15 +280,12 @@ def test_old_revisions_go_unless_pods_are_of_them() -> None:
     for number in range(1, 15):
         world.inference = at(number)
         for _ in range(3):
-            for step in list(world.steps(world.plan().actions)):
-                step()
+            world.carry_out()
     assert {stored.number for stored in world.revisions} == {1, *range(5, 16)}
     assert kept <= {stored.name for stored in world.revisions}
     for _ in range(6):
         world.settle()
-        for name in list(world.pods):
-            world.bind(name)
-            world.ready(name)
+        world.serve()
     world.settle()
     assert {stored.number for stored in world.revisions} == set(range(5, 16))
 
@@ -317,8 +304,7 @@ def test_suspended(world: World) -> None:
 def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
     world.inference = llama(suspend=True)
     for _ in range(2):
-        for step in list(world.steps(world.plan().actions)):
-            step()
+        world.carry_out()
     assert {name for kind, name in world.objects if kind == SERVICES.type} == {"llama-pods"}
     world.finish()
     world.settle()
@@ -326,8 +312,7 @@ def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
 
 
 def test_a_suspended_resource_stores_no_revision_that_nobody_has_checked() -> None:
-    world = World(llama(suspend=True))
-    world.settle()
+    world = World.settled(llama(suspend=True))
     assert not world.revisions
 
 
@@ -383,8 +368,7 @@ def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -
 
 
 def test_of_two_units_that_serve_the_one_with_more_surplus_stays() -> None:
-    made = World(inference(role("prefill"), role("decode", replicas=6), replicas=2))
-    made.settle()
+    made = World.settled(inference(role("prefill"), role("decode", replicas=6), replicas=2))
     for slot, pods in made.observe().pods.items():
         if slot.unit == 1 or slot.role == "prefill" or slot.replica == 0:
             for pod in pods:

@@ -10,7 +10,6 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import network
-from covey.operator.model.actions import Actions
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World
 
@@ -24,21 +23,7 @@ def wanted(**router: Any) -> DisaggregatedInference:
 @pytest.fixture
 def world() -> World:
     """A resource that serves."""
-    made = World(wanted())
-    made.settle()
-    for name in made.pods:
-        made.bind(name)
-        made.ready(name)
-    return made
-
-
-def act(world: World) -> Actions:
-    """One pass; a former release's budget and the namespace's never select one pod, after any write of it."""
-    actions = world.plan().actions
-    for step in world.steps(actions):
-        step()
-        world.check()
-    return actions
+    return World.serving(wanted())
 
 
 def budgets(world: World) -> dict[str, int]:
@@ -55,24 +40,24 @@ def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World)
     world.come_from_former_release()
     assert budgets(world) == {FORMER: 3}
     # The namespace's budget is made; nothing else changes before it is seen.
-    first = act(world)
+    first = world.carry_out().actions
     assert not first.protect
     assert stored(world) == {FORMER, network.NAME}
     # The former one leaves alone who has the label; nobody gets the label before that is seen.
-    assert not act(world).protect
+    assert not world.carry_out().actions.protect
     assert budgets(world) == {FORMER: 3}
-    assert len(act(world).protect) == 3
+    assert len(world.carry_out().actions.protect) == 3
     assert budgets(world) == {network.NAME: 3}
     # It goes once every pod is seen with the label.
-    act(world)
+    world.carry_out()
     assert stored(world) == {network.NAME}
-    assert not act(world)
+    assert not world.carry_out().actions
 
 
 def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
     world.come_from_former_release()
-    act(world)
-    act(world)
+    world.carry_out()
+    world.carry_out()
     first, *_ = world.plan().actions.protect
     world.label(first.pod.metadata.name, first.labels)
     world.check()
@@ -86,7 +71,7 @@ def test_without_the_budget_of_the_namespace_pods_keep_the_former_one(world: Wor
     """The API server refuses it, or somebody else has its name."""
     world.come_from_former_release()
     for _ in range(3):
-        act(world)
+        world.carry_out()
         world.shared.clear()
     assert budgets(world) == {FORMER: 3}
 
@@ -95,7 +80,7 @@ def test_a_pod_that_is_made_meanwhile_has_one_budget(world: World) -> None:
     world.come_from_former_release()
     lost = next(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
     world.vanish(lost)
-    assert len(act(world).create) == 1
+    assert len(world.carry_out().actions.create) == 1
     assert budgets(world) == {FORMER: 3}
     world.settle()
     assert budgets(world) == {network.NAME: 3}
@@ -106,8 +91,7 @@ def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
     labelled = dict(world.pods)
     world.come_from_former_release()
     world.pods = labelled
-    for step in world.steps(world.plan().actions):
-        step()
+    world.carry_out()
     world.check()
     world.settle()
     assert stored(world) == {network.NAME}
@@ -130,6 +114,6 @@ def test_the_label_follows_the_minimum(world: World, *, is_former: bool) -> None
 def test_what_is_suspended_has_neither(world: World) -> None:
     world.come_from_former_release()
     world.inference = inference(role("decode"), suspend=True)
-    actions = act(world)
+    actions = world.carry_out().actions
     assert FORMER not in stored(world)
     assert not any(body["kind"] == network.KIND for level in actions.apply for body in level)

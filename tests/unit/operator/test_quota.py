@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.inferences import inference, role
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
@@ -39,10 +39,6 @@ def quota(
     return msgspec.convert(body, core.ResourceQuota)
 
 
-def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {"spec": {"containers": list(containers) or [{"name": "engine"}], **spec}}
-
-
 def container_of(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
     found = {"requests": requests, "limits": limits or {}}
     return {"name": "engine", "resources": {key: value for key, value in found.items() if value}}
@@ -56,7 +52,7 @@ def amounts(body: dict[str, Any], *ranges: core.LimitRange) -> dict[str, Fractio
 
 
 def test_a_pod_is_charged_as_kubernetes_does() -> None:
-    body = pod(
+    body = template(
         container_of({GPU: "8", "memory": "2Gi"}, cpu="500m", memory="1Gi"),
         container_of(cpu="1", **{"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}),
         initContainers=[
@@ -82,7 +78,7 @@ def test_a_pod_is_charged_as_kubernetes_does() -> None:
 
 
 def test_resources_of_the_pod_itself_stand_above_those_of_containers() -> None:
-    body = pod(
+    body = template(
         container_of(cpu="1", memory="1Gi"),
         resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}},
     )
@@ -103,7 +99,7 @@ def test_defaults_of_a_limit_range_are_charged() -> None:
         "defaultRequest": {"cpu": "1", "memory": "1Gi"},
     }
     found = msgspec.convert({"metadata": {"name": "defaults"}, "spec": {"limits": [item]}}, core.LimitRange)
-    charged = amounts(pod(container_of({"memory": "512Mi"})), found)
+    charged = amounts(template(container_of({"memory": "512Mi"})), found)
     assert (charged["requests.cpu"], charged["limits.cpu"]) == (1, 2)
     assert charged["requests.memory"] == charged["limits.memory"] == 512 * 1024**2
 
@@ -118,7 +114,7 @@ starting = st.builds(
 @given(st.lists(container, min_size=1, max_size=3), st.lists(starting, max_size=4))
 def test_a_pod_is_charged_the_most_that_it_holds_at_any_time(running: list[Any], first: list[Any]) -> None:
     """Played: init containers one after another, sidecars staying from then on, then all containers together."""
-    charged = amounts(pod(*running, initContainers=first))
+    charged = amounts(template(*running, initContainers=first))
     for resource in ("cpu", "memory", GPU):
 
         def of(found: dict[str, Any], resource: str = resource) -> int:
@@ -180,11 +176,11 @@ ACROSS = {
     ],
 )
 def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bool) -> None:
-    assert counts(found, charge_of(pod(**spec) if "containers" not in spec else {"spec": spec})) is expected
+    assert counts(found, charge_of(template(**spec) if "containers" not in spec else {"spec": spec})) is expected
 
 
 def test_what_is_short_is_told() -> None:
-    demand = {charge_of(pod(container_of({GPU: "8"}, memory="1Gi"))): 2}
+    demand = {charge_of(template(container_of({GPU: "8"}, memory="1Gi"))): 2}
     balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
     assert list(map(str, balance.shortages(demand))) == [
         "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
@@ -194,7 +190,7 @@ def test_what_is_short_is_told() -> None:
 
 def test_a_quota_that_is_not_counted_yet_has_no_room() -> None:
     new = msgspec.structs.replace(quota({"pods": "9"}), status=core.ResourceQuotaStatus())
-    assert [each.left for each in Balance([new]).shortages({charge_of(pod()): 1})] == [None]
+    assert [each.left for each in Balance([new]).shortages({charge_of(template()): 1})] == [None]
 
 
 charge_strategy = st.builds(
@@ -234,14 +230,6 @@ def plan_with(world: World, *quotas: core.ResourceQuota, **more: Any) -> Plan:
 
 def list_created(found: Plan) -> list[str]:
     return sorted(f"{i.slot.unit}-{i.slot.role}-{i.slot.replica}" for i in found.actions.create)
-
-
-def serve(world: World) -> World:
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
 
 
 def lose(world: World, host: str) -> None:
@@ -285,8 +273,7 @@ def test_surplus_is_created_as_far_as_it_fits() -> None:
 
 def test_half_a_minimum_is_given_back() -> None:
     """As two gangs leave it that took a quota by halves, or a creation that was cut off."""
-    world = World(inference(*PAIR))
-    world.settle()
+    world = World.settled(inference(*PAIR))
     lose(world, "0-decode-0-0")
     found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
@@ -294,7 +281,7 @@ def test_half_a_minimum_is_given_back() -> None:
 
 
 def test_what_has_a_node_is_not_given_back() -> None:
-    world = serve(World(inference(*PAIR)))
+    world = World.serving(inference(*PAIR))
     lose(world, "0-decode-0-0")
     found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
@@ -302,7 +289,7 @@ def test_what_has_a_node_is_not_given_back() -> None:
 
 
 def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
-    world = serve(World(inference(*PAIR)))
+    world = World.serving(inference(*PAIR))
     lose(world, "0-decode-0-0")
     short = plan_with(world, gpus(12, 8))
     assert short.fitting.reserve
@@ -319,7 +306,7 @@ def test_a_lost_replica_comes_before_a_surge() -> None:
         role("prefill", replicas=2, minReplicas=1, **engine(2)),
         role("decode", replicas=2, minReplicas=1, **engine(8)),
     ]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
     lose(world, "0-decode-1-0")
@@ -332,7 +319,7 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
         role("prefill", replicas=2, minReplicas=1, **engine(8)),
         role("decode", replicas=2, minReplicas=1, **engine(8)),
     ]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     for each in roles:
         each["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
@@ -356,8 +343,7 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
 
 def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -> None:
     roles = (role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8)))
-    world = World(inference(*roles))
-    world.settle()
+    world = World.settled(inference(*roles))
     for name, each in list(world.pods.items()):
         world.bind(name, "node-old" if each.spec.hostname == "0-prefill-1-0" else "node-1")
         world.ready(name)
@@ -373,7 +359,7 @@ def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -
 
 def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
-    world = serve(World(inference(*roles)))
+    world = World.serving(inference(*roles))
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
     found = plan_with(world, gpus(24, 24))

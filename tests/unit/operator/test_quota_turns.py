@@ -1,19 +1,30 @@
-"""Turns of the resources of a namespace with quotas, and who has to be looked at first."""
+"""Quotas of a namespace: turns of its resources, the order in which pods are created, and what holds in any history."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import itertools
+from collections.abc import Iterable
 from typing import Any, cast
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders.inferences import inference, role, template
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.watch import ADDED, DELETED, MODIFIED
+from covey.operator.model.actions import Actions, CreatePod, Precedence
 from covey.operator.observe.quotas import REST, Quotas
+from covey.operator.plan import plan
 from covey.operator.quota.charge import charge_of
-from unit.operator.test_quota import gpus, pod
+from covey.operator.quota.fit import Demand, merge_demands
+from unit.operator.test_quota import engine, gpus
+from unit.operator.world import World
 
 ONE, OTHER, ELSEWHERE = ("ml", "one"), ("ml", "other"), ("web", "one")
-CHARGE = charge_of(pod())
+CHARGE = charge_of(template())
 
 
 class Lists:
@@ -134,3 +145,176 @@ def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
             break
         stage.now += REST / 2
     assert 0 < step < 39
+
+
+RUNNING_MINIMUM, MINIMUM, REPLACEMENT, SURPLUS, SURGE = Precedence
+
+
+def order(items: Iterable[CreatePod]) -> list[tuple[Precedence, str]]:
+    """Precedence and replica of each, in order, each replica once."""
+    found = ((item.precedence, f"{item.slot.unit}-{item.slot.role}-{item.slot.replica}") for item in items)
+    return list(dict.fromkeys(found))
+
+
+def lose(world: World, *replicas: str) -> None:
+    for name, each in list(world.pods.items()):
+        if (each.spec.hostname or "").rpartition("-")[0] in replicas:
+            world.vanish(name)
+
+
+def test_the_minimum_of_every_unit_comes_before_any_surplus() -> None:
+    roles = (role("prefill", replicas=3, minReplicas=1), role("decode", replicas=2, minReplicas=1))
+    world = World(inference(*roles, replicas=2))
+    assert order(world.plan().actions.create) == [
+        (MINIMUM, "0-prefill-0"),
+        (MINIMUM, "0-decode-0"),
+        (MINIMUM, "1-prefill-0"),
+        (MINIMUM, "1-decode-0"),
+        (SURPLUS, "0-prefill-1"),
+        (SURPLUS, "0-prefill-2"),
+        (SURPLUS, "0-decode-1"),
+        (SURPLUS, "1-prefill-1"),
+        (SURPLUS, "1-prefill-2"),
+        (SURPLUS, "1-decode-1"),
+    ]
+
+
+def test_a_minimum_that_runs_comes_before_one_that_has_never_run() -> None:
+    world = World.serving(inference(role("prefill"), role("decode")))
+    world.inference = inference(role("prefill"), role("decode"), replicas=2)
+    lose(world, "0-decode-0")
+    assert order(world.plan().actions.create) == [
+        (RUNNING_MINIMUM, "0-decode-0"),
+        (MINIMUM, "1-prefill-0"),
+        (MINIMUM, "1-decode-0"),
+    ]
+
+
+def test_a_lost_replica_beyond_the_minimum_comes_before_growth() -> None:
+    world = World.serving(inference(role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1)))
+    world.inference = inference(role("prefill", replicas=3, minReplicas=1), role("decode", minReplicas=1))
+    lose(world, "0-prefill-0")
+    assert order(world.plan().actions.create) == [(REPLACEMENT, "0-prefill-0"), (SURPLUS, "0-prefill-2")]
+
+
+def test_a_surge_comes_last() -> None:
+    """As where a full quota lets one pod in: what is lost of a minimum is not to wait for a rollout."""
+    roles = (role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1))
+    world = World.serving(inference(*roles))
+    changed = {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}
+    world.inference = inference({**roles[0], "template": changed}, roles[1])
+    lose(world, "0-decode-0")
+    created = order(world.plan().actions.create)
+    assert created[0] == (RUNNING_MINIMUM, "0-decode-0")
+    assert {precedence for precedence, _ in created[1:]} == {SURGE}
+
+
+class Namespace:
+    """Resources that take turns, as the operator's passes do."""
+
+    def __init__(self, sizes: list[tuple[int, int]], hard: int) -> None:
+        self.worlds = [
+            World(
+                inference(
+                    role("prefill", replicas=2, minReplicas=1, **engine(prefill)),
+                    role("decode", replicas=2, minReplicas=2, **engine(decode)),
+                    name=f"gang-{number}",
+                    uid=f"uid-{number}",
+                )
+            )
+            for number, (prefill, decode) in enumerate(sizes)
+        ]
+        self.sizes = sizes
+        self.hard = hard
+        self.first: dict[int, Demand] = {}
+
+    def gpus_of(self, number: int) -> int:
+        return sum(self._gpus(number, pod.spec.hostname or "") for pod in self.worlds[number].pods.values())
+
+    @property
+    def used(self) -> int:
+        return sum(map(self.gpus_of, range(len(self.worlds))))
+
+    def _gpus(self, number: int, host: str) -> int:
+        return self.sizes[number]["decode" in host]
+
+    def look(self, number: int, cut: int | None = None) -> bool:
+        """One pass, cut off after so many writes; whether there was anything to do."""
+        world = self.worlds[number]
+        reserved = merge_demands(demand for other, demand in self.first.items() if other != number)
+        observed = dataclasses.replace(world.observe(), quotas=(gpus(self.hard, self.used),), reserved=reserved)
+        found = plan(world.judge(), observed, world.status)
+        before = self.used
+        for step in itertools.islice(world.steps(found.actions), cut):
+            step()
+            assert self.used <= max(self.hard, before), "a pod is created that the API server refuses"
+        self.first.pop(number, None)
+        if found.fitting.reserve:
+            self.first[number] = found.fitting.reserve
+        world.finish()
+        return bool(found.actions) and found.actions != Actions()
+
+    def bind(self, number: int) -> None:
+        """Its gang is placed once its minimum is there."""
+        world = self.worlds[number]
+        if self.is_whole(number):
+            world.serve()
+
+    def lose(self, number: int, which: int) -> None:
+        names = sorted(self.worlds[number].pods)
+        if names:
+            self.worlds[number].vanish(names[which % len(names)])
+
+    def is_whole(self, number: int) -> bool:
+        hosts = [pod.spec.hostname or "" for pod in self.worlds[number].pods.values()]
+        return sum("prefill" in host for host in hosts) >= 1 and sum("decode" in host for host in hosts) >= 2
+
+    def runs(self, number: int) -> bool:
+        return any(pod.spec.node_name for pod in self.worlds[number].pods.values())
+
+
+steps = st.one_of(
+    st.tuples(st.just("look"), st.integers(0, 2), st.none() | st.integers(0, 20)),
+    st.tuples(st.just("bind"), st.integers(0, 2), st.none()),
+    st.tuples(st.just("lose"), st.integers(0, 2), st.integers(0, 5)),
+    st.tuples(st.just("quota"), st.integers(0, 30), st.none()),
+    st.tuples(st.just("restart"), st.none(), st.none()),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=3, max_size=3),
+    st.integers(0, 30),
+    st.lists(steps, max_size=25),
+)
+def test_every_gang_has_its_minimum_or_nothing_in_the_end(
+    sizes: list[tuple[int, int]], hard: int, events: list[tuple[str, Any, Any]]
+) -> None:
+    namespace = Namespace(sizes, hard)
+    for event, value, more in events:
+        match event:
+            case "look":
+                namespace.look(value, more)
+            case "bind":
+                namespace.bind(value)
+            case "lose":
+                namespace.lose(value, more)
+            case "quota":
+                namespace.hard = value
+            case _:
+                namespace.first.clear()
+    for _ in range(12):
+        # All of them are looked at each time.
+        acted = [namespace.look(number) for number in range(3)]
+        if not any(acted):
+            break
+    else:
+        raise AssertionError("it does not come to rest")
+    left = namespace.hard - namespace.used
+    for number, (prefill, decode) in enumerate(sizes):
+        if namespace.is_whole(number) or namespace.runs(number):
+            continue
+        assert not namespace.worlds[number].pods, "a part of a minimum is held"
+        # Unless something that runs has to have it, what fits is there.
+        assert prefill + 2 * decode > left or namespace.first

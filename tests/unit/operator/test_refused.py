@@ -84,12 +84,7 @@ class Registry(Server):
 @pytest.fixture
 def world() -> World:
     """A resource that serves."""
-    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
-    made.settle()
-    for name in list(made.pods):
-        made.bind(name)
-        made.ready(name)
-    return made
+    return World.serving(inference(role("prefill", size=2), role("decode", replicas=3)))
 
 
 async def execute(world: World, server: Server, actions: Actions) -> None:
@@ -138,8 +133,7 @@ async def test_a_record_whose_name_is_taken_keeps_no_pod_from_being_made(world: 
 
 async def test_a_refused_pod_keeps_no_other_from_being_released(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     actions = repair(world)
-    waiting = World(inference(role("prefill")))
-    waiting.settle()
+    waiting = World.settled(inference(role("prefill")))
     monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
     ungate: tuple[Ungate, ...] = waiting.plan().actions.ungate
     server = Registry(world, {("create", "pods"): QUOTA})

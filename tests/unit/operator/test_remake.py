@@ -18,8 +18,7 @@ from unit.operator.world import World
 
 def test_an_edited_service_takes_no_unit_down() -> None:
     network = {"subdomain": "UniquePerReplica"}
-    world = World(inference(role("prefill", size=2, network=network), role("decode"), backend="Kubernetes"))
-    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    world = native(inference(role("prefill", size=2, network=network), role("decode"), backend="Kubernetes"))
     world.settle()
     for key, owned in world.objects.items():
         if key[0].startswith("Service"):
@@ -34,16 +33,21 @@ def test_an_edited_service_takes_no_unit_down() -> None:
     assert any(body["kind"] == "Service" for level in actions.apply for body in level)
 
 
+def native(resource: DisaggregatedInference) -> World:
+    """A world of a cluster that has every field of Kubernetes' own groups."""
+    world = World(resource)
+    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    return world
+
+
 def topology(name: str, rack: str) -> core.ClusterTopology:
     levels = (core.TopologyLevelSpec("block", ("x/block",)), core.TopologyLevelSpec("rack", (rack,)))
     return core.ClusterTopology(core.Meta(name=name), core.ClusterTopologySpec(levels))
 
 
 def confined(required: str) -> World:
-    world = World(
-        inference(role("prefill", size=2), role("decode"), topology={"required": required}, backend="Kubernetes")
-    )
-    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    roles = role("prefill", size=2), role("decode")
+    world = native(inference(*roles, topology={"required": required}, backend="Kubernetes"))
     world.topologies = (topology("main", "x/rack"),)
     return world
 
@@ -51,9 +55,7 @@ def confined(required: str) -> World:
 def serving() -> World:
     world = confined("rack")
     world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world.serve()
     world.settle()
     return world
 
@@ -67,11 +69,11 @@ def test_another_topology_takes_no_unit_down(changed: tuple[core.ClusterTopology
     world = serving()
     world.topologies = changed
     assert not world.plan().actions, "nothing is taken down, applied or recorded"
-    found = {each["type"]: each for each in world.tell()["conditions"]}
+    found = world.conditions()
     assert found[names.REMAKE_PENDING]["reason"] == names.REASON_TOPOLOGY_CHANGED
     assert "main" in found[names.REMAKE_PENDING]["message"]
     world.topologies = (topology("main", "x/rack"),)
-    assert names.REMAKE_PENDING not in {each["type"] for each in world.tell()["conditions"]}
+    assert names.REMAKE_PENDING not in world.conditions()
 
 
 def test_groups_are_made_for_other_keys_when_the_owner_asks_for_another_level() -> None:
@@ -85,17 +87,13 @@ def test_groups_are_made_for_other_keys_when_the_owner_asks_for_another_level() 
 
 
 def counted(least: int, **spec: Any) -> World:
-    world = World(
-        inference(role("prefill", size=2), role("decode", replicas=3, minReplicas=least), backend="Kubernetes", **spec)
-    )
-    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
-    return world
+    roles = role("prefill", size=2), role("decode", replicas=3, minReplicas=least)
+    return native(inference(*roles, backend="Kubernetes", **spec))
 
 
 def act(world: World, passes: int = 4) -> None:
     for _ in range(passes):
-        for step in world.steps(world.plan().actions):
-            step()
+        world.carry_out()
         world.finish()
 
 
@@ -168,23 +166,29 @@ def wide(least: int, replicas: int) -> DisaggregatedInference:
     return inference(*roles, replicas=replicas, backend="Kubernetes")
 
 
-def starting(changed: DisaggregatedInference) -> World:
-    world = World(changed)
-    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
-    return world
-
-
 def units(world: World) -> set[str | None]:
     return {pod.metadata.label(names.LABEL_UNIT) for pod in world.pods.values()}
 
 
 def pending(world: World) -> dict[str, str]:
-    found = {each["type"]: each for each in world.tell()["conditions"]}
+    found = world.conditions()
     return found.get(names.REMAKE_PENDING, {})
 
 
+def widened() -> tuple[World, set[str]]:
+    """A unit that serves, whose minimum is raised; and its pods."""
+    world = native(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    act(world)
+    before = set(world.pods)
+    world.inference = wide(2, 1)
+    return world, before
+
+
 def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> None:
-    world = starting(wide(1, 2))
+    world = native(wide(1, 2))
     for _ in range(3):
         act(world)
         serve(world, "0")
@@ -204,13 +208,7 @@ def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> Non
 
 
 def test_a_unit_that_serves_stays_until_another_serves_in_its_place() -> None:
-    world = starting(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world)
     assert before < set(world.pods)
     assert units(world) == {"0", "1"}
@@ -237,7 +235,7 @@ def place(world: World, unit: str, *but: str) -> None:
 
 
 def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> None:
-    world = starting(wide(1, 1))
+    world = native(wide(1, 1))
     for _ in range(3):
         act(world)
         place(world, "0")
@@ -260,13 +258,7 @@ def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> N
 
 
 def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
-    world = starting(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world, 8)
     assert before <= set(world.pods), "unit 1 finds no room"
     earlier = confirmed(world.inference).metadata
@@ -284,13 +276,7 @@ def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
 
 
 def test_a_change_that_is_taken_back_leaves_what_serves() -> None:
-    world = starting(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
+    world, before = widened()
     act(world)
     world.inference = wide(1, 1)
     act(world)

@@ -85,4 +85,4 @@ def test_what_serves_goes_on_serving(events: list[tuple[str, int]], replicas: in
         owned.spec["schedulingPolicy"] for (_, name), owned in world.objects.items() if name.endswith("-prefill")
     ]
     assert policies == [{"gang": {"minGroupCount": asked["least"]}}] * replicas
-    assert names.REMAKE_PENDING not in {each["type"] for each in world.tell()["conditions"]}
+    assert names.REMAKE_PENDING not in world.conditions()

@@ -15,7 +15,7 @@ from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.accept.validate import find_refused, resolve_backend
+from covey.operator.accept import find_refused, resolve_backend
 from covey.operator.model.observed import Observed
 from unit.operator.test_judge import conditions
 from unit.operator.world import World
@@ -135,17 +135,10 @@ class Rigid(Extender):
         return True
 
 
-def bind_all(world: World) -> None:
-    for name in world.pods:
-        world.bind(name)
-        world.ready(name)
-
-
 def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "BACKENDS", (Rigid(),))
-    world = World(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
-    world.settle()
-    bind_all(world)
+    world = World.settled(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
+    world.serve()
     before = {key: owned.metadata.uid for key, owned in world.objects.items()}
     changed = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
     world.inference = confirmed(changed)
@@ -154,9 +147,7 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}
     seen = set()
     for _ in range(20):
-        planned = world.plan()
-        for step in world.steps(planned.actions):
-            step()
+        planned = world.carry_out()
         world.finish()
         going = {
             unit
@@ -165,7 +156,7 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
         }
         assert len(going) < 2
         seen |= going
-        bind_all(world)
+        world.serve()
     assert seen == {"0", "1"}
     after = {key: owned.metadata.uid for key, owned in world.objects.items()}
     assert after[POD_GROUPS.type, "llama-0-decode"] != before[POD_GROUPS.type, "llama-0-decode"]
@@ -178,7 +169,7 @@ def test_what_is_there_is_repaired_while_probes_have_no_answer() -> None:
     probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(kept=probes)
     world.settle()
-    bind_all(world)
+    world.serve()
     world.settle()
     world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
     assert not world.plan().actions, "the operator has begun again, and knows of no answer"

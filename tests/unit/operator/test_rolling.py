@@ -27,19 +27,17 @@ def serve(world: World, *prefixes: str) -> None:
             world.ready(name)
 
 
-def act(world: World) -> None:
-    """One pass; what has to go is gone after it."""
-    for step in list(world.steps(world.plan().actions)):
-        step()
-        world.check()
-    world.tell()
-    world.finish()
+def act(world: World, passes: int = 1) -> None:
+    """So many passes; what has to go is gone after each."""
+    for _ in range(passes):
+        world.carry_out()
+        world.tell()
+        world.finish()
 
 
 @pytest.fixture
 def world() -> World:
-    made = World(llama())
-    made.settle()
+    made = World.settled(llama())
     serve(made)
     made.tell()
     return made
@@ -80,6 +78,13 @@ def roll(world: World, floors: dict[str, int], most: int = 30) -> int:
         world.finish()
         serve(world)
     raise AssertionError(world.tell()["rollout"])
+
+
+def go_on(world: World, passes: int) -> None:
+    """So many passes, after each of which everything gets ready."""
+    for _ in range(passes):
+        act(world)
+        serve(world)
 
 
 def test_a_change_of_one_role_replaces_that_role_only(world: World) -> None:
@@ -151,9 +156,7 @@ def test_size_and_leader_roll_like_any_template(world: World, change: dict[str, 
 def test_a_change_between_one_pod_and_several_is_held_and_named(world: World) -> None:
     before = dict(world.pods)
     world.inference = llama(decode={"size": 2, "replicas": 4})
-    for _ in range(3):
-        act(world)
-        serve(world)
+    go_on(world, 3)
     assert before.keys() <= world.pods.keys()
     assert {slot.index for slot in world.observe().pods if slot.role == "decode"} == {0}
     assert sum("decode" in name for name in world.pods) == 4
@@ -263,9 +266,7 @@ def test_a_failed_rollout_is_taken_back_and_not_tried_again(world: World) -> Non
     world.now += 61
     act(world)
     assert [stored.failed for stored in sorted(world.revisions, key=lambda each: each.number)] == [False, True]
-    for _ in range(4):
-        act(world)
-        serve(world)
+    go_on(world, 4)
     assert told(world)["decode"] == old
     assert len(world.pods) == 7
     status, reason, message = condition(world, "Progressing")
@@ -282,9 +283,7 @@ def test_a_failed_rollout_is_taken_back_and_not_tried_again(world: World) -> Non
 
 def test_a_partition_ends_as_complete(world: World) -> None:
     world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     target = world.status["rollout"]["toRevision"]
     message = f"partitioned roll out complete: 1 of 3 replicas of decode (partition 2) are of revision {target}"
     assert condition(world, "Progressing") == ("True", "Complete", message)
@@ -302,8 +301,7 @@ def refuse(world: World, name: str, admitted: int) -> None:
 
 def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     refuse(world, "llama-0-decode", 3)
     world.now += 29
     act(world)
@@ -315,16 +313,13 @@ def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
     act(world)
     assert ready(world, "decode") == 2
     serve(world)
-    for _ in range(4):
-        act(world)
-        serve(world)
+    go_on(world, 4)
     assert len(told(world)["decode"]) == 1
 
 
 def test_only_one_goes_for_each_wait_although_the_status_is_of_the_pass_before(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     refuse(world, "llama-0-decode", 3)
     world.now += 31
     before = dict(world.status)
@@ -357,16 +352,12 @@ def test_what_is_of_an_unknown_revision_is_not_replaced_because_of_that(world: W
 def test_a_partition_may_be_lowered_long_after(world: World) -> None:
     settings = {"progressDeadlineSeconds": 60}
     world.inference = llama(decode={"template": NEW, "update": {"partition": 2}}, rollout=settings)
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     world.now += 3600
     act(world)
     assert condition(world, "Progressing")[:2] == ("True", "Complete")
     world.inference = llama(decode={"template": NEW, "update": {"partition": 1}}, rollout=settings)
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     assert [each["updated"] for each in world.status["roles"]] == [2, 2]
     world.now += 3600
     world.inference = llama(decode={"template": NEW}, rollout=settings)
@@ -375,8 +366,7 @@ def test_a_partition_may_be_lowered_long_after(world: World) -> None:
 
 def test_successors_that_wait_are_not_counted_as_updated(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     assert world.status["roles"][1]["updated"] == 0, "the first waits for its place"
     serve(world)
     act(world)
@@ -384,8 +374,7 @@ def test_successors_that_wait_are_not_counted_as_updated(world: World) -> None:
 
 
 def test_a_unit_that_is_scaled_away_in_a_rollout_is_not_told_as_rolled_out() -> None:
-    world = World(llama(replicas=2))
-    world.settle()
+    world = World.settled(llama(replicas=2))
     serve(world)
     world.tell()
     world.inference = llama(decode={"template": NEW}, replicas=2)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 import pytest
 
-from builders.inferences import inference, role, template
+from builders import inferences
+from builders.inferences import template
 from builders.requests import make_node
 from covey.api import constants as names
 from covey.api import core
@@ -61,13 +61,10 @@ class Ground:
 
 
 def llama(name: str = "llama", *, size: int = 1, level: str | None = None) -> DisaggregatedInference:
-    topology: dict[str, Any] = {"topology": {"required": level}} if level else {}
-    return inference(
-        role("prefill", replicas=4, size=size, **topology) | {"template": template(**GPUS)},
-        role("decode", replicas=4) | {"template": template(**GPUS)},
-        name=name,
-        uid=f"uid-{name}",
-    )
+    """Four replicas of each role, whose pods take whole nodes."""
+    whole = {"replicas": 4, "template": template(**GPUS)}
+    topology = {"topology": {"required": level}} if level else {}
+    return inferences.llama({**whole, "size": size, **topology}, whole, name=name, uid=f"uid-{name}")
 
 
 def pods_of(wanted: DisaggregatedInference) -> dict[Slot, core.Pod]:

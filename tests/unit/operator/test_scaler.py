@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import inferences
 from builders.inferences import inference, labels, role, role_names
 from covey.api.inference import MOST_PODS, DisaggregatedInference
 from covey.compile.identity import scaler_name
@@ -18,12 +19,9 @@ EXTERNAL = {"scaling": {"mode": "External"}}
 
 
 def llama(replicas: int = 2, prefill: dict[str, Any] | None = None, **spec: Any) -> DisaggregatedInference:
-    return inference(
-        role("prefill", **{"replicas": 3, **EXTERNAL, **(prefill or {})}),
-        role("decode", replicas=1, size=2),
-        replicas=replicas,
-        **spec,
-    )
+    """Units whose prefill replicas an autoscaler sets."""
+    scaled = {"replicas": 3, "size": 1, **EXTERNAL, **(prefill or {})}
+    return inferences.llama(scaled, {"replicas": 1, "size": 2}, replicas=replicas, **spec)
 
 
 def settled(resource: DisaggregatedInference) -> World:
@@ -222,10 +220,7 @@ def test_whatever_happens_there_are_as_many_as_are_asked_for(happened: list[tupl
                     world.bind(name)
                     world.ready(name)
             case "crash":
-                for step, _ in zip(world.steps(world.plan().actions), range(number), strict=False):
-                    step()
-                    world.check()
-                world.forget()
+                world.crash(number)
     settle(world)
     found = counts(world)
     assert world.scalers["llama-prefill"].replicas == asked

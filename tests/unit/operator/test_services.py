@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import inferences
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
@@ -19,7 +20,7 @@ from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
 from unit.operator.test_edit_storm import Event, Storm
-from unit.operator.test_rolling import NEW, act, roll, serve
+from unit.operator.test_rolling import NEW, act, go_on, roll, serve
 from unit.operator.world import World
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
@@ -29,16 +30,12 @@ OWN = {"network": {"subdomain": "UniquePerReplica"}}
 def llama(
     prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None, **spec: Any
 ) -> DisaggregatedInference:
-    return inference(
-        role("prefill", **{"replicas": 2, "size": 2, **(prefill or {})}),
-        role("decode", **{"replicas": 2, **(decode or {})}),
-        **spec,
-    )
+    """Two replicas of each role."""
+    return inferences.llama(prefill or {}, {"replicas": 2, **(decode or {})}, **spec)
 
 
 def served(resource: DisaggregatedInference) -> World:
-    made = World(resource)
-    made.settle()
+    made = World.settled(resource)
     serve(made)
     made.tell()
     return made
@@ -87,8 +84,7 @@ def test_services_of_replicas_come_and_go_with_them() -> None:
     assert "llama-0-prefill-2" in services(world)
     serve(world)
     world.inference = llama({"replicas": 1, **OWN})
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
     # Pods that terminate still find each other.
     assert {"llama-0-prefill-1", "llama-0-prefill-2"} < services(world)
     world.finish()
@@ -119,8 +115,7 @@ def test_what_a_rollback_puts_in_force_has_its_own_subdomain_and_the_new_ports()
     world.inference = llama({"network": {**PORTS, **OWN["network"]}}, rollout={"onFailure": "Rollback"})
     act(world)
     world.now += 2000
-    act(world)
-    act(world)
+    act(world, 2)
     accepted = world.judge().accepted
     assert accepted is not None
     assert accepted.revision.is_same(before)
@@ -134,15 +129,13 @@ def test_revisions_have_services_once_each_role_serves_and_while_several_run() -
     assert of_revisions(world) == {}
     former = parts(world.inference, world)
     world.inference = llama({"template": NEW}, {"template": NEW})
-    act(world)
-    act(world)
+    act(world, 2)
     latter = parts(world.inference, world)
     assert of_revisions(world) == dict([former])
     serve(world, "0-prefill")
     assert world.plan().actions
     serve(world)
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
     assert of_revisions(world) == dict([former, latter])
     roll(world, {"prefill": 2, "decode": 2})
     assert of_revisions(world) == {}
@@ -152,9 +145,7 @@ def test_a_role_that_does_not_change_is_of_both_revisions() -> None:
     world = served(llama())
     former = parts(world.inference, world)
     world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     latter = parts(world.inference, world)
     assert of_revisions(world) == dict([former, latter])
     assert len(former[1] & latter[1]) == 1
@@ -164,9 +155,7 @@ def test_a_role_that_does_not_change_is_of_both_revisions() -> None:
 def test_services_of_a_revision_stay_while_its_pods_are_not_ready() -> None:
     world = served(llama())
     world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     assert len(of_revisions(world)) == 2
     for name in list(world.pods):
         world.change(name, status={"conditions": ()})
@@ -333,8 +322,7 @@ def former(world: World) -> None:
     world.revisions = [replace(each, record=_ungathered(each.record)) for each in world.revisions]
     for name, pod in list(world.pods.items()):
         world.change(name, spec={"subdomain": f"llama-{pod.metadata.label(names.LABEL_ROLE)}"})
-    for step in list(world.steps(world.plan().actions)):
-        step()
+    world.carry_out()
 
 
 def _ungathered(record: Record | None) -> Record | None:

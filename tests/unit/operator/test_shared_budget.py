@@ -31,8 +31,7 @@ from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
 BUDGET = msgspec.convert(
-    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}},
-    Owned,
+    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}}, Owned
 )
 
 
@@ -44,8 +43,7 @@ class Seen:
         self.namespaces: list[str] = []
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
-            nobody,
-            Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append),
+            nobody, Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append)
         )
         self._version = 0
 
@@ -242,8 +240,7 @@ async def test_one_that_another_worker_has_made_is_taken() -> None:
 
 
 def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
-    world = World(inference(role("decode", replicas=70)))
-    world.settle()
+    world = World.settled(inference(role("decode", replicas=70)))
     for name in list(world.pods):
         world.label(name, {names.LABEL_GANG: None})
     actions = world.plan().actions

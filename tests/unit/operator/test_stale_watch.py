@@ -30,9 +30,7 @@ def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
     world = World(inference(role("prefill")))
     world.inference = inference(role("decode", **decode), role("prefill", **prefill), topology={"required": "block"})
     world.settle()
-    for name, pod in list(world.pods.items()):
-        world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
-        world.ready(name)
+    world.serve(apart=True)
     world.tell()
     cordon(world, "decode-0")
     act(world)
@@ -59,11 +57,7 @@ def test_a_unit_that_was_moved_is_not_deleted_together_with_its_successor(prefil
 
 
 def test_the_last_unit_stays_though_it_is_not_ready_for_a_moment() -> None:
-    world = World(inference(role("prefill"), role("decode"), replicas=2))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world = World.serving(inference(role("prefill"), role("decode"), replicas=2))
     world.tell()
     world.inference = inference(role("prefill"), role("decode"), replicas=1)
     assert units_of(look(world)) == {"1"}

@@ -8,7 +8,7 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
-from covey.operator.accept.validate import find_unsupported
+from covey.operator.accept import find_unsupported
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World
@@ -22,8 +22,7 @@ def after(other: str, condition: str = "Ready") -> list[dict[str, str]]:
 
 def admitted(*roles: dict[str, Any], **spec: Any) -> World:
     """The scheduler process has pinned every pod: of Covey's gates only that of the start is left."""
-    world = World(inference(*roles, **spec))
-    world.settle()
+    world = World.settled(inference(*roles, **spec))
     for name in world.pods:
         release(world, name)
     return world
@@ -59,8 +58,7 @@ def waiting(world: World) -> str:
 
 
 def test_a_dependent_role_is_held_and_others_are_not() -> None:
-    world = World(inference(role("prefill", size=2), role("decode", replicas=2, dependsOn=after("prefill"))))
-    world.settle()
+    world = World.settled(inference(role("prefill", size=2), role("decode", replicas=2, dependsOn=after("prefill"))))
     assert held(world) == {"0-decode-0-0", "0-decode-1-0"}
     (pod,) = [pod for pod in world.pods.values() if pod.spec.hostname == "0-decode-0-0"]
     assert core.gates(pod) == {names.GATE_GANG, names.GATE_START}
@@ -134,14 +132,12 @@ def test_a_successor_starts_at_once_where_the_others_run() -> None:
 
 def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
     made = {"replicas": 2, "size": 2, "startup": "LeaderReady"}
-    world = World(inference(role("decode", **made)))
-    world.settle()
+    world = World.settled(inference(role("decode", **made)))
     for pod in list(world.pods.values()):
         serve(world, pod.spec.hostname or "")
     world.tell()
     world.inference = inference(role("decode", **made, template=template(nodeSelector={"new": "yes"})))
-    for step in world.steps(world.plan().actions):
-        step()
+    world.carry_out()
     for name, pod in world.pods.items():
         if not pod.spec.node_name:
             release(world, name)

@@ -25,9 +25,7 @@ LATER = "2026-05-01T12:30:00Z"
 
 @pytest.fixture
 def world() -> World:
-    made = World(llama(decode=2))
-    made.settle()
-    return made
+    return World.settled(llama(decode=2))
 
 
 def compute(
@@ -176,8 +174,7 @@ def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
 
 
 def test_partially_admitted() -> None:
-    world = World(llama(decode=2, replicas=3))
-    world.settle()
+    world = World.settled(llama(decode=2, replicas=3))
     decide(world, 0)
     decide(world, 1)
     decide(world, 2, value="False", reason="Infeasible", text="no room")
@@ -188,8 +185,7 @@ def test_partially_admitted() -> None:
 
 
 def test_units_that_nobody_has_looked_at_are_no_warning() -> None:
-    world = World(llama(decode=2, replicas=3))
-    world.settle()
+    world = World.settled(llama(decode=2, replicas=3))
     before = compute(world)
     decide(world, 0)
     waiting = compute(world, before)
@@ -203,8 +199,7 @@ def test_units_that_nobody_has_looked_at_are_no_warning() -> None:
 
 
 def test_surplus_that_has_no_room_is_told_from_surplus_that_starts() -> None:
-    world = World(inference(role("prefill", replicas=4, size=2), role("decode")))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=4, size=2), role("decode")))
     decide(world)
     serve(world, role="decode")
     for name in list(world.pods):
@@ -221,8 +216,7 @@ def test_surplus_that_has_no_room_is_told_from_surplus_that_starts() -> None:
 
 
 def test_the_worst_units_are_listed() -> None:
-    world = World(inference(role("r"), replicas=70))
-    world.settle()
+    world = World.settled(inference(role("r"), replicas=70))
     decide(world, 5)
     listed = [item["unit"] for item in compute(world)["unitStatuses"]]
     assert len(listed) == 64
@@ -265,8 +259,7 @@ def test_growth_is_no_damage(world: World) -> None:
 
 
 def test_a_unit_that_the_status_had_no_room_for_is_missed_all_the_same() -> None:
-    world = World(inference(role("r"), replicas=66))
-    world.settle()
+    world = World.settled(inference(role("r"), replicas=66))
     for unit in range(66):
         decide(world, unit)
     serve(world)
@@ -312,8 +305,7 @@ def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
 
 
 def test_suspended() -> None:
-    world = World(llama(decode=2, suspend=True))
-    world.settle()
+    world = World.settled(llama(decode=2, suspend=True))
     computed = compute(world)
     assert conditions(computed)["Admitted"] == ("False", "Suspended")
     assert conditions(computed)["Available"] == ("False", "Suspended")
@@ -321,8 +313,7 @@ def test_suspended() -> None:
 
 
 def test_no_units_wanted() -> None:
-    world = World(llama(decode=2, replicas=0))
-    world.settle()
+    world = World.settled(llama(decode=2, replicas=0))
     assert conditions(compute(world))["Admitted"] == ("True", "Admitted")
 
 

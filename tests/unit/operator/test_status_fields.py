@@ -20,7 +20,7 @@ from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
-from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_rolling import NEW, act, condition, go_on, llama, serve
 from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
@@ -47,8 +47,7 @@ def declared(kind: str) -> set[str]:
 
 def situations() -> Iterator[dict[str, Any]]:
     """Statuses of resources in all sorts of trouble."""
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world, value="False", reason="Infeasible", text="no room")
     yield world.tell()
     decide(world)
@@ -57,8 +56,7 @@ def situations() -> Iterator[dict[str, Any]]:
     # A pod is lost, and its whole replica is made anew.
     world.delete(next(name for name in world.pods if "prefill" in name))
     world.finish()
-    act(world)
-    act(world)
+    act(world, 2)
     yield world.tell()
     # The unit has lost a role, and is about to be taken down.
     world.inference = llama(gang={"terminationDelaySeconds": 600})
@@ -74,8 +72,7 @@ def situations() -> Iterator[dict[str, Any]]:
         act(world)
         yield world.status
         serve(world)
-    act(world)
-    act(world)
+    act(world, 2)
     yield world.status
     world.inference = llama(replicas=2)
     act(world)
@@ -128,8 +125,7 @@ READY = ("True", "Ready")
 
 
 def test_ready_is_what_is_wanted_and_there() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     assert condition(world, "Ready")[:2] == ("False", "Waiting")
     decide(world)
     serve(world, "0-prefill-0", "0-decode-0")
@@ -144,8 +140,7 @@ def test_ready_is_what_is_wanted_and_there() -> None:
 
 
 def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world)
     serve(world)
     world.inference = llama(suspend=True)
@@ -156,15 +151,12 @@ def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
 
 
 def test_a_partition_is_ready_and_a_pause_is_not() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world)
     serve(world)
     world.tell()
     world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
-    for _ in range(6):
-        act(world)
-        serve(world)
+    go_on(world, 6)
     assert condition(world, "Ready")[:2] == READY
     world.inference = llama(decode={"template": NEW}, rollout={"paused": True})
     act(world)
@@ -188,16 +180,14 @@ def test_a_partition_is_ready_and_a_pause_is_not() -> None:
 def test_what_only_a_person_can_mend_is_stalled(problem: Problem, stalled: bool) -> None:  # noqa: FBT001 - a parameter
     from unit.operator.test_status import compute, conditions  # noqa: PLC0415 - its fixtures are not ours
 
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     found = conditions(compute(world, failure=problem))
     assert found.get("Stalled") == (("True", problem.reason) if stalled else None)
     assert found["Ready"] == ("False", problem.reason)
 
 
 def test_levels_that_no_node_has_yet_may_come_with_nodes() -> None:
-    world = World(llama())
-    world.settle()
+    world = World.settled(llama())
     decide(world, value="False", reason="InvalidTopology", text="no level rack")
     assert condition(world, "Ready")[:2] == ("False", "InvalidTopology")
     assert "Stalled" not in {each["type"] for each in world.status["conditions"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from builders.inferences import inference, role
-from covey.api import core, times
+from covey.api import core
 from covey.operator.model.observed import Observed
 from covey.operator.repair.minimum import find_stranded
 from unit.operator.world import World
@@ -15,12 +15,7 @@ UNREACHABLE = core.Taint("node.kubernetes.io/unreachable", "NoExecute")
 
 
 def serving() -> World:
-    world = World(inference(role("prefill", replicas=2, size=2), role("decode")))
-    world.settle()
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
-    return world
+    return World.serving(inference(role("prefill", replicas=2, size=2), role("decode")))
 
 
 def node(*taints: core.Taint) -> core.Node:
@@ -50,7 +45,7 @@ def test_a_node_that_may_come_back_or_is_not_known() -> None:
 
 def test_a_younger_pod_is_on_the_node_that_came_after() -> None:
     world = serving()
-    begun = times.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
+    begun = core.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
     assert not find_stranded(seen(world, gone=begun - 1.0)).actions
 
 

@@ -24,12 +24,9 @@ def test_a_unit_is_born_with_its_leader() -> None:
 
 
 def test_a_leader_that_is_lost_is_followed_by_a_pod_that_serves() -> None:
-    world = World(inference(role("prefill", replicas=2)))
-    world.settle()
+    world = World.settled(inference(role("prefill", replicas=2)))
     (leader,) = standing(world)
-    for name in list(world.pods):
-        world.bind(name)
-        world.ready(name)
+    world.serve()
     world.delete(leader)
     world.settle()
     (other,) = standing(world)

@@ -42,7 +42,7 @@ class VolcanoWorld(World):
         labels = pod.metadata.labels or {}
         return f"{labels[names.LABEL_ROLE]} {labels[names.LABEL_REPLICA]}"
 
-    def bind_all(self, *places: str) -> None:
+    def bind_replicas(self, *places: str) -> None:
         for name, pod in list(self.pods.items()):
             if self.place(pod) in places:
                 self.bind(name)
@@ -63,10 +63,10 @@ def test_the_minimum_goes_first_and_the_rest_when_it_is_bound(world: VolcanoWorl
     world.settle()
     assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
     assert not world.plan().actions
-    world.bind_all("prefill 0", "prefill 1")
+    world.bind_replicas("prefill 0", "prefill 1")
     world.settle()
     assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
-    world.bind_all("decode 0")
+    world.bind_replicas("decode 0")
     world.settle()
     assert world.free() == {"prefill 0", "prefill 1", "decode 0", "prefill 2", "decode 1"}
 
@@ -84,13 +84,13 @@ def test_pods_are_there_before_any_of_them_goes(world: VolcanoWorld) -> None:
 
 def test_a_replacement_goes_when_its_replica_is_whole_and_surplus_waits(world: VolcanoWorld) -> None:
     world.settle()
-    world.bind_all("prefill 0", "prefill 1", "decode 0")
+    world.bind_replicas("prefill 0", "prefill 1", "decode 0")
     lost = next(name for name, pod in world.pods.items() if world.place(pod) == "decode 0")
     world.delete(lost)
     world.settle()
     assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
     assert lost not in world.pods
-    world.bind_all("decode 0")
+    world.bind_replicas("decode 0")
     world.settle()
     assert {"prefill 2", "decode 1"} <= world.free()
 
@@ -116,7 +116,7 @@ def test_what_is_told_of_a_unit(world: VolcanoWorld) -> None:
     ]
     world.settle()
     assert world.phase() == (Phase.PENDING, Volcano.silence)
-    world.bind_all("prefill 0", "prefill 1", "decode 0")
+    world.bind_replicas("prefill 0", "prefill 1", "decode 0")
     assert world.phase()[0] is Phase.SCHEDULED
 
 

@@ -10,19 +10,19 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Owner, Slot, network, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator.accept.verdict import Verdict, judge, read_case
+from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.model import podstate
 from covey.operator.model.accepted import read_record
 from covey.operator.model.actions import (
@@ -43,7 +43,7 @@ from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, Grave, Observed, StoredRevision, place_pods
 from covey.operator.model.problem import Problem
-from covey.operator.objects.apply import add_digest
+from covey.operator.objects import add_digest
 from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute
@@ -86,6 +86,21 @@ class World:
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
+
+    @classmethod
+    def settled(cls, inference: DisaggregatedInference, *, notes: bool = False) -> Self:
+        """A world in which the operator has nothing more to do; its pods wait for nodes."""
+        made = cls(inference)
+        made.notes = notes
+        made.settle()
+        return made
+
+    @classmethod
+    def serving(cls, inference: DisaggregatedInference) -> Self:
+        """A world all of whose pods have nodes, and are Ready."""
+        made = cls.settled(inference)
+        made.serve()
+        return made
 
     # What the operator sees
 
@@ -139,6 +154,10 @@ class World:
         self.status = compute(verdict, observed, planned, units, self.status, rfc3339(self.now))
         return self.status
 
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """The conditions of the status as it is told now, by type."""
+        return {each["type"]: each for each in self.tell()["conditions"]}
+
     def _retire(self, observed: Observed, planned: Plan) -> None:
         """As the ledger does before a plan is carried out."""
         places = set(planned.layout.slots())
@@ -187,6 +206,21 @@ class World:
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
             yield lambda ungate=ungate: self._ungate(ungate)
+
+    def carry_out(self) -> Plan:
+        """Plan, and write all of it; what holds at every moment is checked after each write."""
+        planned = self.plan()
+        for step in self.steps(planned.actions):
+            step()
+            self.check()
+        return planned
+
+    def crash(self, writes: int) -> None:
+        """Kill the operator after so many writes of a plan."""
+        for step in itertools.islice(self.steps(self.plan().actions), writes):
+            step()
+            self.check()
+        self.forget()
 
     def settle(self, passes: int = 12) -> Plan:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
@@ -264,6 +298,25 @@ class World:
 
     def ready(self, name: str) -> None:
         self.change(name, status={"phase": "Running", "conditions": (core.Condition("Ready", "True"),)})
+
+    def bind_all(self) -> None:
+        """Every pod gets a node."""
+        for name in list(self.pods):
+            self.bind(name)
+
+    def serve(self, *, apart: bool = False) -> None:
+        """Every pod gets a node, and Ready; ``apart``: each replica has a node of its own, named like decode-0."""
+        for name, pod in list(self.pods.items()):
+            role, replica = pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REPLICA)
+            self.bind(name, f"{role}-{replica}" if apart else "node-1")
+            self.ready(name)
+
+    def only(self, owner: str) -> core.Pod:
+        """The one pod that there is, of the namespace ``default`` and of the resource with this UID."""
+        (pod,) = self.pods.values()
+        reference = core.OwnerReference(name="llama", uid=owner, controller=True)
+        metadata = msgspec.structs.replace(pod.metadata, namespace="default", owner_references=(reference,))
+        return msgspec.structs.replace(pod, metadata=metadata)
 
     def fail(self, name: str) -> None:
         self.change(name, status={"phase": "Failed"})

@@ -7,17 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from builders import pods
 from covey.api import core
-from covey.placement.model import (
-    Assignment,
-    Domain,
-    Path,
-    Plan,
-    Preference,
-    Proximity,
-    ReplicaPlan,
-    Spread,
-)
+from covey.placement.model import Assignment, Domain, Path, Plan, Preference, Proximity, ReplicaPlan, Spread
 from oracle import facts
 from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
 from oracle.case import Case, Hold
@@ -194,8 +186,8 @@ def pod(app: str, away_from: str | None = None, namespace: str = "default") -> c
     term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
     affinity = core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,))) if away_from else None
     resources = core.Resources(requests={"nvidia.com/gpu": 1, "cpu": "1", "memory": "1Gi"})
-    spec = core.PodSpec(containers=(core.Container(resources=resources),), affinity=affinity)
-    return core.Pod(metadata=core.Meta(namespace=namespace, labels={"app": app}), spec=spec)
+    spec = {"containers": [core.Container(resources=resources)], "affinity": affinity}
+    return pods.pod(namespace=namespace, labels={"app": app}, spec=spec)
 
 
 @pytest.mark.parametrize(

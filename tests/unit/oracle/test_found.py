@@ -52,10 +52,7 @@ def test_a_host_port_shared_with_the_worker_of_another_role() -> None:
 
 
 def test_surplus_by_sets_is_leximin_too() -> None:
-    roles = [
-        role("a", minimum=1, desired=3, together={2: "new"}),
-        role("b", minimum=0, desired=2, together={1: "new"}),
-    ]
+    roles = [role("a", minimum=1, desired=3, together={2: "new"}), role("b", minimum=0, desired=2, together={1: "new"})]
     right(case(nodes(per_rack=4), roles))
 
 
@@ -78,10 +75,7 @@ def test_a_level_that_no_node_carries_is_told_with_the_minimum() -> None:
 
 
 def test_a_set_brings_a_role_from_outside_into_the_reasons() -> None:
-    roles = [
-        role("a", minimum=1, desired=1, together={0: "new"}),
-        role("b", minimum=0, desired=1, together={0: "new"}),
-    ]
+    roles = [role("a", minimum=1, desired=1, together={0: "new"}), role("b", minimum=0, desired=1, together={0: "new"})]
     right(case(nodes(), roles))
 
 

@@ -43,14 +43,18 @@ def refused(found: Case) -> Refusal:
 @pytest.mark.parametrize("sizes", sorted(set(permutations((2, 3, 2, 3, 2)))))
 def test_racks_of_6_and_groups_of_2_and_3(sizes: Sequence[int]) -> None:
     groups = [role(f"g{number}", size=size, required="rack") for number, size in enumerate(sizes)]
-    assert admitted(case(nodes(racks=2, per_rack=6), groups)) == (1, 1, 1, 1, 1)
+    for required in (None, "block"):
+        assert admitted(case(nodes(racks=2, per_rack=6), groups, required=required)) == (1, 1, 1, 1, 1)
     refused(case(nodes(racks=2, per_rack=6)[1:], groups))
 
 
 @pytest.mark.parametrize(("room", "expected"), [(2, (1, 1)), (3, (2, 1)), (4, (2, 2)), (5, (3, 2)), (6, (4, 2))])
 def test_desired_4_and_2_with_a_minimum_of_1_and_1(room: int, expected: tuple[int, int]) -> None:
+    """With one place to spare the emptier role gets it."""
     roles = [role("prefill", minimum=1, desired=4), role("decode", minimum=1, desired=2)]
-    assert admitted(case(nodes(per_rack=room), roles)) == expected
+    for required in (None, "block"):
+        assert admitted(case(nodes(per_rack=room), roles, required=required)) == expected
+        refused(case(nodes(per_rack=1), roles, required=required))
 
 
 @pytest.mark.parametrize("first", ["prefill", "decode"])
@@ -90,6 +94,7 @@ def test_single_gpu_pods_over_partial_racks() -> None:
 
 def test_the_same_rack_name_under_two_blocks() -> None:
     floor = nodes(blocks=2, racks=1, per_rack=2)
+    refused(case(floor, [role("a", size=3, required="rack")]))
     reason = refused(case(floor, [role("a", size=4, required="rack")])).reasons[0]
     assert reason.best_domain in {("b0", "r0"), ("b1", "r0")}
     after = planned(case(floor, [role("a", size=2, minimum=2, required="rack")]))
@@ -128,7 +133,7 @@ def test_two_gangs_race_in_one_round() -> None:
         return Gang("default", name, 0, (wants,), "floor", required="block", created=created, priority=priority)
 
     old, new = gang("old", "2026-01-01T00:00:00Z"), gang("new", "2026-01-02T00:00:00Z")
-    assert round_of(floor, new, old) == {"old": 4, "new": None}
+    assert list(round_of(floor, new, old).items()) == [("old", 4), ("new", None)], "who came first is planned first"
     assert round_of(floor, old, gang("urgent", "2026-01-02T00:00:00Z", priority=1)) == {"old": None, "urgent": 4}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders import pods
 from builders.requests import TOPOLOGY, make_node
 from covey.admission.round import plan_round
 from covey.api import constants, core
@@ -29,11 +30,9 @@ def term(key: str = constants.HOSTNAME_LABEL, *, more: dict[str, Any] | None = N
 
 
 def pod(name: str, affinity: core.Affinity | None = None, *, namespace: str = "ns", **labels: str) -> core.Pod:
-    container = core.Container(resources=core.Resources(requests={"nvidia.com/gpu": "1"}))
-    return core.Pod(
-        metadata=core.Meta(name=name, namespace=namespace, uid=name, labels=labels),
-        spec=core.PodSpec(containers=(container,), affinity=affinity),
-    )
+    container = {"resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    spec = {"containers": [container], "affinity": affinity}
+    return pods.pod(name, namespace=namespace, uid=name, labels=labels, spec=spec)
 
 
 def gang(*pods: core.Pod, name: str = "g") -> Gang:

@@ -10,8 +10,8 @@ import pytest
 from bench import hard
 from builders.requests import make_gang, make_inventory, make_role, make_shape, place
 from covey.placement import planner
+from covey.placement.capacity import engine
 from covey.placement.capacity.tables import Budget
-from covey.placement.choice import candidates
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan
 from covey.placement.planner import plan_minimum, plan_surplus
@@ -42,7 +42,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def remembered(inventory: Inventory) -> int:
-    return sum(engine.size for engine in inventory.memo.get("engines", {}).values())
+    return sum(each.size for each in inventory.memo.get("engines", {}).values())
 
 
 @pytest.mark.parametrize("name", hard.INSTANCES)
@@ -144,7 +144,7 @@ def test_no_answer_depends_on_what_is_remembered_or_on_the_order_of_nodes(
     warm = case.inventory()
     asked_before(case, warm, source)
     small = case.inventory()
-    monkeypatch.setattr(candidates, "_ENGINES", 1)
+    monkeypatch.setattr(engine, "_ENGINES", 1)
     asked_before(case, small, source)
     for plan in (plan_minimum, plan_surplus):
         cold = plan(case.gang, case.inventory(), limit)

@@ -33,8 +33,7 @@ def asked(gang: Gang) -> tuple[list[frozenset[int]], Verdict]:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "wanted"),
-    [([1] * 200 + [2] * 200, 200), (list(range(1, 1501)), 700), (list(range(1, 1501)), 1499)],
+    ("kinds", "wanted"), [([1] * 200 + [2] * 200, 200), (list(range(1, 1501)), 700), (list(range(1, 1501)), 1499)]
 )
 def test_choices_are_few_however_many_there_are(kinds: list[int], wanted: int) -> None:
     found, verdict = asked(gang_of(kinds, wanted))

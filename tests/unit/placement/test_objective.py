@@ -10,7 +10,7 @@ import pytest
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.round import apply
 from covey.placement.capacity.tables import NEVER, Tables
-from covey.placement.choice.surplus import Growth, fullest
+from covey.placement.choice.candidates import Growth, fullest
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Preference, Proximity, Refusal, Spread, Topology
 from covey.placement.planner import plan_minimum, plan_surplus

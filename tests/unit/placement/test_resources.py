@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import pods
 from covey.api import core
 from covey.placement.cluster.resources import amount, parse_quantity, pod_requests, text
 
@@ -68,9 +69,7 @@ def container(
 
 
 def pod(*containers: core.Container, init: tuple[core.Container, ...] = (), **spec: Any) -> core.Pod:
-    return core.Pod(
-        metadata=core.Meta(name="p"), spec=core.PodSpec(containers=containers, init_containers=init, **spec)
-    )
+    return pods.pod(spec={"containers": containers, "initContainers": init, **spec})
 
 
 def test_containers_add_up_and_a_pod_takes_one_of_the_pod_limit() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from builders import pods
 from covey.api import constants, core
 from covey.placement.cluster.shape import conflict, exclusive, shape_of, unmodelled_constraints
 from covey.placement.model import Shape
@@ -24,9 +25,9 @@ def pinned(node: str, *, expressions: tuple[core.Requirement, ...] | None = None
     return core.Affinity(node_affinity=core.NodeAffinity(required=core.NodeSelector(node_selector_terms=(term,))))
 
 
-def pod(name: str = "p", labels: dict[str, str] | None = None, namespace: str = "ns", **spec: Any) -> core.Pod:
-    spec.setdefault("containers", (core.Container(resources=core.Resources(requests={"cpu": "1"})),))
-    return core.Pod(metadata=core.Meta(name=name, namespace=namespace, labels=labels), spec=core.PodSpec(**spec))
+def pod(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> core.Pod:
+    container = {"resources": {"requests": {"cpu": "1"}}}
+    return pods.pod(name, labels=labels, spec={"containers": [container], **spec})
 
 
 def test_like_pods_have_one_shape_whatever_they_are_called() -> None:
@@ -37,15 +38,15 @@ def test_like_pods_have_one_shape_whatever_they_are_called() -> None:
 
 def test_order_of_selectors_and_tolerations_does_not_matter() -> None:
     first, second = core.Toleration(key="a"), core.Toleration(key="b")
-    one = shape_of(pod(node_selector={"x": "1", "y": "2"}, tolerations=(first, second)))
-    other = shape_of(pod(node_selector={"y": "2", "x": "1"}, tolerations=(second, first, second)))
+    one = shape_of(pod(nodeSelector={"x": "1", "y": "2"}, tolerations=(first, second)))
+    other = shape_of(pod(nodeSelector={"y": "2", "x": "1"}, tolerations=(second, first, second)))
     assert one is other
 
 
 def test_the_pin_of_a_released_pod_is_no_part_of_its_shape() -> None:
     plain = shape_of(pod())
     assert shape_of(pod(affinity=pinned("n1"))) is plain
-    gated = pod(affinity=pinned("n1"), scheduling_gates=(core.SchedulingGate(name=constants.GATE_GANG),))
+    gated = pod(affinity=pinned("n1"), schedulingGates=(core.SchedulingGate(name=constants.GATE_GANG),))
     assert shape_of(gated).node_affinity is not None
 
 
@@ -90,15 +91,15 @@ def test_what_the_planner_does_not_model_is_named() -> None:
     required = (core.PodAffinityTerm(topology_key="zone"),)
     near = core.Affinity(pod_affinity=core.PodAffinity(required=required))
     assert unmodelled_constraints(pod(affinity=near)) == ("podAffinity over zone",)
-    assert unmodelled_constraints(pod(topology_spread_constraints=(core.TopologySpread(),))) == (
+    assert unmodelled_constraints(pod(topologySpreadConstraints=(core.TopologySpread(),))) == (
         "topologySpreadConstraints",
     )
     soft = core.TopologySpread(when_unsatisfiable="ScheduleAnyway")
-    assert unmodelled_constraints(pod(topology_spread_constraints=(soft,))) == ()
+    assert unmodelled_constraints(pod(topologySpreadConstraints=(soft,))) == ()
     assert unmodelled_constraints(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
         "persistentVolumeClaim",
     )
-    assert unmodelled_constraints(pod(resource_claims=({"name": "gpu"},))) == ("resourceClaims",)
+    assert unmodelled_constraints(pod(resourceClaims=({"name": "gpu"},))) == ("resourceClaims",)
 
 
 def test_a_term_without_a_selector_matches_no_pod() -> None:

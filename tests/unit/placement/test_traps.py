@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
-from covey.admission.round import apply, plan_round
+from covey.admission.round import apply
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
@@ -30,32 +30,6 @@ def counts(gang: Gang) -> list[int]:
     return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
 
 
-@pytest.mark.parametrize("sizes", [(2, 3, 2, 3, 2), (3, 3, 2, 2, 2), (2, 2, 2, 3, 3)])
-def test_groups_that_exactly_fill_two_racks_in_any_declared_order(sizes: tuple[int, ...]) -> None:
-    roles = [make_role(f"g{i}", 1, size=size, required="rack") for i, size in enumerate(sizes)]
-    gang = admit(make_gang(*roles, required="block"), make_inventory({"r1": WHOLE, "r2": WHOLE}))
-    assert counts(gang) == [1] * 5
-
-
-@pytest.mark.parametrize(("nodes", "expected"), [(1, None), (2, [1, 1]), (3, [2, 1]), (4, [2, 2]), (6, [4, 2])])
-def test_minimums_come_before_any_surplus(nodes: int, expected: list[int] | None) -> None:
-    """Desired 4 + 2, minimum 1 + 1; with one place to spare the emptier role gets it."""
-    inventory = make_inventory({"r1": [8] * nodes})
-    gang = make_gang(make_role("prefill", 4, 1), make_role("decode", 2, 1), required="block")
-    if expected is None:
-        assert isinstance(plan_minimum(gang, inventory), Refusal)
-    else:
-        assert counts(admit(gang, inventory)) == expected
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_one_role_never_takes_its_surplus_out_of_the_others_minimum(order: tuple[int, int]) -> None:
-    """m1 + m2 <= C < n1 + m2: greedy by declared order refuses this."""
-    roles = [make_role("wide", 5, 2), make_role("deep", 3, 2)]
-    gang = make_gang(*(roles[i] for i in order))
-    assert sum(counts(admit(gang, make_inventory({"r1": [8] * 4})))) == 4
-
-
 def test_the_bigger_sibling_may_be_declared_last() -> None:
     inventory = make_inventory({"r1": [8] * 4, "r2": [8] * 6})
     gang = make_gang(make_role("small", 1, size=4, required="rack"), make_role("big", 1, size=6, required="rack"))
@@ -68,13 +42,6 @@ def test_single_gpu_pods_go_to_partial_racks_and_leave_the_whole_one_whole() -> 
     nodes = {pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods}
     assert not any(node and node.startswith("b-r1") for node in nodes)
     assert len({node.split("-n")[0] for node in nodes if node}) == 1
-
-
-def test_the_same_rack_value_under_two_blocks_is_two_racks() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 2, "b2/r1": [8] * 2})
-    role = make_role("w", 1, size=3, required="rack")
-    assert isinstance(plan_minimum(make_gang(role), inventory), Refusal)
-    assert counts(admit(make_gang(make_role("w", 2, size=2, required="rack")), inventory)) == [2]
 
 
 def test_pods_lost_on_two_dead_nodes_at_once_come_back_inside_their_rack() -> None:
@@ -123,23 +90,6 @@ def test_when_a_domain_is_gone_the_replica_may_go_elsewhere() -> None:
     answer = plan_minimum(gang, inventory)
     assert isinstance(answer, Plan)
     assert {a.pod for a in answer.assignments} == {"w-0-1", "w-0-2"}
-
-
-def test_two_gangs_race_for_the_last_block() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4, "b2/r1": [8] * 2})
-    first = make_gang(make_role("a", 1, size=4, required="rack"), required="block", name="first", created="1")
-    second = make_gang(make_role("b", 1, size=4, required="rack"), required="block", name="second", created="2")
-    outcomes = plan_round([second, first], inventory)
-    assert [outcome.gang.name for outcome in outcomes] == ["first", "second"]
-    assert isinstance(outcomes[0].plan, Plan)
-    assert isinstance(outcomes[1].plan, Refusal)
-
-
-def test_growth_stays_in_the_units_domain() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 3, "b2/r1": [8] * 9})
-    gang = place(make_gang(make_role("a", 4, 1), required="block"), {"a-0-0": "b1-r1-n0"})
-    inventory.hold("a-0-0", "b1-r1-n0", make_shape())
-    assert counts(admit(gang, inventory)) == [3]
 
 
 def test_a_role_that_does_not_follow_the_unit_may_lie_anywhere() -> None:

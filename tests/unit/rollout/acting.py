@@ -29,13 +29,7 @@ class Role:
 
     @classmethod
     def serving(
-        cls,
-        wanted: int,
-        minimum: int = 1,
-        budget: Budget | None = None,
-        target: str = "a",
-        *,
-        in_place: bool = False,
+        cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a", *, in_place: bool = False
     ) -> Role:
         """All of it serves."""
         made = cls(wanted, minimum, budget or Budget(), target, in_place=in_place)
@@ -113,6 +107,18 @@ class Unit:
                 if number not in role.replicas:
                     role.replicas[number] = Replica(each, Stage.WAITING, fresh=True)
         return planned
+
+    def begin(self, target: str, *names: str) -> UnitStep:
+        """Another revision of these roles is wanted; the first step to it."""
+        self.edit(target, *names)
+        return self.step()
+
+    def act_without_room(self, passes: int) -> None:
+        """So many steps, in which nothing new finds a place before something old is gone."""
+        for _ in range(passes):
+            self.starved = bool(self.all(Stage.WAITING)) and not self.all(Stage.GOING)
+            self.step()
+            self.gone()
 
     def gone(self) -> None:
         """What was going is no longer there."""

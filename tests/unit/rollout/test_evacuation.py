@@ -79,10 +79,7 @@ def test_without_room_only_those_go_that_may_not_wait() -> None:
     replicas = acting.roles["prefill"].replicas
     for number in (0, 2):
         replicas[number] = replace(replicas[number], patient=True)
-    for _ in range(8):
-        acting.starved = bool(acting.all(Stage.WAITING)) and not acting.all(Stage.GOING)
-        acting.step()
-        acting.gone()
+    acting.act_without_room(8)
     assert acting.state.roles["prefill"].leaving.keys() == {0, 2}
     assert acting.roles["prefill"].ready == 3
 
@@ -91,17 +88,12 @@ def test_without_room_it_shrinks_to_the_minimum_and_waits() -> None:
     acting = unit(prefill=Role.serving(4, minimum=2))
     leave(acting, "prefill", 0, 1, 2, 3)
     for _ in range(12):
-        acting.starved = bool(acting.all(Stage.WAITING)) and not acting.all(Stage.GOING)
-        acting.step()
-        acting.gone()
+        acting.act_without_room(1)
         assert acting.roles["prefill"].ready >= 2
     assert acting.roles["prefill"].ready == 2
     assert len(alive(acting, "prefill")) == 4
     acting.roles["prefill"].yields = True
-    for _ in range(12):
-        acting.starved = bool(acting.all(Stage.WAITING)) and not acting.all(Stage.GOING)
-        acting.step()
-        acting.gone()
+    acting.act_without_room(12)
     assert acting.roles["prefill"].ready == 0
     acting.thrive()
     acting.step()

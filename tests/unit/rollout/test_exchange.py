@@ -50,8 +50,7 @@ def test_a_surge_serves_meanwhile_and_goes_in_the_end(wanted: int) -> None:
 
 def test_the_last_one_is_waited_for_before_the_surge_goes_and_given_up_where_it_does_not_come() -> None:
     unit = Unit({"decode": in_place(1)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.thrive()
     unit.step()
     assert numbers(unit) == {0: "b", 1: "b"}
@@ -71,8 +70,7 @@ def test_the_last_one_is_waited_for_before_the_surge_goes_and_given_up_where_it_
 
 def test_a_rollout_goes_on_while_something_is_exchanged() -> None:
     unit = Unit({"decode": in_place(1)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.thrive()
     first = unit.state
     last = tell({0: (first, unit.step())}, "b", None, Settings(), 0.0)
@@ -86,8 +84,7 @@ def test_a_rollout_goes_on_while_something_is_exchanged() -> None:
 
 def test_roles_are_exchanged_at_the_same_time() -> None:
     unit = Unit({"prefill": in_place(4, budget=NO_SURGE), "decode": in_place(2, budget=NO_SURGE)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert "b" in numbers(unit, "prefill").values()
     assert "b" in numbers(unit, "decode").values()
 
@@ -95,8 +92,7 @@ def test_roles_are_exchanged_at_the_same_time() -> None:
 def test_first_new_ones_come_together_where_another_role_is_replaced() -> None:
     """One that is exchanged at once would be alone until the other finds room."""
     unit = Unit({"prefill": Role.serving(2), "decode": in_place(3, budget=NO_SURGE)})
-    unit.edit("b")
-    planned = unit.step()
+    planned = unit.begin("b")
     assert planned.together == {("prefill", 2), ("decode", 3)}
     unit.thrive()
     for _ in range(12):
@@ -109,35 +105,28 @@ def test_first_new_ones_come_together_where_another_role_is_replaced() -> None:
 
 def test_a_correction_is_exchanged_in_the_pods_that_cannot_start() -> None:
     unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
-    unit.edit("b")
-    unit.step()
-    unit.edit("c")
-    unit.step()
+    unit.begin("b")
+    unit.begin("c")
     assert numbers(unit) == {0: "a", 1: "a", 2: "c"}
     assert unit.roles["decode"].ready == 2
 
 
 def test_a_reversal_too_and_a_surge_of_it_goes() -> None:
     unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
-    unit.edit("b")
-    unit.step()
-    unit.edit("a")
-    unit.step()
+    unit.begin("b")
+    unit.begin("a")
     assert numbers(unit) == dict.fromkeys(range(3), "a")
     unit = Unit({"decode": in_place(3)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.set(Stage.STARTING, [("decode", 3)])
-    unit.edit("a")
-    unit.step()
+    unit.begin("a")
     unit.gone()
     assert numbers(unit) == dict.fromkeys(range(3), "a")
 
 
 def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
     unit = Unit({"decode": in_place(3)}, starved=False)
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.starved = True
     unit.step()
     unit.gone()
@@ -148,16 +137,14 @@ def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
 def test_what_leaves_its_nodes_is_succeeded_elsewhere() -> None:
     unit = Unit({"decode": in_place(2, budget=NO_SURGE)})
     unit.leave("decode", 1)
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert unit.roles["decode"].replicas[1].stage is Stage.GOING
     assert numbers(unit)[2] == "b"
 
 
 def test_nothing_is_exchanged_while_it_is_paused_and_a_partition_keeps_its_own() -> None:
     unit = Unit({"decode": in_place(3, budget=NO_SURGE)}, stays=True)
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert numbers(unit) == dict.fromkeys(range(3), "a")
     unit.stays = False
     unit.roles["decode"].budget = replace(NO_SURGE, partition=2)

@@ -26,19 +26,13 @@ def test_one_role_is_replaced_one_by_one_and_the_other_is_left_alone() -> None:
     unit = Unit({"prefill": Role.serving(2), "decode": Role.serving(3)})
     unit.edit("b", "decode")
     before = dict(unit.roles["prefill"].replicas)
-    assert [each["decode"] for each in shapes(unit)] == [
-        {"a": 3, "b": 1},
-        {"a": 2, "b": 2},
-        {"a": 1, "b": 3},
-        {"b": 3},
-    ]
+    assert [each["decode"] for each in shapes(unit)] == [{"a": 3, "b": 1}, {"a": 2, "b": 2}, {"a": 1, "b": 3}, {"b": 3}]
     assert unit.roles["prefill"].replicas == before
 
 
 def test_roles_that_change_together_arrive_together() -> None:
     unit = Unit({"prefill": Role.serving(4), "decode": Role.serving(2)})
-    unit.edit("b")
-    planned = unit.step()
+    planned = unit.begin("b")
     assert unit.shape() == {"prefill": {"a": 4, "b": 1}, "decode": {"a": 2, "b": 1}}
     assert planned.together == {("prefill", 4), ("decode", 2)}
     unit.thrive()
@@ -62,8 +56,7 @@ def test_nothing_goes_before_the_new_serve() -> None:
 @pytest.mark.parametrize("stage", [Stage.WAITING, Stage.STARTING])
 def test_a_revision_that_never_serves_takes_the_place_of_nobody_that_is_lost(stage: Stage) -> None:
     unit = Unit({"prefill": Role.serving(4)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     for lost in range(4):
         unit.set(stage, [("prefill", lost)])
         unit.step()
@@ -75,8 +68,7 @@ def test_a_revision_that_never_serves_takes_the_place_of_nobody_that_is_lost(sta
 def test_what_does_not_serve_goes_first_once_the_new_revision_does() -> None:
     unit = Unit({"prefill": Role.serving(8)})
     unit.set(Stage.STARTING, [("prefill", n) for n in (0, 2, 4, 6)])
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert unit.shape() == {"prefill": {"a": 8, "b": 1}}
     unit.set(Stage.SERVING, [("prefill", 8)])
     unit.step()
@@ -101,8 +93,7 @@ def test_a_single_replica_without_surge_is_replaced() -> None:
 
 def test_a_single_replica_with_surge_is_never_missing() -> None:
     unit = Unit({"prefill": Role.serving(1, budget=Budget(1, 1)), "decode": Role.serving(4)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert unit.shape()["prefill"] == {"a": 1, "b": 1}
 
 
@@ -127,10 +118,8 @@ def test_a_reversal_brings_back_no_more_than_is_missing() -> None:
 
 def test_an_edit_during_a_rollout_gives_up_what_never_served_first() -> None:
     unit = Unit({"prefill": Role.serving(2), "decode": Role.serving(2)})
-    unit.edit("b")
-    unit.step()
-    unit.edit("c")
-    unit.step()
+    unit.begin("b")
+    unit.begin("c")
     assert unit.shape() == {"prefill": {"a": 2, "c": 1}, "decode": {"a": 2, "c": 1}}
 
 
@@ -152,8 +141,7 @@ def test_a_partition_that_keeps_a_whole_role_keeps_those_that_change_with_it() -
 
 def test_what_stays_is_neither_replaced_nor_given_back() -> None:
     unit = Unit({"prefill": Role.serving(3), "decode": Role.serving(3)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.thrive()
     unit.stays = True
     before = unit.shape()
@@ -167,8 +155,7 @@ def test_what_stays_is_neither_replaced_nor_given_back() -> None:
 
 def test_scaling_counts_at_every_step() -> None:
     unit = Unit({"prefill": Role.serving(4), "decode": Role.serving(4)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.thrive()
     unit.roles["prefill"].wanted = 6
     unit.roles["decode"].wanted = 2
@@ -190,8 +177,7 @@ def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
 
 def test_without_room_it_goes_down_to_the_minimum_and_no_further() -> None:
     unit = Unit({"prefill": Role.serving(3, minimum=1), "decode": Role.serving(2, minimum=2)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.starved = True
     seen = []
     for _ in range(4):
@@ -203,8 +189,7 @@ def test_without_room_it_goes_down_to_the_minimum_and_no_further() -> None:
 
 def test_a_stated_budget_holds_without_room_too() -> None:
     unit = Unit({"prefill": Role.serving(3, budget=Budget(1, 0))})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.starved = True
     for _ in range(4):
         unit.step()
@@ -215,8 +200,7 @@ def test_a_stated_budget_holds_without_room_too() -> None:
 def test_what_has_never_run_takes_a_new_revision_where_it_is() -> None:
     unit = Unit({"prefill": Role(2), "decode": Role(2)})
     unit.step()
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     assert unit.shape() == {"prefill": {"b": 2}, "decode": {"b": 2}}
     assert set(unit.roles["prefill"].replicas) == {0, 1}
 
@@ -233,8 +217,7 @@ def test_free_numbers_are_taken_lowest_first_and_kept_in_the_end() -> None:
 
 def test_a_number_is_not_taken_while_its_pods_are_going() -> None:
     unit = Unit({"prefill": Role.serving(2)})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.set(Stage.SERVING, [("prefill", 2)])
     unit.step()
     assert unit.roles["prefill"].replicas[1].stage is Stage.GOING
@@ -257,8 +240,7 @@ def test_a_partition_of_a_role_that_shall_have_none_keeps_nothing() -> None:
 
 def test_what_a_partition_holds_gives_its_surge_back_at_once() -> None:
     unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=1))})
-    unit.edit("b")
-    unit.step()
+    unit.begin("b")
     unit.roles["prefill"].wanted = 1
     planned = unit.step()
     assert next_step(unit.state).roles == planned.roles

@@ -11,11 +11,9 @@ from covey.rollout import Budget, Stage, next_step
 from unit.rollout.acting import Role, Unit, least
 
 NAMES = ("prefill", "decode", "router")
-budgets = st.builds(
-    Budget,
-    surge=st.integers(0, 3),
-    unavailable=st.one_of(st.none(), st.integers(0, 3)),
-).map(lambda found: replace(found, unavailable=1) if not found.surge and not found.unavailable else found)
+budgets = st.builds(Budget, surge=st.integers(0, 3), unavailable=st.one_of(st.none(), st.integers(0, 3))).map(
+    lambda found: replace(found, unavailable=1) if not found.surge and not found.unavailable else found
+)
 
 
 @st.composite

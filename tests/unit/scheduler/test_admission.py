@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, root_key
-from covey.api import core, times
+from covey.api import core
 from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
 from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
@@ -176,7 +176,7 @@ async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
 
     def excluded_for() -> float:
         kept, _, _ = queueing.around(unit)
-        return (times.seconds(kept.excluded[0].until) or 0.0) - wall if kept.excluded else 0.0
+        return (core.seconds(kept.excluded[0].until) or 0.0) - wall if kept.excluded else 0.0
 
     for _ in range(8):
         queueing.exclude(unit, "n1", "it does not like us")

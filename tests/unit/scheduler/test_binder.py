@@ -16,6 +16,7 @@ from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
+from scheduler_loop import settle
 from unit.kube.virtual_time import now, run
 
 WAKE = "scheduling.covey.dev/wake"
@@ -66,12 +67,15 @@ def args(found: core.Pod, place: str) -> BindArgs:
     return BindArgs(found.metadata.name, "ns", place, found.metadata.uid)
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 PINNED = [member("decode", 0, index, size=2, pin=f"n{index}") for index in range(2)]
+
+
+async def first_call(made: Cache, api: Api) -> tuple[Binder, asyncio.Task[str]]:
+    """A binder that is asked to bind the first of the two, and holds the call."""
+    asked = binder(made, api)
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    return asked, held
 
 
 @pytest.mark.parametrize(
@@ -87,9 +91,7 @@ PINNED = [member("decode", 0, index, size=2, pin=f"n{index}") for index in range
 async def test_every_node_is_checked_again_before_anybody_goes(spoilt: list[Any], reason: str) -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
     api = Api()
-    asked = binder(made, api)
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    asked, held = await first_call(made, api)
     for each in spoilt:
         put(made, each)
     answers = await asyncio.gather(held, asked.bind(args(PINNED[1], "n1")))
@@ -123,9 +125,7 @@ async def test_a_whole_gang_goes_with_its_uids() -> None:
 
 async def test_nothing_is_kept_of_a_gang_for_which_nobody_waits() -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    asked = binder(made, Api())
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    asked, held = await first_call(made, Api())
     assert asked._progress
     made.pods.steady.clear()
     other = asyncio.create_task(asked.bind(args(PINNED[1], "n1")))
@@ -196,9 +196,7 @@ async def test_a_call_for_our_own_pin_waits_for_the_watch_and_asks_nobody() -> N
 async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *(member("decode", 0, i, size=2, gates=(GATE,)) for i in range(2)))
     api = Api(read=PINNED[0])
-    asked = binder(made, api)
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    asked, held = await first_call(made, api)
     assert not held.done()
     for each in PINNED:
         put(made, each)
@@ -226,9 +224,7 @@ async def test_nobody_waits_after_the_last_attempt() -> None:
 @pytest.mark.parametrize("gone", GROUPS, ids=lambda each: each.metadata.name)
 async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    asked = binder(made, Api())
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    asked, held = await first_call(made, Api())
     assert not held.done()
     drop(made, gone)
     async with asyncio.timeout(10):
@@ -324,9 +320,7 @@ async def test_a_call_for_a_pod_that_says_unschedulable_is_told_to_the_leader_an
 
     made = cache(node("n0"), node("n1"), *GROUPS, pinned(None), PINNED[1])
     api = Api()
-    asked = binder(made, api)
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    _, held = await first_call(made, api)
     assert api.marks == [".arrived"]
     put(made, pinned("1.doubt"))  # the leader has not seen it yet
     await settle()
@@ -386,9 +380,7 @@ async def test_members_that_pin_themselves_are_not_bound_and_complete_no_gang() 
     own = member("decode", 0, 1, size=2, spec={"affinity": pin_terms("n1")})
     made = cache(node("n0"), node("n1"), *GROUPS, PINNED[0], own)
     api = Api(read=own)
-    asked = binder(made, api)
-    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
-    await settle()
+    asked, held = await first_call(made, api)
     assert "has no scheduling gate" in await asked.bind(args(own, "n1"))
     assert not held.done()
     assert api.bound == []

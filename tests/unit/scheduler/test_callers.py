@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders.members import cache, group, member, node, put, root_key
-from covey.api import times
+from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.certificates import BELIEVED, QUIET, Callers
 from covey.scheduler.releases import Releases
@@ -32,7 +32,7 @@ class World:
         self.writes = Writes()
         writer: Any = self.writes
         self.watch = Releases(
-            context_of(self.cache, writer, Clock(lambda: self.now, lambda: (times.seconds(SINCE) or 0.0) + self.now)),
+            context_of(self.cache, writer, Clock(lambda: self.now, lambda: (core.seconds(SINCE) or 0.0) + self.now)),
             exclude=lambda *_: None,
             arrived=lambda _: False,
             callers=self.callers,

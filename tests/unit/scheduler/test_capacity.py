@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from builders.members import GATE, PINNED, START, cache, drop, group, node, pin_terms, pod, put
 from covey.api import core
-from covey.scheduler.cache import Listener
+from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Capacity
 
 GPU = "nvidia.com/gpu"
@@ -39,32 +39,31 @@ def test_room_counts_from_the_decision_until_the_pod_is_gone() -> None:
     assert free(made.capacity) == 8
 
 
-def test_a_decision_that_is_taken_back_gives_its_room_back() -> None:
-    made = cache(node("n1"), LEAF)
+def decided() -> Cache:
+    """A cache with a gated pod for which a node was decided."""
     gated = pod("p", group="g", gates=(GATE,))
-    put(made, gated)
+    made = cache(node("n1"), LEAF, gated)
     made.assume(gated, "n1")
+    return made
+
+
+def test_a_decision_that_is_taken_back_gives_its_room_back() -> None:
+    made = decided()
     made.unassume("uid-p")
     assert free(made.capacity) == 8
     assert made.capacity.reserved == {}
 
 
 def test_a_decision_that_the_watch_confirmed_is_not_taken_back() -> None:
-    made = cache(node("n1"), LEAF)
-    gated = pod("p", group="g", gates=(GATE,))
-    put(made, gated)
-    made.assume(gated, "n1")
+    made = decided()
     put(made, pod("p", group="g", pin="n1"))
     made.unassume("uid-p")
     assert free(made.capacity) == 7
 
 
 def test_a_vanished_pod_takes_its_decision_along() -> None:
-    made = cache(node("n1"), LEAF)
-    gated = pod("p", group="g", gates=(GATE,))
-    put(made, gated)
-    made.assume(gated, "n1")
-    drop(made, gated)
+    made = decided()
+    drop(made, made.pods.store["ns", "p"])
     made.unassume("uid-p")
     assert free(made.capacity) == 8
     assert made.capacity.assumed == {}

@@ -53,6 +53,12 @@ def held(loop: Loop) -> set[tuple[str, str]]:
     return {(hold.node, root.name) for root, holds in loop.holding._holds.items() for hold in holds.values()}
 
 
+def pass_until(loop: Loop, second: float) -> None:
+    """What is held for no longer is let go."""
+    loop.now = second
+    loop.holding.expire()
+
+
 async def test_the_room_of_a_lost_pod_is_not_given_to_a_gang_that_waited_before() -> None:
     loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
     assert await loop.turn() == {}
@@ -75,11 +81,9 @@ async def test_a_hold_ends() -> None:
     loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=5), *tree("a-older")))
     await loop.turn()
     lose(loop, "run")
-    loop.now = 4.0
-    loop.holding.expire()
+    pass_until(loop, 4.0)
     assert await loop.turn() == {}
-    loop.now = 5.0
-    loop.holding.expire()
+    pass_until(loop, 5.0)
     assert await loop.turn() == {"a-older-decode-0-0": "n1"}
 
 
@@ -89,8 +93,7 @@ async def test_pods_that_ended_are_lost_once() -> None:
     ended = member("decode", 0, root="run", node="n1", gpus=8, phase="Failed")
     put(loop.cache, ended)
     assert held(loop) == {("n1", "run")}
-    loop.now = 60.0
-    loop.holding.expire()
+    pass_until(loop, 60.0)
     lose(loop, "run")
     assert held(loop) == set()
 
@@ -111,8 +114,7 @@ async def test_a_successor_that_is_not_there_yet_comes_to_what_is_held_already()
     loop.now = 30.0
     put(loop.cache, successor("run", room="n1"))
     assert held(loop) == {("n1", "run")}
-    loop.now = 60.0
-    loop.holding.expire()
+    pass_until(loop, 60.0)
     put(loop.cache, successor("run", room="n1"))
     assert held(loop) == set()
 
@@ -136,8 +138,7 @@ async def test_room_without_a_successor_is_held_for_seconds() -> None:
     loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600), *tree("a-older")))
     await loop.turn()
     lose(loop, "run")
-    loop.now = SUCCESSOR
-    loop.holding.expire()
+    pass_until(loop, SUCCESSOR)
     assert held(loop) == set()
     assert await loop.turn() == {"a-older-decode-0-0": "n1"}
 
@@ -147,12 +148,10 @@ async def test_room_whose_successor_has_gone_is_held_for_seconds() -> None:
     lose(loop, "run")
     waits = successor("run")
     put(loop.cache, waits)
-    loop.now = SUCCESSOR
-    loop.holding.expire()
+    pass_until(loop, SUCCESSOR)
     assert held(loop) == {("n1", "run")}
     drop(loop.cache, waits)
-    loop.now = 2 * SUCCESSOR
-    loop.holding.expire()
+    pass_until(loop, 2 * SUCCESSOR)
     assert held(loop) == set()
 
 
@@ -160,8 +159,7 @@ async def test_successors_may_be_made_after_the_last_pod_of_the_replica_is_gone(
     loop = Loop(cache(node("n1"), node("n2"), *replica_of("run", "n1", "n2", size=2)))
     put(loop.cache, member("decode", 0, 1, size=2, root="run", node="n2", gpus=8, deleted=True))
     lose(loop, "run", 0, size=2)
-    loop.now = SUCCESSOR
-    loop.holding.expire()
+    pass_until(loop, SUCCESSOR)
     assert held(loop) == {("n1", "run")}
 
 
@@ -169,8 +167,7 @@ async def test_a_hold_is_capped() -> None:
     loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600)))
     lose(loop, "run")
     put(loop.cache, successor("run"))
-    loop.now = MAX_HOLD
-    loop.holding.expire()
+    pass_until(loop, MAX_HOLD)
     assert held(loop) == set()
 
 
@@ -246,8 +243,7 @@ async def test_ordinary_pods_are_kept_off() -> None:
     asked = FilterArgs(stranger, msgspec.Raw(ENCODER.encode(["n1", "n2"])))
     answer = Guard(loop.cache).filter(asked)
     assert list(answer.failed_and_unresolvable_nodes or ()) == ["n1"]
-    loop.now = 60.0
-    loop.holding.expire()
+    pass_until(loop, 60.0)
     assert not Guard(loop.cache).filter(asked).failed_and_unresolvable_nodes
 
 

@@ -11,13 +11,13 @@ from builders.members import GATE, group, member, role_groups, unit
 from covey.admission import podstate
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
-from covey.api import times
+from covey.api import core
 from covey.observability import metrics
 from covey.scheduler.lives import Lives
 from scrapes import Scrape
 
 CREATED = "2026-01-01T00:00:00Z"
-EPOCH = times.seconds(CREATED) or 0.0
+EPOCH = core.seconds(CREATED) or 0.0
 
 
 class Clock:

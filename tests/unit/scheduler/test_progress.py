@@ -56,8 +56,7 @@ def assembled(pods: dict[int, core.Pod], groups: list[core.Group]) -> Unit:
 
 
 events = st.tuples(
-    st.integers(0, len(PLACES) - 1),
-    st.one_of(st.integers(0, len(STATES) - 1), st.just("call"), st.just("hang up")),
+    st.integers(0, len(PLACES) - 1), st.one_of(st.integers(0, len(STATES) - 1), st.just("call"), st.just("hang up"))
 )
 
 

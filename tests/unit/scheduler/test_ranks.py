@@ -12,13 +12,8 @@ from covey.api import core
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.turns import RELEASE, Turns, rank_of
 from covey.scheduler.writer import Pinned, PodWriter
-from scheduler_loop import Loop, tree
+from scheduler_loop import Loop, settle, tree
 from unit.scheduler.test_writer import Slow
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_releases_go_before_pins_and_pins_by_the_rank_of_their_gangs() -> None:

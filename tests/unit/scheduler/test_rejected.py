@@ -10,7 +10,7 @@ import pytest
 from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from covey.admission.status import statuses
 from covey.admission.volumes import VolumeClaim
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import REASON_UNSCHEDULABLE
 from covey.api.groups import GroupStatus
 from covey.scheduler.cache import Cache
@@ -145,7 +145,7 @@ async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -
         world.queueing.exclude(unit, f"out-{each:04d}", SAID)
     kept, _, around = world.queueing.around(unit)
     assert len(around.excluded) == count, "the planner heeds all of them"
-    written = statuses(unit, kept, lambda _node: (), times.rfc3339(WALL))[0][1]
+    written = statuses(unit, kept, lambda _node: (), core.rfc3339(WALL))[0][1]
     assert len(written["excludedNodes"]) == min(count, WRITTEN)
     GroupStatus.model_validate(written)
 

@@ -23,13 +23,13 @@ from builders.members import (
     role_groups,
     root_key,
 )
-from covey.api import core, times
+from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, TRUST, Releases
 from covey.scheduler.writer import PodWriter
-from scheduler_loop import context_of
+from scheduler_loop import context_of, settle
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -78,11 +78,6 @@ async def running(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_nobody_goes_while_there_is_room() -> None:
@@ -155,12 +150,7 @@ async def test_a_released_pod_takes_nobody_with_it_while_it_is_still_there() -> 
 
 
 async def test_a_released_pod_that_is_bound_all_the_same_takes_its_room() -> None:
-    made = cache(
-        *GROUPS,
-        node("n1"),
-        member("decode", 0, pin="n1", gpus=4),
-        member("decode", 1, pin="n1", gpus=4),
-    )
+    made = cache(*GROUPS, node("n1"), member("decode", 0, pin="n1", gpus=4), member("decode", 1, pin="n1", gpus=4))
     writes = Writes()
     released: dict[str, Any] = {"gpus": 4, "annotations": {RELEASE: "Timeout"}}
     async with running(made, writes):
@@ -193,13 +183,16 @@ async def test_a_doubt_ends_with_what_raised_it() -> None:
         await writes.wait("release", doubtful.metadata.name)
 
 
+#: A root whose gang was admitted at a time, and has 100 s to run.
+ADMITTED_AT = 1_767_225_600.0
+ADMITTED = {"type": "Admitted", "status": "True", "lastTransitionTime": core.rfc3339(ADMITTED_AT)}
+TIMED = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [ADMITTED]})
+
+
 async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_its_pod() -> None:
-    since = "2026-01-01T00:00:00Z"
-    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": since}
-    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
-    made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+    made = cache(TIMED, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
     writes = Writes()
-    now, wall = 0.0, (times.seconds(since) or 0.0) + 80
+    now, wall = 0.0, ADMITTED_AT + 80
     async with running(made, writes, lambda: now, lambda: wall):
         put(made, member("decode", 0, pin="n1", labels={"touched": "yes"}))
         await settle()
@@ -211,13 +204,10 @@ async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_it
 
 
 async def test_the_time_of_a_pod_that_waits_for_others_to_start_begins_when_its_turn_comes() -> None:
-    since = "2026-01-01T00:00:00Z"
-    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": since}
-    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
     held = member("decode", 0, pin="n1", gates=(START,))
-    made = cache(root, *GROUPS[1:], node("n1"), held)
+    made = cache(TIMED, *GROUPS[1:], node("n1"), held)
     writes = Writes()
-    now, wall = 0.0, times.seconds(since) or 0.0
+    now, wall = 0.0, ADMITTED_AT
     async with running(made, writes, lambda: now, lambda: wall):
         now += 5000
         put(made, member("decode", 0, pin="n1", gates=(START,), labels={"touched": "yes"}))
@@ -283,12 +273,9 @@ async def test_nobody_doubts_a_pin_that_is_none() -> None:
 
 
 async def test_a_step_of_the_clock_releases_nothing() -> None:
-    stamp = "2026-01-01T00:00:00Z"
-    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": stamp}
-    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
-    made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+    made = cache(TIMED, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
     writes = Writes()
-    now, wall = 0.0, times.seconds(stamp) or 0.0
+    now, wall = 0.0, ADMITTED_AT
     async with running(made, writes, lambda: now, lambda: wall) as watch:
         for step in (10_000_000.0, -20_000_000.0, 10_000_050.0):
             wall += step

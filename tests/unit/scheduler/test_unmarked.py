@@ -10,7 +10,7 @@ import pytest
 
 from builders.members import RELEASE, cache, group, member, node, pod, put, role_groups
 from covey.admission import podstate
-from covey.api import core, times
+from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import Guard
 from covey.scheduler.releases import PATIENCE, Unmarked, seconds_left
@@ -25,7 +25,7 @@ INFERENCE = {
     "uid": "owner",
     "controller": True,
 }
-MADE = times.seconds("2026-01-01T00:00:00Z") or 0.0
+MADE = core.seconds("2026-01-01T00:00:00Z") or 0.0
 GROUPS = [
     group("root", composite=True, minimum=1, owner=INFERENCE),
     *role_groups("decode", replicas=2, minimum=1, size=1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from builders.pods import pod_body
 from soak.checker import Checker
 from soak.invariants import Violation
 from soak.world import GRACE
@@ -31,32 +32,29 @@ def pod(
     """A pod at a place ``unit/role/replica/index``."""
     parts = dict(zip(("unit", "role", "replica", "index"), place.split("/"), strict=True))
     labels = {f"covey.dev/{key}": value for key, value in ({"inference": "llm"} | parts).items()}
-    metadata: Json = {
-        "namespace": "soak",
-        "name": uid or place,
-        "uid": uid or place,
-        "labels": labels | more.get("labels", {}),
-    }
-    if owned:
-        metadata["ownerReferences"] = [
-            {"kind": "DisaggregatedInference", "uid": UID, "controller": True, "name": "llm"}
-        ]
-    if more.get("going"):
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    metadata["annotations"] = more.get("annotations", {})
+    owner = {"kind": "DisaggregatedInference", "uid": UID, "controller": True, "name": "llm"}
     container = {
         "name": "engine",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
         "env": [{"name": "COVEY_SIZE", "value": str(size)}],
     }
-    spec = {
-        "containers": [container],
-        "schedulingGates": [{"name": gate} for gate in gates],
-        "schedulerName": scheduler,
-        "subdomain": more.get("subdomain", ""),
-    } | ({"nodeName": node} if node else {})
-    status: Json = {"conditions": [{"type": "Ready", "status": str(ready)}], "phase": more.get("phase", "Pending")}
-    return {"metadata": metadata, "spec": spec, "status": status}
+    return pod_body(
+        uid or place,
+        namespace="soak",
+        uid=uid or place,
+        labels=labels | more.get("labels", {}),
+        annotations=more.get("annotations"),
+        node=node,
+        spec={
+            "containers": [container],
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "schedulerName": scheduler,
+            "subdomain": more.get("subdomain", ""),
+        },
+        status={"conditions": [{"type": "Ready", "status": str(ready)}], "phase": more.get("phase", "Pending")},
+        **({"ownerReferences": [owner]} if owned else {}),
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if more.get("going") else {}),
+    )
 
 
 def node(name: str, *, rack: str = "rack-0", cordoned: bool = False, gpus: int = 8) -> Json:

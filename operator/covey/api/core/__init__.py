@@ -5,18 +5,6 @@ stay small in memory. They are for reading alone: what is written is built as pl
 nothing that was not declared here can be lost on the way back.
 """
 
-from covey.api.core.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    Toleration,
-    TopologySpread,
-)
 from covey.api.core.group import (
     Claim,
     ExcludedNode,
@@ -37,7 +25,7 @@ from covey.api.core.group import (
     Victim,
     WorkloadReference,
 )
-from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition
+from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition, rfc3339, seconds
 from covey.api.core.node import (
     ClusterTopology,
     ClusterTopologySpec,
@@ -51,16 +39,26 @@ from covey.api.core.node import (
     TopologyLevelSpec,
 )
 from covey.api.core.pod import (
+    Affinity,
     Container,
     ContainerPort,
     ContainerState,
     ContainerStatus,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
     Pod,
+    PodAffinity,
+    PodAffinityTerm,
     PodSpec,
     PodStatus,
     ReadinessGate,
+    Requirement,
     Resources,
     SchedulingGate,
+    Toleration,
+    TopologySpread,
     Volume,
     Waiting,
     container_status,
@@ -169,4 +167,6 @@ __all__ = [
     "is_terminal",
     "pinned_node",
     "reads_domain_labels",
+    "rfc3339",
+    "seconds",
 ]

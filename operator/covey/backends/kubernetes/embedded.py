@@ -27,7 +27,7 @@ from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference
 from covey.compile.groups import Anchor, Level, Membership, Object
-from covey.compile.layout import Scale
+from covey.compile.revision import Scale
 from covey.kube.resources import Resource
 
 WORKLOADS: Final = Resource(shared.GROUP, "v1alpha1", "workloads", "Workload")

@@ -29,7 +29,7 @@ from covey.backends.kubernetes.units import Reports
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference, identity
 from covey.compile.groups import Anchor, Level, Membership, Object, replica_template, role_template
-from covey.compile.layout import Replicas, Scale
+from covey.compile.revision import Replicas, Scale
 from covey.kube.resources import Resource
 
 

@@ -1,11 +1,12 @@
 """Kubernetes 1.37: kube-scheduler places a unit as one tree of groups.
 
 What upstream lacks is held by the operator: minimums come before surplus, which is created only once they are bound.
+What its groups cannot carry is refused: a sentence each, with the field and what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -13,9 +14,9 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.fixed import digest, is_other
-from covey.backends.kubernetes.refusals import refusals_of
 from covey.backends.kubernetes.release import release
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.backends.kubernetes.tree import GroupTree
@@ -23,6 +24,52 @@ from covey.backends.kubernetes.units import UnitTree
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.kube.resources import Resource
+
+_EXTENDER = "or use backend Extender"
+#: Their priorities are above 1e9, which groups do not take.
+_SYSTEM = ("system-cluster-critical", "system-node-critical")
+
+
+def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
+    """All that is refused of a spec. The tree is three levels deep, of the four that a Workload may have."""
+    yield from shared.refused_fields(spec, levels)
+    if spec.priority_class_name in _SYSTEM:
+        yield (
+            f"spec.priorityClassName {spec.priority_class_name} has a priority above 1000000000, which Kubernetes' groups "
+            f"do not take: use a PriorityClass of your own, {_EXTENDER}"
+        )
+    gang = [role for role in spec.roles if role.min_replicas]
+    yield from _too_many("of several pods", [role for role in gang if role.size > 1])
+    yield from _too_many("of single pods", [role for role in gang if role.size == 1])
+    for role in spec.roles:
+        yield from shared.refused_single_pods(role, spec, levels)
+        yield from _strays(role, spec)
+
+
+def _too_many(what: str, roles: list[Role]) -> Iterator[str]:
+    if len(roles) > shared.MOST_TEMPLATES:
+        yield (
+            f"spec.roles: {len(roles)} roles of the gang have replicas {what}, but a list of templates in a Workload "
+            f"takes {shared.MOST_TEMPLATES}: join some of them, {_EXTENDER}"
+        )
+
+
+def _strays(role: Role, spec: DisaggregatedInferenceSpec) -> Iterator[str]:
+    """The unit's level holds for the whole tree of its gang, and for nothing else."""
+    unit, path = spec.topology.required, f"spec.roles[{role.name}]"
+    if unit is None:
+        return
+    if role.min_replicas and not role.topology.follow_unit:
+        yield (
+            f"{path}.topology.followUnit is false, but kube-scheduler confines every role of the gang to the unit's "
+            f"{unit}: set minReplicas 0, which takes the role out of the gang, {_EXTENDER}"
+        )
+    if not role.min_replicas and role.topology.follow_unit:
+        yield (
+            f"{path} has minReplicas 0 and stands outside the unit's group, where kube-scheduler cannot confine it to "
+            f"the unit's {unit}: set topology.followUnit false or minReplicas 1, {_EXTENDER}"
+        )
+
 
 _TOPOLOGY: Final = "kubernetes-1.37-topology"
 _PARENT: Final = "kubernetes-1.37-parent"

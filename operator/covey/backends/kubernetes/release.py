@@ -13,7 +13,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import seconds
+from covey.api.core import seconds
 from covey.backends.kubernetes.shared import POD_GROUPS
 from covey.backends.kubernetes.units import scheduled_condition
 from covey.backends.seam import Identity, Owned, Progress, Release, ReplicaProgress

@@ -26,7 +26,7 @@ from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Scale, Slot, identity
 from covey.compile.groups import UNIT_TEMPLATE, Anchor, Level, Membership, Object, replica_template, role_template
-from covey.compile.layout import Replicas
+from covey.compile.revision import Replicas
 
 _ALL: Final[Mapping[str, Any]] = {"all": {}}
 _SINGLE: Final[Mapping[str, Any]] = {"single": {}}

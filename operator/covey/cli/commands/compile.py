@@ -12,11 +12,12 @@ from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import BACKENDS, Cluster
 from covey.backends import Backend as BackendModule
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
 from covey.manifests.inference import read_inference
 from covey.manifests.sources import InputError, Place
-from covey.operator.accept.validate import resolve_topology
+from covey.operator.accept import resolve_topology
 from covey.planning.facts import Facts, read_facts
 
 Object = dict[str, Any]
@@ -57,8 +58,7 @@ def compile_command(
     elif form == "name":
         echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in objects)
     else:
-        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.objects import print_objects  # noqa: PLC0415 - the same
+        from covey.cli.render.objects import print_objects  # noqa: PLC0415 - needs rich, which may be missing
 
         print_objects(objects, open_console(no_color=no_color))
 

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.look import look
 
@@ -36,8 +37,7 @@ def explain(
     elif form == "yaml":
         echo_yaml([explained])
     else:
-        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.live import print_advice, print_branch, print_headroom  # noqa: PLC0415 - the same
+        from covey.cli.render.live import print_advice, print_branch, print_headroom  # noqa: PLC0415 - needs rich, which may be missing
 
         console = open_console(no_color=no_color)
         print_branch(branch, console, whole=False)

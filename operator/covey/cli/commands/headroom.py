@@ -11,8 +11,9 @@ from typing import Any, Final
 import click
 
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rolled import Body, Found, Stored
@@ -76,8 +77,7 @@ def headroom(
     elif form == "yaml":
         echo_yaml(reports)
     else:
-        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.tables import print_headroom  # noqa: PLC0415 - the same
+        from covey.cli.render.tables import print_headroom  # noqa: PLC0415 - needs rich, which may be missing
 
         for report in reports:
             print_headroom(report, open_console(no_color=no_color), heads=not no_headers, named=bool(files))

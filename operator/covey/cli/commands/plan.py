@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
+from covey.cli.picture import svg
 from covey.manifests.sources import InputError
 from covey.planning.additions import add_nodes, with_additions
+from covey.planning.drawing import floor_of
 from covey.planning.facts import Facts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
@@ -79,7 +82,7 @@ def plan(
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
-    import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
+    import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
     from covey.cli.live import connect  # noqa: PLC0415 - the same
     from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
@@ -113,8 +116,7 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
         return
     if form == "svg":
-        from covey.cli.picture import svg  # noqa: PLC0415 - only for this form
-        from covey.cli.render import objects  # noqa: PLC0415 - only for this form
+        from covey.cli.render import objects  # noqa: PLC0415 - needs rich, which may be missing
 
         remarks = [objects.describe_added_nodes(each) for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
@@ -124,18 +126,14 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
 
 def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
     """The forms that are drawn with rich."""
-    from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-
     report, console = planned.report, open_console(no_color=no_color)
-    from covey.cli.render.tables import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
+    from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
+    from covey.cli.render.objects import print_tree  # noqa: PLC0415 - the same
+    from covey.cli.render.tables import print_added, print_reasons, print_table  # noqa: PLC0415 - the same
 
     if form == "picture":
-        from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich
-
         print_picture(_floor(planned), console)
     elif form == "tree":
-        from covey.cli.render.objects import print_tree  # noqa: PLC0415 - needs rich
-
         print_tree(report, console)
     else:
         print_table(report, console, wide=form == "wide", heads=not no_headers)
@@ -147,6 +145,4 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
 
 
 def _floor(planned: Planned) -> Floor:
-    from covey.planning.drawing import floor_of  # noqa: PLC0415 - only for pictures
-
     return floor_of(planned)

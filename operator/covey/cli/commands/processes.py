@@ -12,8 +12,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from covey.cli.errors import CommandError
+from covey.cli.live import in_words
 from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effective
+from covey.kube.errors import KubeError
 from covey.manifests.sources import InputError
+from covey.observability.logging import configure, get_logger
 from covey.scheduler.config import render
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,7 +86,7 @@ def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))
     settings = found.settings()
-    from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
+    from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, which the scheduler process has no use for
 
     _announce("operator", found)
     _end(lambda: run(settings))
@@ -161,7 +164,7 @@ def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) ->
         return
     found.check_endpoint()
     found.check_files()
-    from covey.scheduler.main import run  # noqa: PLC0415 - servers and clients, not needed to print a configuration
+    from covey.scheduler.main import run  # noqa: PLC0415 - a planner and servers, which the operator has no use for
 
     _announce("scheduler", found)
     _end(lambda: run(settings))
@@ -187,21 +190,15 @@ def _resolve_switches(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _announce(process: str, settings: Common) -> None:
     """Set up the logs and say once what is in force."""
-    from covey.observability.logging import configure, get_logger  # noqa: PLC0415 - only for a process that runs
-
     configure(settings.log_level, settings.log_format)
     get_logger("covey.cli").info("effective settings", process=process, **settings.model_dump(mode="json"))
 
 
 def _end(run: Callable[[], int]) -> None:
     """Exit with the process's status; what keeps it from starting is said in a sentence."""
-    from covey.kube.errors import KubeError  # noqa: PLC0415 - only for a process that runs
-
     try:
         status = run()
     except KubeError as error:
-        from covey.cli.live import in_words  # noqa: PLC0415 - brings the models of all kinds, which stay for ever
-
         raise CommandError(in_words(error)) from error
     except OSError as error:
         if error.errno not in _NO_ADDRESS and not isinstance(error, socket.gaierror):

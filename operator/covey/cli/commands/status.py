@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
 from covey.cli.look import View, look
+from covey.cli.picture.svg import render_svg
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
@@ -44,12 +46,9 @@ def status(
         kind = DISAGGREGATED_INFERENCES
         echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
     elif form == "svg":
-        from covey.cli.picture.svg import render_svg  # noqa: PLC0415 - only for this form
-
         click.echo(render_svg(_floor(view)), nl=False)
     else:
-        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.picture.text import print_picture  # noqa: PLC0415 - the same
+        from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
         from covey.cli.render.live import print_branch, print_branches  # noqa: PLC0415 - the same
 
         console = open_console(no_color=no_color)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
 import click
 
 from covey.cli import options
+from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
+from covey.cli.live import connect
 from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
+from covey.planning.cluster import read_cluster
 from covey.planning.drawing import survey
 from covey.planning.facts import Facts, read_facts
 from covey.planning.inferences import default_topology
@@ -70,18 +74,12 @@ def top(
     elif form == "yaml":
         echo_yaml([report])
     else:
-        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.tables import print_usage  # noqa: PLC0415 - the same
+        from covey.cli.render.tables import print_usage  # noqa: PLC0415 - needs rich, which may be missing
 
         print_usage(report, open_console(no_color=no_color), heads=not no_headers)
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
-    import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
-
-    from covey.cli.live import connect  # noqa: PLC0415 - the same
-    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
-
     async def read() -> Facts:
         async with connect(kubeconfig, context) as client:
             return await read_cluster(client)

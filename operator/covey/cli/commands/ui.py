@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
-from typing import TYPE_CHECKING
+import webbrowser
+from collections.abc import Awaitable
 
 import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError
+from covey.cli.live import in_words
+from covey.kube.connection import context_name, load, load_server
+from covey.kube.errors import KubeError
 from covey.manifests.sources import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
+from covey.observability.logging import configure
+from covey.ui.process import is_loopback, serve_link, serve_tokens
 
 
 @click.command()
@@ -60,8 +64,6 @@ def ui(
     """
     if everywhere and namespace:
         raise InputError("-A", "means all namespaces, but one is named", "leave out -A, or -n")
-    from covey.observability.logging import configure  # noqa: PLC0415 - only for what runs on
-
     configure(log_level, "json" if log_format == "json" else "console")
     if megabytes is not None:
         size = megabytes << 20
@@ -73,20 +75,12 @@ def ui(
 
 
 async def _for_tokens(kubeconfig: str | None, context: str | None, address: str) -> None:
-    from covey.kube.connection import load_server  # noqa: PLC0415 - not needed to print help
-    from covey.ui.process import serve_tokens  # noqa: PLC0415 - the same
-
     await serve_tokens(await load_server(kubeconfig, context), address)
 
 
 async def _for_one(
     kubeconfig: str | None, context: str | None, namespace: str | None, address: str, *, browse: bool
 ) -> None:
-    import webbrowser  # noqa: PLC0415 - rarely needed
-
-    from covey.kube.connection import context_name, load  # noqa: PLC0415 - not needed to print help
-    from covey.ui.process import is_loopback, serve_link  # noqa: PLC0415 - the same
-
     opened: list[str] = []
 
     def announce(link: str) -> None:
@@ -103,11 +97,6 @@ async def _for_one(
 
 
 def _run(address: str, work: Awaitable[None]) -> None:
-    import asyncio  # noqa: PLC0415 - slow to import
-
-    from covey.cli.live import in_words  # noqa: PLC0415 - brings the client
-    from covey.kube.errors import KubeError  # noqa: PLC0415 - the same
-
     async def run() -> None:
         await work
 

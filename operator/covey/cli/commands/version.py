@@ -22,7 +22,7 @@ def version(client: bool, form: str | None, namespace: str | None, context: str 
     found: dict[str, Any] = {"clientVersion": __version__}
     problem = None
     if not client:
-        from covey.cli.live import connect  # noqa: PLC0415 - the client of the API server, only where one is asked
+        from covey.cli.live import connect  # noqa: PLC0415 - the client of the API server, 200 ms, and --client asks none
 
         async def ask() -> dict[str, Any]:
             async with connect(kubeconfig, context) as server:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
@@ -118,7 +118,7 @@ class PodWriter:
         """Mark a pod: it gets no more requests."""
         metadata = action.pod.metadata
         labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None}
-        annotations = {names.ANNOTATION_DRAINING_SINCE: times.rfc3339(action.since)}
+        annotations = {names.ANNOTATION_DRAINING_SINCE: core.rfc3339(action.since)}
         if action.claimed_by:
             annotations[names.ANNOTATION_CLAIMED_BY] = action.claimed_by
         patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
@@ -136,7 +136,7 @@ class PodWriter:
             "type": names.GATE_SERVING,
             "status": "True" if action.serving else "False",
             "reason": "Serving" if action.serving else "Draining",
-            "lastTransitionTime": times.rfc3339(self._now),
+            "lastTransitionTime": core.rfc3339(self._now),
         }
         body = {
             "apiVersion": "v1",

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from covey.api import times
+from covey.api import core
 from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
@@ -97,7 +97,7 @@ def _met_minimum(item: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _time(value: object) -> float | None:
-    return times.seconds(value) if isinstance(value, str) else None
+    return core.seconds(value) if isinstance(value, str) else None
 
 
 def leaves_out(status: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.placement.cluster.shape import tolerates
 
 #: Keys of the taints by which autoscalers say that a node is about to be deleted, or may be.
@@ -127,4 +127,4 @@ def _since(taint: core.Taint | None) -> float | None:
     """Time at which a taint was added: cluster-autoscaler writes it into the value, others into ``timeAdded``."""
     if taint is None:
         return None
-    return float(taint.value) if taint.value.isdecimal() else times.seconds(taint.time_added)
+    return float(taint.value) if taint.value.isdecimal() else core.seconds(taint.time_added)

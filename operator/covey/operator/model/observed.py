@@ -17,7 +17,7 @@ import msgspec
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.backends import Identity, Owned, Room
 from covey.compile import network
 from covey.compile.identity import Owner, Slot, pod_name, slot_of

@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.compile.pods import Past
 
 _NONE: Final = -1
@@ -255,7 +255,7 @@ def _times(pod: core.Pod) -> Iterator[float]:
     scheduled = core.condition(pod.status.conditions, "PodScheduled")
     told = (each.last_transition_time for each in (*readiness(pod), scheduled) if each is not None)
     for each in (pod.metadata.creation_timestamp, pod.status.start_time, *told):
-        at = times.seconds(each)
+        at = core.seconds(each)
         if at is not None:
             yield at
 
@@ -273,9 +273,7 @@ def is_draining(pod: core.Pod) -> bool:
 
 def draining_since(pod: core.Pod) -> float | None:
     """Time at which a pod was marked, in seconds since the epoch: 0 where unreadable, None where it is not marked."""
-    return (
-        (times.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
-    )
+    return (core.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
 
 
 def claimed_by(pod: core.Pod) -> str | None:
@@ -313,7 +311,7 @@ def restarts(pod: core.Pod) -> int:
 
 def ready_since(pod: core.Pod) -> float | None:
     """Time since which a pod's replica counts as having been Ready, in seconds since the epoch; on leaders only."""
-    return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
+    return core.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
 
 
 def past(pod: core.Pod) -> Past:

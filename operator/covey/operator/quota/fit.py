@@ -33,7 +33,7 @@ from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome,
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
 from covey.operator.quota.charge import Charge, charge_of, counts
-from covey.operator.replicas.replicas import Replica, replica_of
+from covey.operator.replicas.replace import Replica, replica_of
 from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.

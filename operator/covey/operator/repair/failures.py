@@ -1,4 +1,4 @@
-"""Failures of one replica, as its pods show them.
+"""Failures of one replica, as its pods show them, and restarts that are forgiven.
 
 Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 
@@ -10,22 +10,34 @@ Container restarts of a pod that count as failures.
 Main containers count. Init containers, and among them sidecars (``restartPolicy: Always``), do not: they are apart from
 the process group of a replica, and what runs next to it may restart as it likes. A template may name further containers
 that do not count (``names.ANNOTATION_RESTART_IGNORED``).
+
+Restarts of containers that are over: the replica was left as it was, and serves again.
+
+A replica whose failures are exhausted is only left: the kubelet starts its containers again, and it may get Ready. Then
+nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted
+until it has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then
+its restarts are noted as no failures, and it counts as Ready since it came back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.annotations import read_json
-from covey.compile import Slot
+from covey.api.roles import Role
+from covey.compile import Slot, Tree
+from covey.kube.resources import PODS
 from covey.operator.model import podstate
-from covey.operator.model.observed import Place
+from covey.operator.model.actions import Annotate
+from covey.operator.model.observed import Observed, Place
+from covey.rollout.model import Budget
 
 
 class Cause(StrEnum):
@@ -72,8 +84,8 @@ def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
     scheduled, ready = (core.condition(pod.status.conditions, each) for each in ("PodScheduled", "Ready"))
     if not pod.spec.node_name or (ready is not None and ready.status == "True"):
         return None
-    since = times.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
-    since = since if since is not None else times.seconds(pod.status.start_time)
+    since = core.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
+    since = since if since is not None else core.seconds(pod.status.start_time)
     return None if since is None else since + seconds - now
 
 
@@ -149,7 +161,7 @@ def pods_of(places: Iterable[Place]) -> list[core.Pod]:
 
 def failing_since(faults: Iterable[Fault]) -> float | None:
     """Time since which a failure is known that was not acted on; None for one that is seen for the first time."""
-    marks = (times.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
+    marks = (core.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
     return min((at for at in marks if at is not None), default=None)
 
 
@@ -160,9 +172,112 @@ def age(pod: core.Pod) -> tuple[str, str]:
 
 def creation_time(pod: core.Pod) -> float:
     """Creation time of a pod, in seconds since the epoch."""
-    return times.seconds(pod.metadata.creation_timestamp) or 0.0
+    return core.seconds(pod.metadata.creation_timestamp) or 0.0
 
 
 def revision_of(pod: core.Pod) -> str:
     """Hash of the revision that a pod was made from."""
     return pod.metadata.label(names.LABEL_REVISION) or ""
+
+
+#: On a failed pod that is left as it is, because the restarts of its replica are exhausted.
+ANNOTATION_LEFT: Final = "covey.dev/left-failed"
+
+
+def serves(places: Sequence[Place]) -> bool:
+    """Tell whether every pod of a replica is Ready."""
+    return all(place.now is not None and podstate.is_ready(place.now) for place in places)
+
+
+def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
+    """Tell whether a replica whose containers restarted was left as it was, and all of it is Ready again."""
+    left = all(
+        fault.why is Cause.RESTARTED and fault.pod.metadata.annotation(ANNOTATION_LEFT) is not None for fault in faults
+    )
+    return left and serves(places)
+
+
+def serves_since(places: Sequence[Place], failed_at: float) -> float:
+    """Time since which a replica that had failed is Ready again, in seconds since the epoch: later than it failed."""
+    ready = [podstate.readiness(place.now) for place in places if place.now is not None]
+    said = (core.seconds(each.last_transition_time) for found in ready for each in found if each is not None)
+    return max([failed_at + 1, *(at for at in said if at is not None)])
+
+
+def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
+    """Note that the restarts of a replica are no failures, and that it counts as Ready since ``since``."""
+    for place in places:
+        pod = place.now
+        if pod is None:
+            continue
+        marks: dict[str, str | None] = {
+            names.ANNOTATION_RESTART_BASELINE: dump_baseline(counts(pod)),
+            ANNOTATION_SINCE: None,
+            ANNOTATION_LEFT: None,
+        }
+        if place is places[0]:
+            marks[names.ANNOTATION_STARTED] = core.rfc3339(since)
+        yield annotate(pod, marks)
+
+
+def mark_left(faults: Sequence[Fault], failed_at: float, *, exhausted: bool) -> Iterator[Annotate]:
+    """Note on failed pods that are not replaced for now since when they have failed, and whether they are left."""
+    for fault in faults:
+        marks: dict[str, str | None] = {}
+        if fault.pod.metadata.annotation(ANNOTATION_SINCE) is None:
+            marks[ANNOTATION_SINCE] = core.rfc3339(failed_at)
+        if exhausted and fault.pod.metadata.annotation(ANNOTATION_LEFT) is None:
+            marks[ANNOTATION_LEFT] = "true"
+        if marks:
+            yield annotate(fault.pod, marks)
+
+
+def annotate(pod: core.Pod, annotations: Mapping[str, str | None]) -> Annotate:
+    """The action that writes annotations of a pod."""
+    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, annotations)
+
+
+class Spare:
+    """Limit on Ready replicas of a role that are given up at once because their containers have restarted.
+
+    A dependency that fails for a moment restarts containers of all replicas together. Those that are Ready all the same
+    go one after another: as many of a unit at once as ``maxUnavailable`` says, else down to ``minReplicas``, and one at
+    least.
+
+    Args:
+        tree: what is wanted.
+        observed: the snapshot.
+    """
+
+    def __init__(self, tree: Tree, observed: Observed) -> None:
+        self._tree = tree
+        self._observed = observed
+        self._left: dict[tuple[int, str], int] = {}
+        self._recovering: Counter[tuple[int, str]] | None = None
+
+    def take(self, unit: int, role: Role) -> bool:
+        """Count one more replica that goes, and tell whether it may."""
+        key = (unit, role.name)
+        if key not in self._left:
+            wanted = len(self._tree.layout.units[unit][role.name])
+            missing = Budget.of(role, wanted).unavailable
+            most = max(1, wanted - role.min_replicas if missing is None else missing)
+            if self._recovering is None:
+                self._recovering = self._count()
+            self._left[key] = most - self._recovering[key]
+        self._left[key] -= 1
+        return self._left[key] >= 0
+
+    def _count(self) -> Counter[tuple[int, str]]:
+        """Count replicas that have failed and are not Ready yet, by unit and role."""
+        found: Counter[tuple[int, str]] = Counter()
+        for (unit, role, _), slots in self._tree.replicas.items():
+            places = [self._observed.place(slot) for slot in slots]
+            found[unit, role] += not serves(places) and any(map(_has_failed, places))
+        return found
+
+
+def _has_failed(place: Place) -> bool:
+    if place.now is not None:
+        return podstate.past(place.now).failures > 0
+    return bool(place.others) or place.grave is not None

@@ -13,27 +13,35 @@ Nothing goes that has not been announced: what goes, and when, stands in the sta
 the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some
 from before its loss: so one that was taken down is not taken down again.
 
-Losses of all units, and what is given up for them.
+Units that are recreated, because a replica of a role with ``RecreateUnit`` has failed or lost a pod: every pod carries
+how often its unit had been recreated when it was made, the unit's log how often it was; what is older goes. So a unit
+that was half recreated is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.roles import RestartPolicy, Role
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
-from covey.compile import Scale
+from covey.compile import Scale, Tree
+from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
+from covey.kube.resources import PODS
 from covey.operator.model import podstate
 from covey.operator.model.accepted import RecordedUnit, recorded_units
-from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark
-from covey.operator.model.observed import Observed
+from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
+from covey.operator.model.observed import Observed, Place
+from covey.operator.repair.failures import pods_of
+from covey.operator.repair.history import Tally
 from covey.operator.repair.minimum import Minimums, Shortage, find_shortages
+from covey.operator.replicas.replace import Fate
 from covey.operator.replicas.scale import States
 from covey.rollout import UnitState
 
@@ -162,7 +170,7 @@ def find_preempted(observed: Observed) -> dict[int, float]:
         for pod in pods:
             target = core.condition(pod.status.conditions, "DisruptionTarget")
             if target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler"):
-                at = times.seconds(target.last_transition_time) or observed.now
+                at = core.seconds(target.last_transition_time) or observed.now
                 found[slot.unit] = max(found.get(slot.unit, 0.0), at)
     return found
 
@@ -221,7 +229,7 @@ def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[c
 
 
 def _is_older(pod: core.Pod, since: float) -> bool:
-    return (times.seconds(pod.metadata.creation_timestamp) or 0.0) < since
+    return (core.seconds(pod.metadata.creation_timestamp) or 0.0) < since
 
 
 def _announcement(shortage: Shortage, found: Escalation) -> Note:
@@ -245,7 +253,7 @@ def _what(shortage: Shortage, step: Step) -> str:
 
 
 def _sentence(shortage: Shortage, found: Escalation) -> str:
-    since, at = times.rfc3339(shortage.since), times.rfc3339(found.at)
+    since, at = core.rfc3339(shortage.since), core.rfc3339(found.at)
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
     if found.step is Step.PREEMPTION:
         return (
@@ -268,9 +276,9 @@ def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
     if shortage is None:
         return told
     if shortage.lost:
-        told["below_minimum_since"] = times.rfc3339(shortage.since)
+        told["below_minimum_since"] = core.rfc3339(shortage.since)
     if found is not None:
-        told["escalation"] = UnitEscalation(step=found.step.value, at=times.rfc3339(found.at))
+        told["escalation"] = UnitEscalation(step=found.step.value, at=core.rfc3339(found.at))
     return told
 
 
@@ -320,3 +328,64 @@ def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> boo
     if said is not None and said.status == "False" and said.reason in names.REFUSALS:
         return True
     return any(podstate.unschedulable(pod) is not None for pod in observed.in_unit(unit).values())
+
+
+class UnitRestarts:
+    """Units that are recreated, and the fates of their replicas.
+
+    Args:
+        tally: the failures of the resource.
+        observed: the snapshot.
+    """
+
+    def __init__(self, tally: Tally, observed: Observed) -> None:
+        self._tally = tally
+        self._observed = observed
+
+    def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
+        """Note that a failed replica takes its unit with it."""
+        graves = [place.grave for place in places if place.grave is not None]
+        told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in graves))
+        seen, known = max(told, default=0), self._tally.wholes.get(unit, NO_PAST)
+        row = max(fate.pasts.values(), key=lambda past: past.failures, default=NO_PAST)
+        # A failure of older pods has been counted; one that the log has not seen was lost with its object.
+        if known.unit <= seen:
+            at = float(int(row.failed_at or self._observed.now))
+            self._tally.wholes[unit] = Past(0, row.failures, at, seen + 1)
+
+    def fates(self, tree: Tree, roles: dict[str, Role], fates: dict[tuple[int, str, int], Fate]) -> Iterator[Annotate]:
+        """Give up what is older than the last recreation of its unit; what stays of it is marked.
+
+        Args:
+            tree: what is wanted.
+            roles: by name.
+            fates: of the replicas, which are changed.
+        """
+        for replica, slots in tree.replicas.items():
+            whole, role = self._tally.wholes.get(replica[0]), roles.get(replica[1])
+            if whole is None or role is None:
+                continue
+            places = [self._observed.place(slot) for slot in slots]
+            old = [each.now for each in places if each.now is not None and podstate.past(each.now).unit < whole.unit]
+            fate = fates.get(replica, Fate())
+            if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):
+                fate = _given_up(fate, places, old, whole)
+            else:
+                yield from (_mark_restarts(pod, whole) for pod in old)
+            fates[replica] = replace(fate, least=fate.least.merge(Past(unit=whole.unit)))
+
+
+def _given_up(fate: Fate, places: Sequence[Place], old: Sequence[core.Pod], whole: Past) -> Fate:
+    past = Past(max(map(podstate.restarts, old)) + 1, whole.failures, whole.failed_at, whole.unit)
+    return replace(
+        fate,
+        whole=True,
+        broken=True,
+        kept=(),
+        failed={*fate.failed, *(pod.metadata.uid for pod in old)},
+        pasts={place.slot: past.merge(fate.pasts.get(place.slot)) for place in places},
+    )
+
+
+def _mark_restarts(pod: core.Pod, whole: Past) -> Annotate:
+    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, {ANNOTATION_UNIT_RESTARTS: str(whole.unit)})

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.annotations import Avoided, dump_avoided, read, read_json
 from covey.api.constants import ANNOTATION_AVOID, HOSTNAME_LABEL
 from covey.api.roles import Role
@@ -146,11 +146,11 @@ def nodes_of(pods: Iterable[core.Pod]) -> dict[str, Domain]:
 
 def _dump_past(past: Past) -> dict[str, Any]:
     found: dict[str, Any] = {"restarts": past.restarts, "failures": past.failures}
-    return found | {"at": times.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
+    return found | {"at": core.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
 
 
 def _past(item: Mapping[str, Any]) -> Past:
-    at = times.seconds(item["at"])
+    at = core.seconds(item["at"])
     return Past(int(item["restarts"]), int(item["failures"]), at or 0.0, int(item.get("units", 0)))
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import times
+from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInference
 from covey.api.roles import RestartPolicy, Role
@@ -28,12 +28,11 @@ from covey.compile.revision import RoleRevision
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
-from covey.operator.repair import failures, forgive, history
+from covey.operator.repair import failures, history
 from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
-from covey.operator.repair.forgive import UnitRestarts
+from covey.operator.repair.give_up import UnitRestarts
 from covey.operator.repair.history import Failure, Tally
-from covey.operator.replicas.replace import ReplicaPlan, is_broken
-from covey.operator.replicas.replicas import NO_FATE, Fate
+from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaPlan, is_broken
 
 #: Reason of ``Degraded``, and of the Event when it begins.
 REASON_EXHAUSTED: Final = "RestartsExhausted"
@@ -85,14 +84,14 @@ def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) 
         first = min(exhausted, key=lambda each: each.until is not None)
         more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
         what = (
-            f"it serves again, and is forgiven at {times.rfc3339(first.until)} if that lasts"
+            f"it serves again, and is forgiven at {core.rfc3339(first.until)} if that lasts"
             if first.until is not None
             else f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
             "template that works"
         )
         yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")
     if avoided:
-        told = [f"{each} until {times.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
+        told = [f"{each} until {core.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
         rest = f"; and {len(avoided) - _NAMED} more" if len(avoided) > _NAMED else ""
         message = f"new pods keep off {'; '.join(told)}{rest}: see what is wrong there, and cordon what is broken"
         yield Remark(names.NODES_AVOIDED, REASON_AVOIDED, message)
@@ -197,7 +196,7 @@ class _Judge:
         self._reserves = reserves
         self._tally = Tally(tree, observed)
         self._units = UnitRestarts(self._tally, observed)
-        self._spare = forgive.Spare(tree, observed)
+        self._spare = failures.Spare(tree, observed)
         self._fates: dict[Replica, Fate] = {}
         self._marks: list[Annotate] = []
         self._exhausted: list[Exhausted] = []
@@ -302,11 +301,11 @@ class _Judge:
         wait = past.starts_at(role.backoff) - self._observed.now
         exhausted = most is not None and past.failures > most
         until = None
-        if forgive.is_over(places, faults):
-            ready = forgive.serves_since(places, past.failed_at)
+        if failures.is_over(places, faults):
+            ready = failures.serves_since(places, past.failed_at)
             until = ready + memory(role.backoff)
             if not exhausted or until <= self._observed.now:
-                self._marks += forgive.forgive(places, ready)
+                self._marks += failures.forgive(places, ready)
                 return before
             self._again.append(until - self._observed.now)
         if most is not None and exhausted:
@@ -318,12 +317,12 @@ class _Judge:
             failed = {fault.pod.metadata.uid for fault in faults if not podstate.is_dead(fault.pod)}
             pasts = dict.fromkeys((place.slot for place in places), past)
             return replace(before, broken=not alone, failed={*before.failed, *failed}, pasts={**before.pasts, **pasts})
-        self._marks += forgive.mark_left(faults, past.failed_at, exhausted=exhausted)
+        self._marks += failures.mark_left(faults, past.failed_at, exhausted=exhausted)
         return replace(before, kept={*before.kept, *(place.slot for place in places)})
 
     def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
         """Tell whether failed pods may be given up now; of a replica that still serves only as ``Spare`` allows."""
-        ready = all(fault.why is Cause.RESTARTED for fault in faults) and forgive.serves(places)
+        ready = all(fault.why is Cause.RESTARTED for fault in faults) and failures.serves(places)
         return not ready or self._spare.take(places[0].slot.unit, role)
 
     def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
@@ -333,13 +332,13 @@ class _Judge:
         if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
             return
         behind = [
-            forgive.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
+            failures.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
             for pod in pods
             if failures.has_restarted(pod)
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [
-            forgive.annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})
+            failures.annotate(pods[0], {names.ANNOTATION_STARTED: core.rfc3339(self._observed.now)})
         ]
 
     def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Any
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Scale, UnitCount
 from covey.operator.model import podstate
@@ -176,7 +176,7 @@ def _is_lost(pod: core.Pod, observed: Observed) -> bool:
         return is_out_of_service(node)
     deleted = observed.gone.get(name)
     # A younger pod is on a node of the same name that came after.
-    return deleted is not None and (times.seconds(pod.metadata.creation_timestamp) or deleted) < deleted
+    return deleted is not None and (core.seconds(pod.metadata.creation_timestamp) or deleted) < deleted
 
 
 def _notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:

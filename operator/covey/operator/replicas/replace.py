@@ -1,4 +1,21 @@
-"""Pods of one replica: those that are missing, those that have to go, and their successors.
+"""Replicas that are replaced: their fate after failures, the pods to create and to delete, and the order of creation.
+
+The order in which pods are created, for the case that not all of them can be.
+
+=================  ==================================================================================================
+precedence         pods of
+=================  ==================================================================================================
+running minimum    replicas that a unit lacks of its minimum, some of its pods being bound
+minimum            replicas that any other unit lacks of its minimum, one unit after another
+replacement        replicas beyond the minimum that have lost a pod
+surplus            replicas that a role grows by, up to as many as are wanted
+surge              replicas beyond those that are wanted: successors in a rollout or an evacuation
+=================  ==================================================================================================
+
+A role's minimum is made of the replicas that are whole, then of those that have lost a pod, then of new ones, of lower
+number first. So a replica that is lost while enough others are there is no minimum.
+
+Pods of one replica: those that are missing, those that have to go, and their successors.
 
 A pod that is dead, released, or of a revision that no longer holds is *superseded*: it loses its address, is deleted,
 and the next pod of its place is named after it. Once a pod of a replica has been bound and is lost, a role with
@@ -12,17 +29,101 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Slot, Tree
-from covey.compile.pods import Past, Told
+from covey.compile import Scale, Slot, Tree
+from covey.compile.pods import NO_PAST, Past, Told
 from covey.compile.revision import RoleRevision
 from covey.operator.model import podstate
-from covey.operator.model.actions import CreatePod, DeletePod, Note, Relabel
+from covey.operator.model.actions import CreatePod, DeletePod, Note, Precedence, Relabel
 from covey.operator.model.observed import Observed, Place
-from covey.operator.replicas.replicas import NO_FATE, Fate
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Decisions of the restart policy about a replica.
+
+    ``whole``: a pod that is lost takes the others with it. ``broken``: it is given up now, whatever its pods say.
+    ``failed``: UIDs of live pods that have failed. ``kept``: places where nothing is replaced for now. ``pasts``: what
+    the successors of failed pods carry; ``least`` what any new pod of it carries at least.
+    """
+
+    whole: bool = False
+    broken: bool = False
+    failed: Collection[str] = ()
+    kept: Collection[Slot] = ()
+    pasts: Mapping[Slot, Past] = field(default_factory=dict)
+    least: Past = NO_PAST
+
+
+NO_FATE = Fate()
+
+
+#: Unit, role and number.
+Replica = tuple[int, str, int]
+
+
+def replica_of(slot: Slot) -> Replica:
+    """The replica that a place belongs to."""
+    return slot.unit, slot.role, slot.replica
+
+
+def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observed: Observed) -> tuple[CreatePod, ...]:
+    """Put pods in the order in which they are to be created, each with its precedence.
+
+    Args:
+        items: the pods of whole replicas.
+        tree: what is wanted.
+        scale: how many replicas are wanted, and how many are the minimum.
+        observed: the snapshot.
+    """
+    if not items:
+        return ()
+    found = dict(_precedences(items, tree, tree.layout.scale or scale, observed))
+    ranked = (replace(item, precedence=found[replica_of(item.slot)]) for item in items)
+    # Sorting is stable: within one precedence it goes by unit, role and number.
+    return tuple(sorted(ranked, key=lambda item: item.precedence))
+
+
+def _precedences(
+    items: Iterable[CreatePod], tree: Tree, scale: Scale, observed: Observed
+) -> Iterator[tuple[Replica, Precedence]]:
+    torn: dict[Replica, bool] = {}
+    for item in items:
+        replica = replica_of(item.slot)
+        torn[replica] = torn.get(replica, False) or item.replaces
+    units = {unit for unit, _, _ in torn}
+    run = {slot.unit for slot, pod in observed.current.items() if slot.unit in units and podstate.is_bound(pod)}
+    for (unit, role), replicas in _roles(tree, units).items():
+        if all(replica not in torn for replica in replicas):
+            continue
+        count = scale.count(unit, role)
+        lost = {replica: torn[replica] or _has_pods(tree, replica, observed) for replica in replicas if replica in torn}
+        ranked = sorted(replicas, key=lambda replica: (replica in torn, not lost.get(replica, True), replica))
+        for position, replica in enumerate(ranked):
+            if replica not in torn:
+                continue
+            if position < count.minimum:
+                yield replica, Precedence.RUNNING_MINIMUM if unit in run else Precedence.MINIMUM
+            elif lost[replica]:
+                yield replica, Precedence.REPLACEMENT
+            else:
+                yield replica, Precedence.SURPLUS if position < count.replicas else Precedence.SURGE
+
+
+def _roles(tree: Tree, units: Iterable[int]) -> Mapping[tuple[int, str], list[Replica]]:
+    """The replicas of each role of these units."""
+    return {
+        (unit, role): [(unit, role, number) for number in replicas]
+        for unit in sorted(units)
+        for role, replicas in tree.layout.units.get(unit, {}).items()
+    }
+
+
+def _has_pods(tree: Tree, replica: Replica, observed: Observed) -> bool:
+    return any(slot in observed.current for slot in tree.replicas.get(replica, ()))
 
 
 def count_of(count: int) -> str:

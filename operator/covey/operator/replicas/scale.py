@@ -5,26 +5,31 @@ Victims are chosen in this order, units like replicas (by their minimum, and the
 1. not admitted, 2. not bound, 3. not Ready, 4. those that lack pods (what was begun goes on),
 5. the lowest sum of ``controller.kubernetes.io/pod-deletion-cost`` (KEP-2255),
 6. the smallest share of pods that are Ready, bound, admitted,
-7. those whose going frees most room (``freed``), 8. the highest number.
+7. those whose going frees most room (`Rooms`), 8. the highest number.
 
 Growth fills free numbers, lowest first. Which replicas a unit has, and of which revision, is said by
 ``rolling.layout``.
+
+The room that a replica, or a unit, frees when it goes: whole domains are worth more than single places. Where a pod lies
+is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other schedulers say nothing,
+and then nothing is said here. The one that leaves fewest pods of the resource behind in its domains goes first, the
+finest level counting most: one that is alone in a domain frees it. Of several such domains that of the highest number is
+emptied first, so that those that go together come from the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot
-from covey.compile.layout import RoleCount, Scale, UnitCount
-from covey.compile.revision import Revision, RoleRevision
+from covey.compile.revision import Revision, RoleCount, RoleRevision, Scale, UnitCount
 from covey.operator.model import podstate
 from covey.operator.model.observed import Observed, number
-from covey.operator.replicas.replicas import Rooms
 
 #: What is lost with a replica or a unit; the one with less goes first.
 Standing = tuple[float, ...]
@@ -242,3 +247,78 @@ def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
         taken.add(candidate)
         candidate += 1
     return tuple(sorted(taken))
+
+
+#: Pods by domain, for each level from broad to narrow. A domain is the path of label values that leads to it.
+Footprint = tuple[Counter[tuple[str, ...]], ...]
+
+
+#: Compared as a whole; the one with less goes first.
+Kept = tuple[float, ...]
+
+
+#: The highest number in each domain, by level.
+Tops = list[dict[tuple[str, ...], int]]
+
+
+class Rooms:
+    """The room that one resource takes; ``live`` has the pods that fill places now."""
+
+    def __init__(self, live: Iterable[tuple[Slot, core.Pod]]) -> None:
+        self._live = tuple(live)
+        self._levels = _levels(pod for _, pod in self._live)
+        self._everybody = _footprint((pod for _, pod in self._live), self._levels)
+
+    def of_replicas(self, unit: int, role: str) -> dict[int, Kept]:
+        """Worth of the room of each replica of a role; the one with less goes first."""
+        return self._rank_footprints(
+            (slot.replica, pod) for slot, pod in self._live if (slot.unit, slot.role) == (unit, role)
+        )
+
+    def of_units(self) -> dict[int, Kept]:
+        """Worth of the room of each unit; the one with less goes first."""
+        return self._rank_footprints((slot.unit, pod) for slot, pod in self._live)
+
+    def _rank_footprints(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
+        pods: dict[int, list[core.Pod]] = {}
+        for each, pod in numbered:
+            pods.setdefault(each, []).append(pod)
+        footprints = {each: _footprint(found, self._levels) for each, found in pods.items()}
+        tops: Tops = [{} for _ in self._levels]
+        for each, found in footprints.items():
+            for top, counts in zip(tops, found, strict=True):
+                for domain in counts:
+                    top[domain] = max(each, top.get(domain, each))
+        return {each: _remaining_rank(found, self._everybody, tops) for each, found in footprints.items()}
+
+
+def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
+    """The levels that pods name, from broad to narrow: a broader one has fewer domains."""
+    domains: dict[str, set[str]] = {}
+    for pod in pods:
+        for level, value in podstate.domains(pod).items():
+            domains.setdefault(level, set()).add(value)
+    return tuple(sorted(domains, key=lambda level: (len(domains[level]), level)))
+
+
+def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
+    """Count the pods in each domain."""
+    found: Footprint = tuple(Counter() for _ in levels)
+    for pod in pods:
+        path: tuple[str, ...] = ()
+        domains = podstate.domains(pod)
+        for level, counts in zip(levels, found, strict=True):
+            value = domains.get(level)
+            if value is not None:
+                path = (*path, value)
+                counts[path] += 1
+    return found
+
+
+def _remaining_rank(found: Footprint, everybody: Footprint, tops: Tops) -> Kept:
+    rest = [
+        sum(total[domain] - count for domain, count in counts.items())
+        for counts, total in zip(found, everybody, strict=True)
+    ]
+    highest = [max((top[domain] for domain in counts), default=-1) for counts, top in zip(found, tops, strict=True)]
+    return (*reversed(rest), *(-number for number in highest))

@@ -22,10 +22,10 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Revision, Scale, Tree
 from covey.compile.groups import Object
-from covey.compile.layout import RoleCount, Unit
 from covey.compile.network import Network
+from covey.compile.revision import RoleCount, Unit
 from covey.operator.model.observed import Observed
-from covey.operator.objects.apply import identity_of
+from covey.operator.objects import identity_of
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
 from covey.operator.rolling.leaving import Leaving, Move, Place, find_move, is_anything_leaving, takes_over
 from covey.operator.rolling.observe import Refused, Seen, read_progress

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from covey.api import core, times
+from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.meta import Mode
+from covey.api.model import Mode
 from covey.compile import Scale
 from covey.compile.identity import Slot
 from covey.operator.model import podstate
@@ -51,7 +51,7 @@ def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
     since, deleted = podstate.draining_since(pod), pod.metadata.deletion_timestamp
     if deleted is not None:
         # That is when its grace period ends.
-        return times.seconds(deleted) if since is not None or pod.metadata.uid in observed.retired else None
+        return core.seconds(deleted) if since is not None or pod.metadata.uid in observed.retired else None
     return since + seconds if since is not None else None
 
 

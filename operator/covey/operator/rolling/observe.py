@@ -20,19 +20,17 @@ from functools import cached_property
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace
 from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
 from covey.compile import Layout, Slot, Tree
-from covey.compile.layout import RoleCount
-from covey.compile.revision import Revision
+from covey.compile.revision import Revision, RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
-from covey.operator.replicas.replicas import Rooms
-from covey.operator.replicas.scale import ReplicaState, Running, States
+from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.operator.rolling.leaving import Leaving, Place
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
@@ -44,7 +42,7 @@ def read_progress(before: Mapping[str, Any]) -> Progress | None:
     told = before.get("rollout")
     if not isinstance(told, Mapping):
         return None
-    since, target = times.seconds(_text(told.get("progressedAt"))), _text(told.get("toRevision"))
+    since, target = core.seconds(_text(told.get("progressedAt"))), _text(told.get("toRevision"))
     ready, outdated, wave = (told.get(key, 0) for key in ("ready", "outdated", "wave"))
     if since is None or target is None or not all(isinstance(each, int) for each in (ready, outdated, wave)):
         return None
@@ -54,7 +52,7 @@ def read_progress(before: Mapping[str, Any]) -> Progress | None:
 def _read_hold(told: object) -> Hold | None:
     if not isinstance(told, Mapping):
         return None
-    gate, since = told.get("gate"), times.seconds(_text(told.get("since")))
+    gate, since = told.get("gate"), core.seconds(_text(told.get("since")))
     if gate not in {each.value for each in Gate} or since is None:
         return None
     return Hold(Gate(gate), _text(told.get("message")) or "", since)
@@ -69,10 +67,10 @@ def rollout_status(progress: Progress, former: str) -> RolloutStatus:
         wave=progress.wave,
         ready=progress.ready,
         outdated=progress.outdated,
-        progressed_at=times.rfc3339(progress.since),
+        progressed_at=core.rfc3339(progress.since),
         hold=None
         if hold is None
-        else RolloutHold(gate=hold.gate.value, message=hold.reason, since=times.rfc3339(hold.since)),
+        else RolloutHold(gate=hold.gate.value, message=hold.reason, since=core.rfc3339(hold.since)),
     )
 
 
@@ -274,7 +272,7 @@ class Seen:
         """Age of a replica in seconds, by its oldest pod."""
         unit, role, replica = place
         made = (
-            times.seconds(pod.metadata.creation_timestamp)
+            core.seconds(pod.metadata.creation_timestamp)
             for pod, _ in self._pods.get(unit, {}).get(role, {}).get(replica, [])
             if pod is not None
         )
@@ -370,5 +368,5 @@ def _describe_blocked(roles: Mapping[str, RoleState]) -> str:
 
 def _readiness_change(pod: core.Pod) -> float:
     """Time at which a pod's readiness changed last, in seconds since the epoch; 0 where it says nothing of it."""
-    told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
+    told = (core.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
     return max((each for each in told if each is not None), default=0.0)

@@ -23,7 +23,7 @@ from covey.compile import Layout, Scale
 from covey.compile.revision import Revision
 from covey.operator.model.actions import Actions, DeleteObject, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, number
-from covey.operator.objects.apply import Deviation
+from covey.operator.objects import Deviation
 from covey.operator.replicas.scale import ReplicaState, States, count_unit, known_revisions
 from covey.operator.rolling.leaving import Move
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api import headroom as questions
+from covey.api.core import rfc3339
 from covey.api.headroom import Question
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Backend, Owned
 from covey.compile import Layout
 from covey.compile.identity import group_name

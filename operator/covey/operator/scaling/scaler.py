@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
-from covey.api.times import rfc3339
 from covey.compile import Layout, Owner, Slot
 from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.reasons import needs_person
-from covey.operator.accept.verdict import Verdict
+from covey.operator.accept import Verdict
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.plan import Plan
@@ -56,7 +56,7 @@ def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: 
         return "False", names.REASON_WAITING, count
     first = short[0]
     lost = first.unit in served
-    since = f" since {times.rfc3339(first.since)}" if lost else ""
+    since = f" since {core.rfc3339(first.since)}" if lost else ""
     reason = names.REASON_BELOW_MINIMUM if lost else names.REASON_WAITING
     return "False", reason, f"{count}; unit {first.unit} has {first.text} replicas{since}"
 

@@ -41,11 +41,11 @@ from typing import Any, Final
 from prometheus_client import Counter
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.observability import operator_metrics as metrics
 from covey.observability.lives import minimum_reached_at, since_true
-from covey.operator.accept.verdict import Verdict
+from covey.operator.accept import Verdict
 from covey.operator.model.accepted import leaves_out, recorded_units
 from covey.operator.model.observed import Observed
 from covey.operator.status.units import Unit
@@ -120,7 +120,7 @@ class Lives:
         bound = _minimum(inference, observed, unit, "PodScheduled")
         if bound is not None:
             metrics.GANG_BOUND_TO_READY.observe(max(0.0, ready - bound))
-        begun = times.seconds(created)
+        begun = core.seconds(created)
         if begun is not None:
             metrics.GANG_CREATED_TO_READY.observe(max(0.0, ready - begun))
 

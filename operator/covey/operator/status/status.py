@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api.meta import Condition
+from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import Scale, Slot
-from covey.operator.accept.verdict import Verdict
+from covey.operator.accept import Verdict
 from covey.operator.model import podstate
 from covey.operator.model.accepted import find_served
 from covey.operator.model.actions import Phase

@@ -12,7 +12,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
-from covey.compile.layout import RoleCount
+from covey.compile.revision import RoleCount
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan

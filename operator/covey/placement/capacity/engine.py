@@ -8,16 +8,15 @@ domain) is a `View`: only the domains it touches are worked out again, all other
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import NO_VIEW, Counted, Entry, Frame, Structure, View
-from covey.placement.capacity.nodes import NodeTables, Offered
-from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Table, Vector
+from covey.placement.capacity.frame import NO_VIEW, Counted, Entry, Frame, NodeTables, Offered, View
+from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Structure, Table, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path
@@ -374,3 +373,23 @@ class Engine:
         wrong = view.anchored & ~allowed
         tables = {mask: table for mask, table in entry.tables.items() if not mask & wrong}
         return entry if len(tables) == len(entry.tables) else frame.entry(tables)
+
+
+#: Structures whose tables are kept between plans.
+_ENGINES: Final = 24
+
+
+#: Bytes that all of them together may take.
+_REMEMBERED: Final = 48 << 20
+
+
+def engine_for(inventory: Inventory, structure: Structure) -> Engine:
+    """The engine of a structure, kept with the inventory as long as it is among those used last and all are small."""
+    engines: OrderedDict[Any, Engine] = inventory.memo.setdefault("engines", OrderedDict())
+    engine = engines.pop(structure, None)
+    if engine is None or engine.size > _REMEMBERED:
+        engine = Engine(structure, inventory)
+    engines[structure] = engine
+    while len(engines) > _ENGINES or (len(engines) > 1 and sum(each.size for each in engines.values()) > _REMEMBERED):
+        engines.popitem(last=False)
+    return engine

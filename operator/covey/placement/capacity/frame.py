@@ -1,23 +1,153 @@
-"""Sums of what domains offer, one frame for each depth: equal offers are one entry, and each sum is made once.
+"""Capacity of one node, and the sums of what domains offer.
 
-Structure of a gang's demand, reduced to what capacity depends on.
+Nodes with equal free capacity (in the resources that matter) and equal masks have equal tables, so each table is worked
+out once. Rules between pods on one host (host ports, anti-affinity, of a shape to itself or to another) are exact here,
+as they never reach beyond the node.
 
-Roles disappear here: replicas with the same pods, the same level and the same groups are one *class*, whatever role
-they belong to. Pods of one shape are one *stream*. A *group* is a set of classes that must share one domain of a
-level (a unit's domain, a proximity rule). Two gangs with equal structures share all that was ever computed for it.
-
-Changes that one gang makes to the inventory that all gangs share.
+One frame for each depth: equal offers are one entry, and each sum is made once. A `View` is what one gang changes about
+the inventory that all gangs share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
 
-from covey.placement.capacity.tables import Budget, Table, Tables, Vector
-from covey.placement.model import Path, Shape
+import numpy as np
+
+from covey.placement.capacity.tables import (
+    KEPT,
+    NEVER,
+    PASS,
+    Array,
+    Budget,
+    Stream,
+    Structure,
+    Table,
+    Tables,
+    Vector,
+    trim,
+)
+from covey.placement.cluster.domains import NodeState
+from covey.placement.cluster.shape import conflict, exclusive
+from covey.placement.model import Path
+
+#: Sums below it are exact in 64 bits.
+_SAFE: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The offer of a node, a number that equal nodes share, and the work of computing it."""
+
+    entry: Entry
+    number: int
+    work: int
+
+
+class NodeTables:
+    """The tables of all nodes for one list of streams."""
+
+    def __init__(self, streams: tuple[Stream, ...], frame: Frame) -> None:
+        self._frame = frame
+        #: The frame's dimensions are exactly the streams, in the frame's order.
+        self._streams = [streams[dimension] for dimension in frame.dimensions]
+        self._bits = [1 << dimension for dimension in frame.dimensions]
+        self._shapes = [stream.shape for stream in self._streams]
+        self._resources = sorted({name for shape in self._shapes for name, _ in shape.requests})
+        requests = [dict(shape.requests) for shape in self._shapes]
+        self._requests = [[request.get(name, 0) for name in self._resources] for request in requests]
+        #: Beyond what all pods ask for together nothing of a resource matters.
+        self._most = [
+            sum(s.cap * dict(s.shape.requests).get(name, 0) for s in self._streams) for name in self._resources
+        ]
+        self._asked = list(zip(self._resources, self._most, strict=True))
+        self._caps = [1 if exclusive(s.shape) else s.cap for s in self._streams]
+        count = len(self._shapes)
+        self._terms = any(shape.anti_affinity for shape in self._shapes)
+        self._clashes = [(i, j) for i in range(count) for j in range(i) if conflict(self._shapes[i], self._shapes[j])]
+        #: By name: the node's version and that of its facts, the streams (bits) that it admits, and what it offers.
+        self._known: dict[str, tuple[int, int, int, Offered]] = {}
+        self._by_key: dict[tuple[tuple[int, ...], int], Offered] = {}
+        self._nothing = Offered(frame.zero, -1, 0)
+
+    @property
+    def size(self) -> int:
+        """Memory in use, in bytes: an estimate that may be a little low."""
+        return _ENTRY * len(self._known) + 2 * _ENTRY * len(self._by_key)
+
+    def offer(self, node: NodeState, off: int, budget: Budget) -> Offered:
+        """Compute what the node offers, with some streams (bits) switched off; the budget is not charged."""
+        name = node.node.metadata.name
+        known = self._known.get(name)
+        if known is not None and known[1] == node.facts:
+            if known[0] == node.version and not off:
+                return known[3]
+            usable = known[2]
+        else:
+            usable = sum(bit for bit, s in zip(self._bits, self._shapes, strict=True) if node.static_cause(s) is None)
+        found = self._offer(node, usable & ~off, budget)
+        if not off:
+            self._known[name] = (node.version, node.facts, usable, found)
+        return found
+
+    def offers(self, nodes: Mapping[str, NodeState], budget: Budget) -> Iterator[Offered]:
+        """Yield what each of these nodes (by name) offers with no stream switched off: as `offer`, in less time."""
+        known = self._known
+        for name, node in nodes.items():
+            each = known.get(name)
+            yield each[3] if each is not None and each[0] == node.version else self.offer(node, 0, budget)
+
+    def _offer(self, node: NodeState, usable: int, budget: Budget) -> Offered:
+        if not usable:
+            return self._nothing
+        if node.guards or self._terms:
+            for bit, shape in zip(self._bits, self._shapes, strict=True):
+                if usable & bit and node.conflict(shape):
+                    usable &= ~bit
+        have = node.free.get
+        key = (tuple([min(max(have(name, 0), 0), most) for name, most in self._asked]), usable)
+        found = self._by_key.get(key)
+        if found is None:
+            own = Budget(budget.limit)
+            entry = self._frame.entry({0: self._table(*key, own)})
+            found = self._by_key[key] = Offered(entry, len(self._by_key), own.spent)
+        return found
+
+    def _table(self, free: tuple[int, ...], usable: int, budget: Budget) -> Table:
+        alone = [
+            min([cap, *(have // want for have, want in zip(free, wanted, strict=True) if want)]) if usable & bit else 0
+            for cap, wanted, bit in zip(self._caps, self._requests, self._bits, strict=True)
+        ]
+        tables = self._frame.tables
+        if len(alone) == 1:
+            return tables.intern(np.array(alone[0], dtype=np.int32))
+        budget.spend((PASS + KEPT * prod(n + 1 for n in alone[:-1])) * (len(alone) + len(free) + len(self._clashes)))
+        grid = np.indices([n + 1 for n in alone[:-1]], dtype=np.int64)
+        most = np.full(grid.shape[1:], alone[-1], dtype=np.int64)
+        for resource, have in enumerate(free):
+            # One stream after another may take all there is, so the sum is at most that, times the number of streams.
+            safe = have * len(alone) < _SAFE
+            counts = grid if safe else grid.astype(object)
+            left = have - sum(counts[i] * self._requests[i][resource] for i in range(len(grid)))
+            want = self._requests[-1][resource]
+            most = np.minimum(most, left // want) if want else np.where(left < 0, NEVER, most)
+        most = np.where(most < 0, NEVER, most)
+        return tables.intern(trim(self._without_exclusive_pairs(grid, most).astype(np.int32)))
+
+    def _without_exclusive_pairs(self, grid: Array, most: Array) -> Array:
+        """Take out vectors with two streams that may not share a host."""
+        last = len(self._shapes) - 1
+        for one, other in self._clashes:
+            if one == last:
+                most = np.where((grid[other] > 0) & (most > 0), 0, most)
+            else:
+                most = np.where((grid[one] > 0) & (grid[other] > 0), NEVER, most)
+        return most
+
 
 #: Wholly free nodes of a domain that are counted one by one; beyond, in doubling steps.
 _ONE_BY_ONE: Final = 32
@@ -172,76 +302,6 @@ class Frame:
         entry = self.entry(tables)
         self._sums[key] = (entry, budget.spent - before)
         return entry
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Pods of one shape. ``follows`` tells apart pods that a unit's spread rule concerns from those it does not."""
-
-    shape: Shape
-    cap: int
-    follows: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaClass:
-    """Replicas that are interchangeable for capacity.
-
-    ``pods`` counts the pods of each stream in one replica, but for those in ``parts``: classes with levels of their
-    own, narrower than this one's, and how many of each are inside (they are ``inner``). A replica does not straddle
-    domains of ``depth``; at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths
-    that its nodes must carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that
-    a whole candidate meets or not. ``cap`` is how many replicas are of interest.
-    """
-
-    pods: tuple[int, ...]
-    depth: int
-    levels: frozenset[int]
-    groups: frozenset[int]
-    wide: frozenset[int]
-    cap: int
-    parts: tuple[tuple[int, int], ...] = ()
-    inner: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Structure:
-    """All that capacity tables depend on.
-
-    ``scope`` is the depth of the candidate domains (-1: the whole cluster is the one candidate); ``bottom`` the finest
-    depth that matters, below which only nodes are looked at. ``groups`` holds the depth of each group.
-    """
-
-    topology: str
-    scope: int
-    bottom: int
-    streams: tuple[Stream, ...]
-    classes: tuple[ReplicaClass, ...]
-    groups: tuple[int, ...] = ()
-
-    def dimensions(self, depth: int) -> tuple[int, ...]:
-        """Return what is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.
-
-        A class is counted in whole replicas from its own depth upwards, one that is inside others until all of them
-        are; streams are counted as long as some class above still needs single pods. The dimension with the largest
-        cap comes last, where it costs least.
-        """
-        count = len(self.streams)
-        if depth > self.bottom:
-            streams, whole = list(range(count)), []
-        elif depth > self.scope:
-            loose = [c for c in self.classes if c.depth < depth]
-            streams = [i for i in range(count) if any(c.pods[i] for c in loose)]
-            needed = {part for c in loose for part, _ in c.parts}
-            whole = [count + i for i, c in enumerate(self.classes) if c.depth >= depth and (not c.inner or i in needed)]
-        else:
-            streams, whole = [], [count + i for i, c in enumerate(self.classes) if not c.inner]
-        return tuple(sorted(streams + whole, key=lambda dimension: (self.cap(dimension), dimension)))
-
-    def cap(self, dimension: int) -> int:
-        """Return the number up to which a dimension is counted; more is of no interest."""
-        streams = len(self.streams)
-        return self.streams[dimension].cap if dimension < streams else self.classes[dimension - streams].cap
 
 
 @dataclass(frozen=True, slots=True)

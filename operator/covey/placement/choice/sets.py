@@ -10,8 +10,7 @@ from math import prod
 from typing import Final
 
 from covey.placement.capacity.tables import Table, Vector
-from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import Growth, fill_key, fullest
+from covey.placement.choice.candidates import Growth, Solution, fill_key, fullest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Gang
 from covey.placement.question.demands import Demand, admitted_counts

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.placement.capacity.frame import ReplicaClass, Stream, Structure, View
-from covey.placement.capacity.tables import Vector
+from covey.placement.capacity.frame import View
+from covey.placement.capacity.tables import ReplicaClass, Stream, Structure, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology

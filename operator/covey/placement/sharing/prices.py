@@ -18,8 +18,8 @@ from fractions import Fraction
 from typing import Final, Generic
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Entry, Frame, Structure
-from covey.placement.capacity.tables import Budget, Vector
+from covey.placement.capacity.frame import Entry, Frame
+from covey.placement.capacity.tables import Budget, Structure, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, ORDINARY
 from covey.placement.model import Path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from covey.kube.resources import PODS, RESOURCE_QUOTAS, Resource
 from covey.operator.model.objects import CONTROLLER_REVISIONS

@@ -74,11 +74,7 @@ class OperatorRun:
         self._spawn(self._work(queue, reconciler, namespaces, ender))
 
     async def _work(
-        self,
-        queue: WorkQueue[Key],
-        reconciler: Reconciler,
-        namespaces: WorkQueue[str],
-        ender: BudgetEnder,
+        self, queue: WorkQueue[Key], reconciler: Reconciler, namespaces: WorkQueue[str], ender: BudgetEnder
     ) -> None:
         await self.caches.wait_until_synced()
         self.caches.begin_leading(self._clock())

@@ -1,4 +1,4 @@
-"""What is remembered of pods that have gone: whose they were, and whether anybody has lost them."""
+"""Expectations: what is remembered of pods that have gone, and of those that were created a moment ago."""
 
 from typing import cast
 
@@ -12,6 +12,7 @@ from covey.compile.revision import Revision
 from covey.kube.client import Client
 from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.expectations import PATIENCE
 from covey.operator.observe.watched import Requeue
 from covey.operator.replicas.scale import running_revisions
 from unit.operator.world import World
@@ -49,14 +50,9 @@ def seen() -> Seen:
 @pytest.fixture
 def pod() -> core.Pod:
     """A bound pod of the resource."""
-    world = World(INFERENCE)
-    world.settle()
-    (name,) = world.pods
-    world.bind(name)
-    made = world.pods[name]
-    reference = core.OwnerReference(name="llama", uid="owner-uid", controller=True)
-    meta = msgspec.structs.replace(made.metadata, namespace="default", owner_references=(reference,))
-    return msgspec.structs.replace(made, metadata=meta)
+    world = World.settled(INFERENCE)
+    world.bind_all()
+    return world.only("owner-uid")
 
 
 def test_a_pod_that_is_gone_is_remembered(seen: Seen, pod: core.Pod) -> None:
@@ -110,3 +106,84 @@ def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.P
 def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: core.Pod) -> None:
     seen.caches.ledger.condemn(KEY, pod)
     assert not seen.caches.ledger._condemned
+
+
+OWNER = Owner("default", "llama", "owner-uid")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Shown:
+    """Caches of which nothing is listening to a server, and what they asked for."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.looks: list[tuple[tuple[str, str], float]] = []
+        nobody = cast("Client", None)  # no reflector runs
+        self.caches = Caches(
+            nobody, Requeue(resource_after=lambda key, delay: self.looks.append((key, delay))), clock=self.clock
+        )
+
+    def slots(self, owner: Owner = OWNER) -> set[Slot]:
+        return set(self.caches.observe(owner, 0.0).pods)
+
+    def show(self, fresh: core.Pod) -> None:
+        """The watch tells of a pod."""
+        store = self.caches.pods.reflectors[0].store
+        assert isinstance(store, dict)
+        store[fresh.metadata.key] = fresh
+        self.caches._on_pod("ADDED", fresh, None)
+
+
+@pytest.fixture
+def fresh() -> core.Pod:
+    return World.settled(INFERENCE).only(OWNER.uid)
+
+
+def test_a_created_pod_is_not_created_again(fresh: core.Pod) -> None:
+    seen = Shown()
+    assert not seen.slots()
+    seen.caches.ledger.note_creation(KEY, fresh)
+    assert seen.slots() == {Slot(0, "decode", 0, 0)}
+    assert not seen.slots(Owner("default", "llama", "a namesake"))
+
+
+def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
+    seen = Shown()
+    seen.caches.ledger.note_creation(KEY, fresh)
+    seen.clock.now += PATIENCE / 2
+    assert seen.slots()
+    # Somebody looks when its time is over, and then it is gone.
+    assert seen.looks[-1] == (KEY, PATIENCE / 2)
+    seen.clock.now += PATIENCE / 2
+    assert not seen.slots()
+
+
+def test_what_the_watch_says_counts(fresh: core.Pod) -> None:
+    seen = Shown()
+    seen.caches.ledger.note_creation(KEY, fresh)
+    seen.caches._on_pod("ADDED", fresh, None)
+    seen.caches._on_pod("DELETED", fresh, fresh)
+    assert not seen.slots()
+
+
+def test_a_watch_that_is_faster_than_the_answer(fresh: core.Pod) -> None:
+    seen = Shown()
+    seen.show(fresh)
+    seen.caches.ledger.note_creation(KEY, fresh)
+    del seen.caches.pods.reflectors[0].store[fresh.metadata.key]
+    seen.caches._on_pod("DELETED", fresh, fresh)
+    assert not seen.slots()
+
+
+def test_forgotten_with_its_resource(fresh: core.Pod) -> None:
+    seen = Shown()
+    seen.caches.ledger.note_creation(KEY, fresh)
+    seen.caches.forget(KEY)
+    assert not seen.slots()

@@ -1,4 +1,4 @@
-"""Which changes of a resource are a reason to look at it."""
+"""Changes of resources and topologies that are a reason to look at a resource."""
 
 from __future__ import annotations
 
@@ -76,3 +76,43 @@ def test_a_new_spec_and_a_deletion_are_looked_at() -> None:
 
 def test_an_operator_that_has_written_nothing_yet_looks() -> None:
     assert Seen().show(WRITTEN) == 1
+
+
+class SeenTopologies:
+    """Caches with one resource; ``asked`` counts how often it was to be looked at."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._version = 0
+        self.caches = Caches(cast("Client", None), Requeue(resource_after=lambda *_: self._count()))
+        self.caches.inferences.take({"type": None, "object": {"metadata": self._metadata("ml", "llama")}})
+
+    def _count(self) -> None:
+        self.asked += 1
+
+    def _metadata(self, namespace: str, name: str) -> dict[str, str]:
+        self._version += 1
+        return {"namespace": namespace, "name": name, "uid": f"uid-{name}", "resourceVersion": str(self._version)}
+
+    def show(self, kind: str | None, name: str, *keys: str) -> int:
+        """Show a topology with levels of these label keys; how often the resource was to be looked at so far."""
+        spec = json.dumps({"levels": [{"name": f"level-{key}", "keys": [key]} for key in keys]})
+        self.caches.topologies.take({"type": kind, "object": {"metadata": self._metadata("", name), "spec": spec}})
+        return self.asked
+
+
+def test_other_levels_are_a_reason_to_look_at_every_resource() -> None:
+    seen = SeenTopologies()
+    assert seen.show(None, "network", "zone") == 1
+    assert seen.show("MODIFIED", "network", "zone") == 1, "only its metadata have changed"
+    assert seen.show("MODIFIED", "network", "zone", "rack") == 2
+    assert seen.show("DELETED", "network", "zone", "rack") == 3
+
+
+def test_a_pass_finds_all_of_them_by_name() -> None:
+    seen = SeenTopologies()
+    seen.show(None, "b", "zone")
+    seen.show("ADDED", "a", "rack")
+    assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a", "b"]
+    seen.show("DELETED", "b", "zone")
+    assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a"]

@@ -1,1 +1,0 @@
-"""Acceptance of a spec: validation, and the verdict on what is run."""

@@ -1,1 +1,0 @@
-"""Objects beside pods and groups: revisions, budgets, and the order in which objects are applied."""
