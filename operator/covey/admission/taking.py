@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from covey.admission.victims import Candidate, Rule, Step
 from covey.placement.cluster import resources
-from covey.placement.model import Domain, Path, Verdict, where
+from covey.placement.model import Domain, Path, Verdict
 
 
 class Cost(NamedTuple):
@@ -91,7 +91,8 @@ def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
     amounts = ", ".join(
         f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
     )
-    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
+    named = "/".join(value for value in (domain.path if domain is not None else ()) if value is not None)
+    place = f" in {domain.level} {named}" if domain is not None and named else ""
     return f"takes {listed}: {amounts or 'room'}{place}"
 
 
