@@ -1,4 +1,4 @@
-"""What a search for victims is asked for, and answers: pure."""
+"""Rules of a search for victims, and its answers: pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Taking:
 
     @property
     def sentence(self) -> str:
-        """What is taken, for people."""
+        """A sentence for people."""
         return sentence(self.steps, self.domain)
 
 
@@ -74,7 +74,7 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
+    """The units that may be taken, and at which rank: lower ranks go first, whatever else that costs."""
 
     may_take: Rule
     rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
@@ -82,7 +82,7 @@ class Rules:
 
 
 def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
-    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
+    """A sentence of what is taken, and of what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
     freed: Counter[str] = Counter()
     for step in steps:
         freed.update(dict(step.devices))

@@ -1,4 +1,4 @@
-"""Who would give way to what has no place (``covey plan --preempt``), each gang by itself."""
+"""Victims of what has no place (``covey plan --preempt``), each gang by itself."""
 
 from __future__ import annotations
 
