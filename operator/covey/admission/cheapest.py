@@ -62,7 +62,8 @@ class Cheapest:
         self._best = below
         self._mask: int | None = None
         self._looks = 0
-        self._until = LOOKS
+        self._most = LOOKS if len(ground.steps) <= _MANY else LOOKS // 5
+        self._until = self._most
         #: Every set that costs less than what was found was looked at.
         self.is_complete = False
 
@@ -80,7 +81,7 @@ class Cheapest:
 
     def _offer(self, mask: int) -> bool:
         """Keep a set if it is cheaper than what is known, and accepted."""
-        cost = self._cost(self._ground.chosen(mask))
+        cost = self._cost(self._ground.steps_of(mask))
         if (self._best is not None and cost >= self._best) or not self._accept(mask):
             return False
         self._best, self._mask = cost, mask
@@ -159,7 +160,7 @@ class Cheapest:
         return tuple(taken)
 
     def _price(self, mask: int, steps: Iterable[int]) -> tuple[int, ...]:
-        before, after = (self._cost(self._ground.chosen(each)) for each in (mask, self._apply(mask, steps)))
+        before, after = (self._cost(self._ground.steps_of(each)) for each in (mask, self._apply(mask, steps)))
         return tuple(new - old for new, old in zip(after[1:], before[1:], strict=True))
 
     def _apply(self, mask: int, steps: Iterable[int]) -> int:
@@ -199,7 +200,7 @@ class Cheapest:
         grown = self._apply(mask, taken)
         nodes = {node for number in taken for node in self._ground.nodes[number]}
         gain = self._gain(mask, grown, nodes, lacks) or 1
-        before, after = (self._cost(self._ground.chosen(each)) for each in self._own(mask, grown, taken))
+        before, after = (self._cost(self._ground.steps_of(each)) for each in self._own(mask, grown, taken))
         price = tuple((new - old) / gain for new, old in zip(after[1:], before[1:], strict=True))
         tie = -sum(self._ground.steps[number].replica or 0 for number in taken)
         return _Move(price, tie, name, tuple(taken))
@@ -251,11 +252,11 @@ class Cheapest:
                         continue
                     more = self._apply(rest, new)
                     self._looks += 1
-                    if self._best is not None and self._cost(ground.chosen(more)) >= self._best:
+                    if self._best is not None and self._cost(ground.steps_of(more)) >= self._best:
                         continue
                     if ground.fits(more) and self._offer(self._shrink(more)):
                         return True
-                    if self._looks >= LOOKS:
+                    if self._looks >= self._most:
                         return False
         return False
 
@@ -291,15 +292,15 @@ class Cheapest:
         whole = sum(step.kind == "Unit" for step in self._ground.steps)
         self._looks, most = 0, len(order) - whole
         for units in range(whole + 1):
-            until = self._looks + (LOOKS - self._looks) // 2
+            until = self._looks + (self._most - self._looks) // 2
             for replicas in range(units == 0, most + 1):
                 if self._best is not None and (units, replicas) > (self._best.units, self._best.replicas):
                     break
-                self._until = until if self._best is not None else LOOKS
+                self._until = until if self._best is not None else self._most
                 self._descend(order, gains, (units, replicas), 0, 0)
                 if self._looks >= self._until:
                     break
-        self.is_complete = self._looks < LOOKS // 2
+        self.is_complete = self._looks < self._most // 2
 
     def _descend(
         self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int

@@ -68,7 +68,7 @@ def still_needed(
             kept, unproven = put_back(order, suffices), judge.unknown
         except OutOfPlansError:
             kept, unproven = order, True
-        plan = judge.known(key for victim in kept for key in victim.pods)
+        plan = judge.answer_for(key for victim in kept for key in victim.pods)
     needed = tuple(victim for victim in there if victim in kept)
     pardoned = tuple(victim for victim in there if victim not in kept)
     nodes, domain = room_of(plan) if isinstance(plan, Plan) else ((), None)

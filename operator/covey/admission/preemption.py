@@ -115,7 +115,7 @@ class _Site:
 
     @property
     def first(self) -> int:
-        """How many of the nodes would do, by the sums."""
+        """The number of nodes that would do, by the sums."""
         left = list(self.lacks)
         for number, each in enumerate(self.nodes):
             if not any(more > 0 for more in left):
@@ -176,8 +176,8 @@ class _Search:
         found = self._found
         if found is None or len(found.steps) > MOST_STEPS:
             return None
-        steps, proven = Reprieve(found.ground, self._judge, self._cost).needed(found.steps)
-        plan = self._judge.known(key for step in steps for key in step.keys)
+        steps, proven = Reprieve(found.ground, self._judge, self._cost).find_needed(found.steps)
+        plan = self._judge.answer_for(key for step in steps for key in step.keys)
         if not isinstance(plan, Plan):
             return None
         nodes, domain = room_of(plan)
@@ -347,7 +347,7 @@ class _Search:
         until = self._judge.plans + _OWN
 
         def accept(mask: int) -> bool:
-            return self._judge.plans < until and self._judge.fits(ground.chosen(mask))
+            return self._judge.plans < until and self._judge.fits(ground.steps_of(mask))
 
         known = self._found.cost if self._found is not None else None
         cheapest = Cheapest(ground, self._cost, accept, known)
@@ -356,13 +356,13 @@ class _Search:
             if cheapest.is_complete and self._judge.plans < until:  # there is none
                 return False
             full = most_of(ground)
-            if not self._judge.fits(ground.chosen(full)):
+            if not self._judge.fits(ground.steps_of(full)):
                 if not ground.allows(ground.all):
                     self._unproven = self._unproven or self._judge.fits(ground.steps)
                 return False
             mask = Reprieve(ground, self._judge, self._cost).cheapest(full, _OWN)
             until = self._judge.plans + _OWN
-            better = Cheapest(ground, self._cost, accept, self._cost(ground.chosen(mask))).improve()
+            better = Cheapest(ground, self._cost, accept, self._cost(ground.steps_of(mask))).improve()
             mask = mask if better is None else better
         if mask is not None:
             self._keep(ground, mask)
@@ -372,7 +372,7 @@ class _Search:
         return mask is not None or known is not None
 
     def _keep(self, ground: Ground, mask: int) -> None:
-        steps = tuple(ground.chosen(mask))
+        steps = tuple(ground.steps_of(mask))
         self._found = _Solution(self._cost(steps), steps, ground)
 
 

@@ -56,7 +56,7 @@ class Judge:
         self.unknown = self.unknown or found.verdict is Verdict.UNKNOWN
         return found
 
-    def known(self, keys: Iterable[str]) -> Plan | Refusal | None:
+    def answer_for(self, keys: Iterable[str]) -> Plan | Refusal | None:
         """The answer once these holders are gone, if it was asked for."""
         return self._known.get(frozenset(keys))
 
@@ -146,7 +146,7 @@ class Reprieve:
             mask: steps with which there is a plan.
             plans: how many may be made for all orders but the first.
         """
-        steps = self._ground.chosen(mask)
+        steps = self._ground.steps_of(mask)
         load = self._load(steps)
         until = self._judge.plans + plans
         orders = (
@@ -169,13 +169,13 @@ class Reprieve:
             mask: steps with which there is a plan.
             until: plans of the judge beyond which no further unit is tried.
         """
-        for step in sorted(self._ground.chosen(mask), key=lambda step: self._cost([step]), reverse=True):
+        for step in sorted(self._ground.steps_of(mask), key=lambda step: self._cost([step]), reverse=True):
             if step.kind != "Unit" or self._judge.plans >= until:
                 continue
             more = most_of(self._ground, mask & ~self._bits[id(step)], units=False)
-            if self.suffices(self._ground.chosen(more)):
+            if self.suffices(self._ground.steps_of(more)):
                 found = self.cheapest(more, 0)
-                mask = min(mask, found, key=lambda each: self._cost(self._ground.chosen(each)))
+                mask = min(mask, found, key=lambda each: self._cost(self._ground.steps_of(each)))
         return mask
 
     def suffices(self, steps: Sequence[Step]) -> bool:
@@ -185,7 +185,7 @@ class Reprieve:
             return False
         return self._judge.fits(steps)
 
-    def needed(self, steps: Sequence[Step]) -> tuple[list[Step], bool]:
+    def find_needed(self, steps: Sequence[Step]) -> tuple[list[Step], bool]:
         """Those of some steps that are needed, all of which together suffice; and whether that is proven of each."""
         self._judge.unknown = False
         order = sorted(steps, key=lambda step: self._cost([step]), reverse=True)

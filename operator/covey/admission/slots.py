@@ -43,7 +43,7 @@ class Wanted:
 
     @classmethod
     def of(cls, gang: Gang, inventory: Inventory) -> Wanted:
-        """What a gang's minimum lacks."""
+        """The wants of a gang, of which some pods may have their places."""
         full = with_terms(gang, inventory.terms)
         topology = inventory.topologies[full.topology]
         demands = minimum_demands(full)
@@ -72,7 +72,7 @@ class Wanted:
             return (0,) * len(self.need)
         free, more = state.free.get, freed.get
         have = tuple([max(free(name, 0) + more(name, 0), 0) for name in self.names])
-        open_ = tuple([state.static_cause(each) is None and not _blocked(state, each, gone) for each in self.shapes])
+        open_ = tuple([state.static_cause(each) is None and not _is_blocked(state, each, gone) for each in self.shapes])
         found = self._known.get((have, open_))
         if found is None:
             found = self._known[have, open_] = self._count(dict(zip(self.names, have, strict=True)), open_)
@@ -89,7 +89,7 @@ class Wanted:
         return tuple(found)
 
 
-def _blocked(state: NodeState, shape: Shape, gone: Collection[str]) -> bool:
+def _is_blocked(state: NodeState, shape: Shape, gone: Collection[str]) -> bool:
     return bool(state.guards or shape.anti_affinity) and state.conflict(shape, without=gone) is not None
 
 
@@ -166,7 +166,7 @@ class Ground:
             yield low.bit_length() - 1
             mask ^= low
 
-    def chosen(self, mask: int) -> list[Step]:
+    def steps_of(self, mask: int) -> list[Step]:
         """The steps of a set."""
         return [self.steps[number] for number in self.bits(mask)]
 
@@ -177,7 +177,7 @@ class Ground:
     def allows(self, mask: int) -> bool:
         """Tell whether these steps may be taken together: no replica of a unit that goes whole, and none of a minimum."""
         units: dict[object, list[Step]] = {}
-        for step in self.chosen(mask):
+        for step in self.steps_of(mask):
             units.setdefault(step.unit, []).append(step)
         return all(
             (len(steps) == 1 and steps[0].kind == "Unit")
@@ -186,9 +186,9 @@ class Ground:
         )
 
     def lacks(self, mask: int) -> list[int]:
-        """What the domain is short of, at least, once these steps are gone; nothing below zero."""
+        """The least that the domain is short of once these steps are gone; nothing is below zero."""
         sums = list(self.base)
-        for name in self._touched(mask):
+        for name in self._nodes_of(mask):
             for index, (new, old) in enumerate(zip(self.vector(name, mask), self.vectors[name], strict=True)):
                 sums[index] += new - old
         return [max(want - have, 0) for want, have in zip(self.wanted.need, sums, strict=True)]
@@ -208,7 +208,7 @@ class Ground:
         if found is None:
             found = sum(self.replicas_in(place, 0, number) for place in self._below if place[0] == depth)
             self._whole[number] = found
-        places = {place for name in self._touched(mask) for place in self.places(name) if place[0] == depth}
+        places = {place for name in self._nodes_of(mask) for place in self.places(name) if place[0] == depth}
         return found + sum(self.replicas_in(each, mask, number) - self.replicas_in(each, 0, number) for each in places)
 
     def replicas_in(self, place: Place, mask: int, number: int) -> int:
@@ -236,7 +236,7 @@ class Ground:
             self._known[name, here] = found
         return found
 
-    def _touched(self, mask: int) -> Iterable[str]:
+    def _nodes_of(self, mask: int) -> Iterable[str]:
         return {name for number in self.bits(mask) for name in self.nodes[number]}
 
     def _base_of(self, state: NodeState) -> Vector:

@@ -1,4 +1,4 @@
-"""What a search for victims is asked for, and answers: pure."""
+"""Rules of a search for victims, and its answers: pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from covey.admission.victims import Candidate, Rule, Step
 from covey.placement.cluster import resources
-from covey.placement.model import Domain, Path, Verdict, where
+from covey.placement.model import Domain, Path, Verdict
 
 
 class Cost(NamedTuple):
@@ -60,7 +60,7 @@ class Taking:
 
     @property
     def sentence(self) -> str:
-        """What is taken, for people."""
+        """A sentence for people."""
         return sentence(self.steps, self.domain)
 
 
@@ -74,7 +74,7 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
+    """The units that may be taken, and at which rank: lower ranks go first, whatever else that costs."""
 
     may_take: Rule
     rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
@@ -82,7 +82,7 @@ class Rules:
 
 
 def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
-    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
+    """A sentence of what is taken, and of what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
     freed: Counter[str] = Counter()
     for step in steps:
         freed.update(dict(step.devices))
@@ -91,7 +91,8 @@ def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
     amounts = ", ".join(
         f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
     )
-    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
+    named = "/".join(value for value in (domain.path if domain is not None else ()) if value is not None)
+    place = f" in {domain.level} {named}" if domain is not None and named else ""
     return f"takes {listed}: {amounts or 'room'}{place}"
 
 

@@ -70,7 +70,7 @@ class Terms:
     longest: float = LONGEST
     claimed: Collection[str] = frozenset()
 
-    def served(self, since: float | None) -> float:
+    def seconds_since(self, since: float | None) -> float:
         """Seconds since a time; none where it is not known, as of a pod that is about to be bound."""
         return 0.0 if since is None else max(0.0, self.now - since)
 
@@ -189,7 +189,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         whole += steps
         # A surplus replica that is new must not make all of its unit untouchable: the minimum decides.
         spared = spared or len(served) < min(role.minimum, len(placed))
-    spared = spared or (not whole and terms.served(_bound_at(pods)) < least)
+    spared = spared or (not whole and terms.seconds_since(_bound_at(pods)) < least)
     if not pods or spared:
         return Offer(candidate, tuple(found), caps)
     since = min((step.since for step in whole if step.since is not None), default=_bound_at(pods))
@@ -229,7 +229,7 @@ def _step(
         candidate.priority,
         devices=devices_of(keys, inventory),
         since=since,
-        served=terms.served(since),
+        served=terms.seconds_since(since),
     )
 
 
@@ -261,7 +261,7 @@ def _latest(found: Iterable[float | None]) -> float | None:
 
 
 def devices_of(keys: Iterable[str], inventory: Inventory) -> tuple[tuple[str, int], ...]:
-    """What some holders hold of extended resources, by name."""
+    """The extended resources that some holders hold, by name."""
     found: dict[str, int] = {}
     for key in keys:
         held = inventory.hold_of(key)

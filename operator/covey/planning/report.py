@@ -131,6 +131,37 @@ class AddedReport(Shape, frozen=True):
     used: tuple[str, ...]
 
 
+class VictimReport(Shape, frozen=True):
+    """A replica, or all of a unit, that would give way; ``pods`` is how many it has."""
+
+    kind: str
+    namespace: str
+    name: str
+    unit: int
+    role: str
+    replica: int | None
+    priority: int
+    pods: int
+
+
+class PreemptionReport(Shape, frozen=True):
+    """The victims of a unit whose minimum has no place, and the nodes that it would have then.
+
+    ``verdict`` is Preempting; or, where nobody would give way, Admitted (the minimum fits once the pods that leave are
+    gone), Infeasible or Unknown.
+    """
+
+    namespace: str
+    name: str
+    unit: int
+    verdict: str
+    victims: tuple[VictimReport, ...]
+    nodes: tuple[str, ...]
+    path: tuple[str | None, ...]
+    message: str
+    unproven: bool = False
+
+
 class Report(Shape, frozen=True):
     """Everything ``covey plan`` says."""
 
@@ -138,6 +169,7 @@ class Report(Shape, frozen=True):
     topology: TopologyReport
     workloads: tuple[WorkloadReport, ...]
     added_nodes: tuple[AddedReport, ...] = ()
+    preemptions: tuple[PreemptionReport, ...] = ()
 
     @property
     def status(self) -> int:

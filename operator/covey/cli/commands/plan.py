@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
 from covey.cli import options
 from covey.cli.console import open_console
@@ -18,6 +19,7 @@ from covey.manifests.sources import InputError
 from covey.planning.additions import add_nodes, with_additions
 from covey.planning.drawing import floor_of
 from covey.planning.facts import Facts, read_facts
+from covey.planning.preemptions import preemptions_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
 
@@ -40,6 +42,11 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
     help="What if there were N copies of a node (its name, or a file with one Node) in its rack, or together in a new "
     "domain of a level. Repeatable.",
 )
+@click.option(
+    "--preempt",
+    is_flag=True,
+    help="Who would give way to what has no place: units of lower priority, as little of them as suffices.",
+)
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_headers
@@ -52,6 +59,7 @@ def plan(
     topologies: tuple[str, ...],
     cluster: bool,  # noqa: FBT001 - a flag
     additions: tuple[str, ...],
+    preempt: bool,  # noqa: FBT001 - a flag
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -77,6 +85,9 @@ def plan(
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
     manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
     planned = _plan(manifests, facts, additions)
+    if preempt:
+        found = tuple(preemptions_of(planned, time.time()))
+        planned = replace(planned, report=structs.replace(planned.report, preemptions=found))
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(planned.report.status)
 
@@ -129,7 +140,12 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     report, console = planned.report, open_console(no_color=no_color)
     from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
     from covey.cli.render.objects import print_tree  # noqa: PLC0415 - the same
-    from covey.cli.render.tables import print_added, print_reasons, print_table  # noqa: PLC0415 - the same
+    from covey.cli.render.tables import (  # noqa: PLC0415 - the same
+        print_added,
+        print_preemptions,
+        print_reasons,
+        print_table,
+    )
 
     if form == "picture":
         print_picture(_floor(planned), console)
@@ -142,6 +158,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     if form != "tree":  # which says it at its units
         print_reasons(report.workloads, beside)
     print_added(report, beside)
+    print_preemptions(report, beside)
 
 
 def _floor(planned: Planned) -> Floor:

@@ -113,6 +113,14 @@ def print_added(report: Report, console: Console) -> None:
         console.print(Text("Added: ", objects.DIM).append(objects.describe_added_nodes(each), ""), soft_wrap=True)
 
 
+def print_preemptions(report: Report, console: Console) -> None:
+    """Print who would give way to what has no place."""
+    for each in report.preemptions:
+        doubt = "; some of it may be needless" if each.unproven else ""
+        text = f"{each.namespace}/{each.name} unit {each.unit} {each.message}{doubt}"
+        console.print(Text("Preemption: ", objects.DIM).append(text, ""), soft_wrap=True)
+
+
 def columns(*names: str) -> Table:
     """A table as kubectl prints them: no lines, upper-case heads. Only words of a last PLACEMENT or REASON wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")

@@ -1,0 +1,112 @@
+"""Victims of what has no place (``covey plan --preempt``), each gang by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from covey.admission import podstate
+from covey.admission.gangs import wants_minimum
+from covey.admission.order import priority_of
+from covey.admission.preemption import search
+from covey.admission.round import build_units
+from covey.admission.taking import Nobody, Taking
+from covey.admission.victims import Candidate, Step, Terms
+from covey.api import core
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
+from covey.placement.model import Gang, Verdict
+from covey.planning.report import PreemptionReport, VictimReport
+from covey.planning.run import Planned
+from covey.planning.trees import Workload
+
+_NOBODY: Final = {
+    Verdict.ADMITTED: "fits once the pods that leave are gone: nobody needs to give way",
+    Verdict.INFEASIBLE: "would not fit either if all units that it may take gave way",
+    Verdict.UNKNOWN: "the search met its limit: nobody would give way",
+}
+_NEVER: Final = "its priority class preempts nobody (preemptionPolicy Never)"
+
+
+def preemptions_of(planned: Planned, now: float) -> Iterator[PreemptionReport]:
+    """For each unit whose minimum has no place, who would give way to it.
+
+    Args:
+        planned: what was planned; its inventory is as it was afterwards.
+        now: seconds since the epoch.
+    """
+    candidates = list(_candidates(planned).values())
+    classes = {each.metadata.name: each for each in planned.facts.priority_classes}
+    pods = [*planned.facts.pods, *(pod for workload in planned.workloads for pod in workload.pods.values())]
+    leaving = {pod.metadata.uid for pod in pods if _leaves(pod)}
+    for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
+        named = classes.get(workload.priority_class or "")
+        for unit, gang in zip(workload.units, gangs, strict=True):
+            if not wants_minimum(gang) or unit.absent:
+                continue
+            if named is not None and named.preemption_policy == "Never":
+                yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _NEVER)
+            else:
+                answer = search(gang, planned.inventory, candidates, Terms(now), freeing=leaving)
+                yield _report(workload, gang, answer)
+
+
+def _leaves(pod: core.Pod) -> bool:
+    return podstate.dying(pod) or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+
+
+def _candidates(planned: Planned) -> Mapping[object, Candidate]:
+    """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
+    facts = planned.facts
+    classes = {each.metadata.name: each for each in facts.priority_classes}
+    owners: dict[tuple[str, str], list[core.Group]] = {}
+    for group in facts.groups:
+        owner = group.metadata.controller
+        owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
+    pods: dict[tuple[str, str], list[core.Pod]] = {}
+    for pod in facts.pods:
+        pod_owner = pod.metadata.controller
+        if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
+            pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
+    found: dict[object, Candidate] = {}
+    for owned, groups in owners.items():
+        members = pods.get(owned, [])
+        leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
+        for unit in build_units(groups, members, leaf_of, {}):
+            spec = unit.root.spec
+            found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+    for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
+        for unit, gang in zip(workload.units, gangs, strict=True):
+            found[unit.key] = Candidate(unit, gang.priority)
+    return found
+
+
+def _report(workload: Workload, gang: Gang, answer: Taking | Nobody, message: str = "") -> PreemptionReport:
+    if isinstance(answer, Nobody):
+        verdict = answer.verdict.value
+        return PreemptionReport(
+            workload.namespace, workload.name, gang.unit, verdict, (), (), (), message or _NOBODY[answer.verdict]
+        )
+    return PreemptionReport(
+        workload.namespace,
+        workload.name,
+        gang.unit,
+        "Preempting",
+        tuple(map(_victim, answer.steps)),
+        answer.nodes,
+        answer.path,
+        answer.sentence,
+        answer.unproven,
+    )
+
+
+def _victim(step: Step) -> VictimReport:
+    return VictimReport(
+        step.kind,
+        step.unit.namespace,
+        step.resource,
+        step.number,
+        step.role,
+        step.replica,
+        step.priority,
+        len(step.keys),
+    )

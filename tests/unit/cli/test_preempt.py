@@ -1,0 +1,83 @@
+"""`covey plan --preempt`: who would give way to what has no place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders.files import EXAMPLES, Object, cluster, covey, inference, member, plan, role, write
+
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
+
+
+def serving(workload: str, replica: int, node: str, since: str = "2026-01-01T00:00:00Z") -> Object:
+    """A pod that has been Ready for long."""
+    found = member(workload, "w", replica, 0, node)
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in ("PodScheduled", "Ready")]
+    found["status"]["conditions"] = conditions
+    return found
+
+
+def online(**more: Any) -> list[Object]:
+    """The class of a resource that goes before others."""
+    meta = {"name": "online"}
+    return [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": meta, "value": 1000, **more}]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Any:
+    """Two nodes, full with two replicas of which one is surplus; a resource of higher priority wants one."""
+
+    def make(*, minimum: int = 1, **of_class: Any) -> list[object]:
+        wanted = inference("chat", role("w", 1, 1), priorityClassName="online")
+        documents = [*online(**of_class), inference("batch", role("w", 2, minimum)), wanted]
+        pods = [serving("batch", 0, "n0-0-0"), serving("batch", 1, "n0-0-1")]
+        files = {"-f": documents, "--nodes": cluster(2), "--pods": pods}
+        found: list[object] = []
+        for option, content in files.items():
+            found += [option, write(tmp_path / f"{option.strip('-')}.json", content)]
+        return found
+
+    return make
+
+
+def test_the_surplus_of_another_would_give_way(arguments: Any) -> None:
+    answer = plan(*arguments(), "--preempt")
+    jsonschema.validate(answer, SCHEMA)
+    (found,) = answer["preemptions"]
+    assert (found["namespace"], found["name"], found["verdict"]) == ("default", "chat", "Preempting")
+    assert found["victims"] == [
+        {
+            "kind": "Replica",
+            "namespace": "default",
+            "name": "batch",
+            "unit": 0,
+            "role": "w",
+            "replica": 1,
+            "priority": 0,
+            "pods": 1,
+        }
+    ]
+    assert found["nodes"] == ["n0-0-1"]
+    assert found["message"] == "takes w/1 of default/batch-0: 8 nvidia.com/gpu in host b0/r0/n0-0-1"
+
+
+def test_the_table_says_it_too(arguments: Any) -> None:
+    result = covey("plan", *arguments(minimum=2), "--preempt")
+    assert result.exit_code == 3
+    said = "Preemption: default/chat unit 0 takes all of default/batch-0: 16 nvidia.com/gpu in host b0/r0/n0-0-0"
+    assert said in " ".join(result.output.split())
+
+
+def test_a_class_that_never_preempts(arguments: Any) -> None:
+    (found,) = plan(*arguments(preemptionPolicy="Never"), "--preempt")["preemptions"]
+    assert (found["verdict"], found["victims"]) == ("Infeasible", [])
+    assert "preemptionPolicy Never" in found["message"]
+
+
+def test_nobody_is_named_without_the_option(arguments: Any) -> None:
+    assert plan(*arguments())["preemptions"] == []
