@@ -300,9 +300,7 @@ class Cheapest:
                     break
         self.is_complete = self._looks < LOOKS // 2
 
-    def _descend(
-        self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int
-    ) -> None:
+    def _descend(self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int) -> None:
         self._looks += 1
         if left == (0, 0):
             if self._ground.fits(mask):

@@ -24,7 +24,6 @@ from math import ceil
 from operator import attrgetter
 from typing import Any
 
-from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Scale, UnitCount
