@@ -170,10 +170,10 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 340,
-    "lines": 59_310,
+    "files": 347,
+    "lines": 61_320,
     "lost pod": 56,
-    "refusal": 53,
+    "refusal": 55,
     "step of a rollout": 56,
 }
 

@@ -79,6 +79,7 @@ class Bench:
         owner: Json | None = None,
         pods: bool = True,
         spread: Json | None = None,
+        queue: str | None = None,
     ) -> Tree:
         """Create one unit; its pods too, unless told not to."""
         owner = owner or self.workload(name)
@@ -94,6 +95,8 @@ class Bench:
         }
         if priority_class:
             spec["priorityClassName"] = priority_class
+        if queue:
+            spec["queue"] = queue
         labels = {"covey.dev/inference": owner["name"], "covey.dev/unit": str(unit)}
         self._group("compositepodgroups", "CompositePodGroup", name, spec, owner, labels)
         tree = Tree(self, name, owner, labels, priority_class)

@@ -20,6 +20,7 @@ from handbook.pages import ROOT
 _EXAMPLES: Final = {
     "DisaggregatedInference": "examples/disaggregated.yaml",
     "ClusterTopology": "examples/topology.yaml",
+    "Queue": "examples/queues.yaml",
 }
 #: What is said of a field by its class, behind its description.
 _CLASSES: Final = {
@@ -171,7 +172,7 @@ def _type(field: Schema) -> str:
     if "items" in field:
         return f"list of {_type(field['items'])}"
     if "x-kubernetes-int-or-string" in field:
-        return "integer or percentage"
+        return "integer or percentage" if "%" in field.get("pattern", "") else "integer or quantity"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if "additionalProperties" in field:

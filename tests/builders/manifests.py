@@ -49,11 +49,14 @@ def inference(name: str = "llm") -> Object:
     }
 
 
+_CLUSTER = {"ClusterTopology", "Queue"}
+
+
 def _scheduling(kind: str, name: str, spec: Object) -> Object:
     return {
         "apiVersion": "scheduling.covey.dev/v1alpha1",
         "kind": kind,
-        "metadata": {"name": name} if kind == "ClusterTopology" else {"name": name, "namespace": "default"},
+        "metadata": {"name": name} if kind in _CLUSTER else {"name": name, "namespace": "default"},
         "spec": spec,
     }
 
@@ -61,6 +64,11 @@ def _scheduling(kind: str, name: str, spec: Object) -> Object:
 def topology(name: str = "network") -> Object:
     levels = [{"name": level, "keys": [f"example.com/{level}"]} for level in ("zone", "block", "rack")]
     return _scheduling("ClusterTopology", name, {"levels": levels})
+
+
+def queue(name: str = "search") -> Object:
+    amounts = {"name": "nvidia.com/gpu", "nominal": 64, "borrow": 32, "lend": 16}
+    return _scheduling("Queue", name, {"cohort": "gpus", "flavors": [{"resources": [amounts]}]})
 
 
 def composite(name: str = "llm-0") -> Object:

@@ -179,7 +179,18 @@ def unit(root: core.Group, groups: Sequence[core.Group], pods: Sequence[core.Pod
 _counter = itertools.count()
 
 
-def cache(*objects: core.Node | core.Group | core.Pod) -> Cache:
+Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace
+
+
+def queue(name: str, nominal: int = 8, resource: str = "nvidia.com/gpu", **spec: Any) -> core.Queue:
+    """A Queue of one resource, which selects every namespace unless it is told otherwise."""
+    amounts: dict[str, Any] = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
+    flavors = spec.pop("flavors", [{"resources": [{"name": resource, "nominal": nominal, **amounts}]}])
+    body: Json = {"metadata": {"name": name}, "spec": {"namespaces": {"selector": {}}, "flavors": flavors, **spec}}
+    return msgspec.convert(body, core.Queue)
+
+
+def cache(*objects: Seen) -> Cache:
     """A cache that was told of these objects; it has no API server behind it."""
     made = Cache(None)  # type: ignore[arg-type] # nothing is watched
     for each in objects:
@@ -187,9 +198,17 @@ def cache(*objects: core.Node | core.Group | core.Pod) -> Cache:
     return made
 
 
-def put(made: Cache, each: core.Node | core.Group | core.Pod, previous_group: core.Group | None = None) -> None:
+def put(made: Cache, each: Seen, previous_group: core.Group | None = None) -> None:
     """Tell a cache of an object, as its watch would; for a group the test says what it was before."""
-    if isinstance(each, core.Node):
+    if isinstance(each, core.Queue):
+        before = made.queues.store.get(each.metadata.key)
+        made.queues.store[each.metadata.key] = each
+        made._on_queue("MODIFIED" if before else "ADDED", each, before)
+    elif isinstance(each, core.Namespace):
+        known = made.namespaces.store.get(each.metadata.key)
+        made.namespaces.store[each.metadata.key] = each
+        made._on_namespace("MODIFIED" if known else "ADDED", each, known)
+    elif isinstance(each, core.Node):
         made.nodes.store[each.metadata.key] = each
         made._on_node("ADDED", each, None)
     elif isinstance(each, core.Group):
@@ -207,9 +226,15 @@ def put(made: Cache, each: core.Node | core.Group | core.Pod, previous_group: co
         made._on_pod("MODIFIED" if previous else "ADDED", each, previous)
 
 
-def drop(made: Cache, each: core.Node | core.Group | core.Pod) -> None:
+def drop(made: Cache, each: Seen) -> None:
     """Tell a cache that an object is gone."""
-    if isinstance(each, core.Node):
+    if isinstance(each, core.Queue):
+        del made.queues.store[each.metadata.key]
+        made._on_queue("DELETED", each, None)
+    elif isinstance(each, core.Namespace):
+        del made.namespaces.store[each.metadata.key]
+        made._on_namespace("DELETED", each, None)
+    elif isinstance(each, core.Node):
         del made.nodes.store[each.metadata.key]
         made._on_node("DELETED", each, None)
     elif isinstance(each, core.Group):

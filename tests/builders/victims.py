@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from builders.members import group, pod, unit
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.victims import Candidate
@@ -101,11 +99,3 @@ def hold(inventory: Inventory, *candidates: Candidate) -> Inventory:
     for each in candidates:
         hold_all(inventory, each.unit.pods(), counted_shape)
     return inventory
-
-
-def victims(*names: tuple[str, str]) -> Any:
-    """Victims of a claim: kind and pods."""
-    return msgspec.convert(
-        [{"kind": kind, "namespace": "ns", "name": "x", "unit": 0, "pods": [pods]} for kind, pods in names],
-        list[core.Victim],
-    )

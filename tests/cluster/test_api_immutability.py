@@ -24,7 +24,7 @@ from localcluster import Cluster
 IMMUTABLE: list[tuple[Object, str, Any, Any]] = [
     (inference(), "spec.schedulerName", "covey-scheduler", "other-scheduler"),
     (inference(), "spec.priorityClassName", "high", "low"),
-    (inference(), "spec.queue", "here", "there"),
+    (changed(inference(), {"spec.backend": "Volcano"}), "spec.queue", "here", "there"),
     (inference(), "spec.topology.name", "network", "other"),
     (
         composite(),
@@ -89,6 +89,12 @@ def test_an_immutable_field_cannot_go_with_the_object_around_it(cluster: Cluster
     having = stored(cluster, namespace, changed(inference(), {"spec.topology": {"name": "network"}}))
     with pytest.raises(ApiException, match=r"topology\.name is immutable"):
         update(cluster, having, {"spec.topology": GONE})
+
+
+def test_the_queue_of_another_backend_may_change(cluster: Cluster, namespace: str) -> None:
+    having = stored(cluster, namespace, changed(inference(), {"spec.queue": "here"}))
+    assert update(cluster, having, {"spec.queue": "there"})["spec"]["queue"] == "there"
+    assert "queue" not in update(cluster, having, {"spec.queue": GONE})["spec"]
 
 
 def test_the_backend_cannot_change(cluster: Cluster, namespace: str) -> None:

@@ -13,6 +13,7 @@ from builders.manifests import (
     composite,
     inference,
     pod_group,
+    queue,
     refusals,
     role,
     template,
@@ -51,6 +52,11 @@ TEMPLATES = (
     "put groups without a parent in the one, trees in the other"
 )
 CHILDREN = "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates"
+
+NEED_COHORT = "borrow and lend need a cohort, whose queues lend to each other: name one, or remove them"
+LENDS_TOO_MUCH = "lend is more than nominal: nobody lends more than there is, so lower lend or raise nominal"
+SAME_NODES = "two flavors select the same nodes, of which the second would get none: merge them"
+AMOUNT, AMOUNTS = "spec.flavors.0.resources.0", "spec.flavors[0].resources[0]"
 
 PORT = {"name": "a", "port": 80}
 ROLE = "spec.roles[0]"
@@ -297,6 +303,27 @@ BAD_OTHERS: list[tuple[Object, Edits, str, str]] = [
         "should be greater than or equal to 1",
     ),
     (pod_group(), {"spec.workloadRef": {}}, "spec.workloadRef.templateName", "Required value"),
+    (queue(), {"spec.cohort": GONE}, "spec.cohort", NEED_COHORT),
+    (queue(), {f"{AMOUNT}.lend": 65}, f"{AMOUNTS}.lend", LENDS_TOO_MUCH),
+    (queue(), {f"{AMOUNT}.nominal": "1k", f"{AMOUNT}.lend": "1001"}, f"{AMOUNTS}.lend", LENDS_TOO_MUCH),
+    (
+        queue(),
+        {f"{AMOUNT}.nominal": "500m"},
+        f"{AMOUNTS}.nominal",
+        "nominal must be a whole number: only cpu comes in parts",
+    ),
+    (queue(), {f"{AMOUNT}.nominal": "many"}, f"{AMOUNTS}.nominal", "Ei)?$'"),
+    (queue(), {f"{AMOUNT}.name": "a gpu"}, f"{AMOUNTS}.name", "use a resource's name, such as nvidia.com/gpu"),
+    (queue(), {"spec.flavors.0.resources": [{"name": "cpu", "nominal": 1}] * 2}, "spec.flavors[0].resources[1]", ""),
+    (queue(), {"spec.flavors": [{"resources": [{"name": "cpu", "nominal": 1}]}] * 2}, "spec.flavors", SAME_NODES),
+    (queue(), {"spec.flavors": []}, "spec.flavors", "should have at least 1 items"),
+    (queue(), {"spec.weight": 0}, "spec.weight", "should be greater than or equal to 1"),
+    (
+        queue(),
+        {"spec.namespaces": {"selector": {"matchExpressions": [{"key": "team", "operator": "In"}]}}},
+        "spec.namespaces.selector.matchExpressions[0].values",
+        "In and NotIn need values, Exists and DoesNotExist take none",
+    ),
     (workload(), {"spec.compositePodGroupTemplates": GONE}, "spec", TEMPLATES),
     (workload(), {"spec.podGroupTemplates": [_LEAF]}, "spec", TEMPLATES),
     (
@@ -365,6 +392,15 @@ GOOD: list[tuple[Object, Edits]] = [
         },
     ),
     (pod_group(), {"spec.disruptionMode": {"all": {}}, "spec.desiredCount": 2}),
+    (queue(), {}),
+    (
+        queue(),
+        {
+            AMOUNT: {"name": "cpu", "nominal": "1500m", "lend": "0.5"},
+            "spec.namespaces": {"selector": {"matchLabels": {"team": "search"}}},
+            "spec.flavors.1": {"nodes": {"product": "h100"}, "resources": [{"name": "memory", "nominal": "64Gi"}]},
+        },
+    ),
     (workload(), {}),
     (workload(), {INNERMOST: [{"name": "third", "schedulingPolicy": {"basic": {}}, "podGroupTemplates": [_LEAF]}]}),
 ]

@@ -350,6 +350,14 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     for name in ("llama", "big", "gated"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
+    # A queue is told what of it is used.
+    flavors = [{"resources": [{"name": "nvidia.com/gpu", "nominal": 8}]}]
+    body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "unused"}}
+    cluster.apply(body | {"spec": {"flavors": flavors}})
+    queue = "/apis/scheduling.covey.dev/v1alpha1/queues/unused"
+    eventually(lambda: cluster.api("GET", queue).get("status", {}).get("resources"), 60, "its use is written")
+    cluster.api("DELETE", queue)
+
     # The scheduler process reads a pod that it does not know, and repeats what it has said.
     [scheduler, *_] = (each for each in pods(cluster, NAMESPACE) if "scheduler" in name_of(each))
     addresses = json.loads((cluster.directory / "pods" / name_of(scheduler) / "addresses.json").read_text())

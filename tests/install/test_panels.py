@@ -28,6 +28,11 @@ QUIET: Final[Mapping[tuple[str, str], str]] = {
         "Calls that got no answer",
         "A",
     ): "kube-scheduler reaches Covey, or does not reach it at all: no call is counted then",
+    **{
+        (panel, query): "the run has no Queues"
+        for panel, queries in {"Quota used": "AB", "Quota borrowed, lent and waited for": "ABC"}.items()
+        for query in queries
+    },
     ("Bind calls held", "A"): "the calls of a gang are held for less than the time between two scrapes",
     ("Statuses and Events behind", "A"): "statuses are behind for less than the time between two scrapes",
     ("Statuses and Events behind", "B"): "Events are dropped where the API server takes them too slowly, or not at all",
@@ -54,6 +59,7 @@ FALSE: Final = {
     "CoveyPinsDenied",
     "CoveyPinsReleased",
     "CoveyPlannerFailed",
+    "CoveyQueueNominalWaits",
     "CoveyRefusalsStale",
     "CoveyReplicasFail",
     "CoveySearchLimitMet",

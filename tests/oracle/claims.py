@@ -55,7 +55,10 @@ class Owned:
         found = [(role, n, each) for role, (_, all_) in self.roles.items() for n, each in enumerate(all_)]
         return serving(
             self.name,
-            {role: (minimum, [list(each.nodes) for each in replicas]) for role, (minimum, replicas) in self.roles.items()},
+            {
+                role: (minimum, [list(each.nodes) for each in replicas])
+                for role, (minimum, replicas) in self.roles.items()
+            },
             priority=self.priority,
             gpus=self.gpus,
             served={(role, number): each.served for role, number, each in found},
@@ -172,7 +175,7 @@ def _gang(source: random.Random, per_rack: int) -> Gang:
 Cost = tuple[int, int, int, int, int]
 
 
-def least(case: ClaimCase, *, effort: float = 8.0, longest: float = 1800.0) -> Cost | None | str:
+def least(case: ClaimCase, *, effort: float = 8.0, longest: float = 1800.0) -> Cost | str | None:
     """The lowest cost of what must give way: None where nothing helps, ``fits`` where nobody needs to."""
     free = Case(case.gang, TOPOLOGY, case.nodes, tuple(h for h in case.holds() if h.key not in case.leaving()))
     programme = _Claims(free, case, longest)
@@ -251,7 +254,12 @@ class _Claims(_Programme):
                 for taken in whole:
                     self.model.add(taken + self._taken[number] <= 1)
             for name, (minimum, replicas) in unit.roles.items():
-                here = [(n, number) for n in own for number in range(len(replicas)) if _is(self._steps[n], unit, name, number)]
+                here = [
+                    (n, number)
+                    for n in own
+                    for number in range(len(replicas))
+                    if _is(self._steps[n], unit, name, number)
+                ]
                 staying = [each for each in replicas if not each.draining]
                 ready = sum(each.ready for each in staying)
                 self.model.add(sum(self._taken[n] for n, _ in here) <= max(len(staying) - minimum, 0))

@@ -11,7 +11,8 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from covey.admission.slots import Ground
+from covey.admission.slots import Ground, Place
+from covey.admission.taking import Cost
 from covey.admission.victims import Step
 
 #: Sets that are looked at one by one after a first one was found.
@@ -19,39 +20,19 @@ LOOKS: Final = 2500
 #: Sets of units that surplus is tried beside, and units that are tried for two others.
 _TRIES: Final = 60
 _OTHERS: Final = 8
-
-
-class Cost(NamedTuple):
-    """The cost of what is taken; the lowest is the best.
-
-    ``rank``: the highest priority that is touched. Then whole units; replicas beside them; devices; and devices times
-    minutes of service, as far as they count.
-    """
-
-    rank: int
-    units: int
-    replicas: int
-    devices: int
-    device_minutes: int
-
-
-def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
-    """The cost of some steps; minutes of service count up to ``longest`` seconds."""
-    found = list(steps)
-    return Cost(
-        max(map(rank, found), default=0),
-        sum(step.kind == "Unit" for step in found),
-        sum(step.kind == "Replica" for step in found),
-        sum(step.count for step in found),
-        sum(step.count * int(min(step.served, longest) // 60) for step in found),
-    )
+#: Steps beyond which a set is not improved: it costs too much, and gains little.
+_MANY: Final = 40
 
 
 class _Move(NamedTuple):
-    """Steps that give a node, or a domain, something that is lacking; ``price`` is by what it gives."""
+    """Steps that give a node something that is lacking; ``price`` is by what they give.
+
+    ``tie``: of replicas that cost the same the last go first, as when a role is scaled in.
+    """
 
     price: tuple[float, ...]
-    place: object
+    tie: int
+    place: str
     steps: tuple[int, ...]
 
 
@@ -118,59 +99,77 @@ class Cheapest:
         for number, (depth, _, count) in enumerate(self._ground.wanted.classes):
             if depth <= self._ground.domain.depth:
                 continue
-            while self._ground.replicas(mask, number) < count:
-                grown = self._grow_domain(mask, allowed, number)
-                if grown is None:
-                    return None
-                mask = grown
-        heap = [move for name in self._ground.on if (move := self._move(mask, allowed, name)) is not None]
+            grown = self._grow_replicas(mask, allowed, number, count)
+            if grown is None:
+                return None
+            mask = grown
+        lacks = self._ground.lacks(mask)
+        heap = [move for name in self._ground.on if (move := self._move(mask, allowed, name, lacks)) is not None]
         heapify(heap)
-        while any(self._ground.lacks(mask)):
+        while any(lacks):
             if not heap:
                 return None
-            again = self._move(mask, allowed, heappop(heap).place)
+            again = self._move(mask, allowed, heappop(heap).place, lacks)
             if again is None:
                 continue
             if heap and again.price > heap[0].price:
                 heappush(heap, again)
                 continue
             mask = self._apply(mask, again.steps)
+            lacks = self._ground.lacks(mask)
             for name in {again.place, *(name for step in again.steps for name in self._ground.nodes[step])}:
-                move = self._move(mask, allowed, name)
+                move = self._move(mask, allowed, name, lacks)
                 if move is not None:
                     heappush(heap, move)
         return mask if self._ground.fits(mask) else None
 
-    def _grow_domain(self, mask: int, allowed: int, number: int) -> int | None:
-        """One more whole replica of a class, in the domain where it costs least."""
+    def _grow_replicas(self, mask: int, allowed: int, number: int, count: int) -> int | None:
+        """Take what is needed for so many whole replicas of a class, one after another where it costs least."""
         ground, depth = self._ground, self._ground.wanted.classes[number][0]
-        found: list[tuple[Cost, int]] = []
-        inside: dict[object, list[str]] = {}
+        inside: dict[Place, list[str]] = {}
         for name in ground.on:
-            path = ground.domain.nodes[name].leaves[ground.wanted.topology].path
-            inside.setdefault(path[: depth + 1], []).append(name)
-        have = ground.replicas(mask, number)
-        for names in inside.values():
-            grown, left = mask, list(names)
-            while ground.replicas(grown, number) <= have:
-                moves = [move for name in left if (move := self._move(grown, allowed, name, greedy=True)) is not None]
-                if not moves:
-                    break
-                best = min(moves, key=lambda move: move.price)
-                grown = self._apply(grown, best.steps)
-            else:
-                found.append((self._cost(ground.chosen(grown)), grown))
-        return min(found)[1] if found else None
+            for place in ground.places(name):
+                if place[0] == depth:
+                    inside.setdefault(place, []).append(name)
+        steps = {place: self._one_replica(mask, allowed, number, place, inside[place]) for place in inside}
+        while ground.replicas(mask, number) < count:
+            found = {place: (self._price(mask, more), more) for place, more in steps.items() if more}
+            if not found:
+                return None
+            taken = min(found.values())[1]
+            mask = self._apply(mask, taken)
+            for place in {each for step in taken for name in ground.nodes[step] for each in ground.places(name)}:
+                if place in inside:
+                    steps[place] = self._one_replica(mask, allowed, number, place, inside[place])
+        return mask
+
+    def _one_replica(self, mask: int, allowed: int, number: int, place: Place, names: Sequence[str]) -> tuple[int, ...]:
+        """The steps that make room for one more replica in a domain of its level; none where there are none."""
+        ground, grown, taken = self._ground, mask, list[int]()
+        have, need = ground.replicas_in(place, mask, number), list(ground.wanted.need)
+        moves = {name: self._move(mask, allowed, name, need) for name in names}
+        while ground.replicas_in(place, grown, number) <= have:
+            best = min((move for move in moves.values() if move is not None), default=None)
+            if best is None:
+                return ()
+            grown = self._apply(grown, best.steps)
+            taken += best.steps
+            for name in {best.place, *(node for step in best.steps for node in ground.nodes[step])} & moves.keys():
+                moves[name] = self._move(grown, allowed, name, need)
+        return tuple(taken)
+
+    def _price(self, mask: int, steps: Iterable[int]) -> tuple[int, ...]:
+        before, after = (self._cost(self._ground.chosen(each)) for each in (mask, self._apply(mask, steps)))
+        return tuple(new - old for new, old in zip(after[1:], before[1:], strict=True))
 
     def _apply(self, mask: int, steps: Iterable[int]) -> int:
         for number in steps:
             mask = self._with(mask, number) or mask
         return mask
 
-    def _move(self, mask: int, allowed: int, place: object, *, greedy: bool = False) -> _Move | None:
-        """The cheapest steps at a node that give it something that is lacking; ``greedy``: that give it anything."""
-        ground, name = self._ground, str(place)
-        lacks = list(ground.wanted.need) if greedy else ground.lacks(mask)
+    def _move(self, mask: int, allowed: int, name: str, lacks: Sequence[int]) -> _Move | None:
+        """The cheapest steps at a node that give it something that is lacking."""
+        ground = self._ground
         free = [number for number, _ in ground.on.get(name, ()) if allowed >> number & 1 and not mask >> number & 1]
         steps = ground.steps
         orders = (
@@ -202,7 +201,8 @@ class Cheapest:
         gain = self._gain(mask, grown, nodes, lacks) or 1
         before, after = (self._cost(self._ground.chosen(each)) for each in self._own(mask, grown, taken))
         price = tuple((new - old) / gain for new, old in zip(after[1:], before[1:], strict=True))
-        return _Move(price, name, tuple(taken))
+        tie = -sum(self._ground.steps[number].replica or 0 for number in taken)
+        return _Move(price, tie, name, tuple(taken))
 
     def _own(self, mask: int, grown: int, taken: Iterable[int]) -> tuple[int, int]:
         """Both sets, as far as the units of some steps are concerned."""
@@ -229,9 +229,11 @@ class Cheapest:
 
     def improve(self) -> int | None:
         """Look for something cheaper: exchange a few steps for others, then go through the smallest sets of all."""
-        while self._mask is not None and (self._exchange(self._mask) or self._spare_unit(self._mask)):
-            pass
-        self._enumerate()
+        while self._mask is not None and self._mask.bit_count() <= _MANY:
+            if not self._exchange(self._mask) and not self._spare_unit(self._mask):
+                break
+        if self._mask is None or self._mask.bit_count() <= _MANY:
+            self._enumerate()
         return self._mask
 
     def _exchange(self, mask: int) -> bool:
@@ -240,7 +242,6 @@ class Cheapest:
         peak = self._gains()
         dearest = sorted(ground.bits(mask), key=lambda number: self._cost([steps[number]]), reverse=True)
         others = [number for number in sorted(peak, key=lambda n: -peak[n]) if peak[number] and not mask >> number & 1]
-        until = self._looks + LOOKS // 2
         for out in [*combinations(dearest, 1), *combinations(dearest, 2)]:
             rest = mask & ~sum(1 << number for number in out)
             lacks = sum(ground.lacks(rest))
@@ -249,12 +250,12 @@ class Cheapest:
                     if sum(peak[number] for number in new) < lacks:
                         continue
                     more = self._apply(rest, new)
+                    self._looks += 1
                     if self._best is not None and self._cost(ground.chosen(more)) >= self._best:
                         continue
-                    self._looks += 1
                     if ground.fits(more) and self._offer(self._shrink(more)):
                         return True
-                    if self._looks >= until:
+                    if self._looks >= LOOKS:
                         return False
         return False
 
@@ -300,7 +301,9 @@ class Cheapest:
                     break
         self.is_complete = self._looks < LOOKS // 2
 
-    def _descend(self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int) -> None:
+    def _descend(
+        self, order: Sequence[int], gains: dict[int, int], left: tuple[int, int], start: int, mask: int
+    ) -> None:
         self._looks += 1
         if left == (0, 0):
             if self._ground.fits(mask):
@@ -317,4 +320,4 @@ class Cheapest:
                 self._descend(order, gains, rest, at + 1, more)
 
 
-__all__ = ["LOOKS", "Cheapest", "Cost", "cost_of"]
+__all__ = ["LOOKS", "Cheapest"]

@@ -118,7 +118,7 @@ def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool
     if unit is None or unit.root.metadata.deletion_timestamp is not None:
         return False
     placed = _make_placed_check(assumed)
-    role = next((role for role in unit.roles if _has(role, hold.place.leaf)), None)
+    role = role_of_leaf(unit, hold.place.leaf)
     if role is None or sum(replica_met(replica, placed) for replica in role.replicas) >= role.desired:
         return False
     pods = (pod for replica in role.replicas for pod in replica.pods)
@@ -135,6 +135,11 @@ def is_of_same_replica(hold: Hold, pod: core.Pod) -> bool:
     """A pod is of the replica that the lost one was of."""
     place = place_of(pod)
     return (place.leaf, place.replica) == (hold.place.leaf, hold.place.replica)
+
+
+def role_of_leaf(unit: Unit, leaf: str) -> Role | None:
+    """The role that a PodGroup belongs to."""
+    return next((role for role in unit.roles if _has(role, leaf)), None)
 
 
 def _has(role: Role, leaf: str) -> bool:
@@ -158,5 +163,6 @@ __all__ = [
     "is_of_same_replica",
     "is_wanted",
     "place_of",
+    "role_of_leaf",
     "room_said",
 ]

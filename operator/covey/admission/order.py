@@ -5,6 +5,8 @@ priority or a higher one is about to come, but not for longer than its own patie
 question is asked anew before each step, and what has happened meanwhile is told first, so whoever ranks highest among
 those that may get a place now is next, also when it came a moment ago.
 
+Where there are Queues, their lanes (``entitlement``) come before all that: priority and age decide inside a lane.
+
 A gang's priority: pure.
 
 Pins that have outlived their reason: pure.
@@ -21,11 +23,12 @@ the condition, another machine's, perhaps another year's; so whatever it says, p
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from covey.admission import podstate
+from covey.admission.entitlement import FIRST, Lane
 from covey.admission.tree import Unit
 from covey.api import core, times
 from covey.api.constants import ADMITTED, RELEASE_CONFLICT, RELEASE_TIMEOUT
@@ -62,40 +65,57 @@ _NEVER: Final = float("-inf")
 PATIENCE: Final = 2.0
 
 
+#: A name's place: its lane, and its gang's place among gangs.
+Place = tuple[Lane, Order]
+
+
 class Queue(Generic[N]):
-    """Names in the order of their gangs; of each name there is one."""
+    """Names in the order of their lanes and gangs; of each name there is one."""
 
     def __init__(self) -> None:
-        self._sorted: list[tuple[Order, N]] = []
-        self._orders: dict[N, Order] = {}
+        self._sorted: list[tuple[Place, N]] = []
+        self._places: dict[N, Place] = {}
 
     def __len__(self) -> int:
         return len(self._sorted)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._orders
+        return name in self._places
 
     def __iter__(self) -> Iterator[N]:
         return (name for _, name in self._sorted)
 
-    def add(self, name: N, order: Order) -> None:
+    def add(self, name: N, order: Order, lane: Lane = FIRST) -> None:
         """Take a name in, or move it."""
-        if self._orders.get(name) != order:
+        place = (lane, order)
+        if self._places.get(name) != place:
             self.drop(name)
-            self._orders[name] = order
-            insort(self._sorted, (order, name))
+            self._places[name] = place
+            insort(self._sorted, (place, name))
 
     def drop(self, name: N) -> None:
         """Take a name out; unknown ones are ignored."""
-        order = self._orders.pop(name, None)
-        if order is not None:
-            del self._sorted[bisect_left(self._sorted, (order, name))]
+        place = self._places.pop(name, None)
+        if place is not None:
+            del self._sorted[bisect_left(self._sorted, (place, name))]
 
-    def in_order(self) -> Iterator[tuple[Order, N]]:
-        """All, with their orders."""
+    def defer(self, name: N, lane: Lane) -> bool:
+        """Move a name to a lane that is behind its own; returns whether it was moved."""
+        known, order = self._places[name]
+        if lane > known:
+            self.add(name, order, lane)
+        return lane > known
+
+    def renew(self) -> None:
+        """Forget the lanes."""
+        for (_, order), name in [each for each in self._sorted if each[0][0] != FIRST]:
+            self.add(name, order)
+
+    def in_order(self) -> Iterator[tuple[Place, N]]:
+        """All, with their places."""
         return iter(self._sorted)
 
-    def first(self) -> tuple[Order, N] | None:
+    def first(self) -> tuple[Place, N] | None:
         """The first of all."""
         return self._sorted[0] if self._sorted else None
 
@@ -148,22 +168,36 @@ class Line(Generic[N]):
         """A gang is waited for no longer."""
         self._coming.pop(name, None)
 
-    def next(self, now: float = _NEVER) -> N | None:
+    def renew(self) -> None:
+        """Lanes may have become better: look at each again when its turn comes."""
+        self._minimums.renew()
+        self._surplus.renew()
+
+    def next(self, now: float = _NEVER, lane: Callable[[N], Lane] = lambda _name: FIRST) -> N | None:
         """The next gang; None when none may get a place now.
 
         Args:
             now: by the clock of ``expect`` and of ``add``.
+            lane: of a gang, as it is now. It is looked at when its turn comes: until then it is taken for the first.
         """
+        while True:
+            name = self._next(now)
+            queue = self._minimums if name in self._minimums else self._surplus
+            if name is None or not queue.defer(name, lane(name)):
+                return name
+
+    def _next(self, now: float) -> N | None:
         minimum, surplus = self._minimums.first(), self._surplus.first()
-        if surplus is None or (minimum is not None and minimum[0][0] <= surplus[0][0]):
+        before = (minimum[0][0], minimum[0][1][0]) if minimum else None
+        if surplus is None or (before is not None and before <= (surplus[0][0], surplus[0][1][0])):
             return minimum[1] if minimum else None
         self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
         awaited: dict[str, int] = {}
         for priority, _, short_of in self._coming.values():
             for resource in short_of:
                 awaited[resource] = max(priority, awaited.get(resource, priority))
-        for order, name in self._surplus.in_order():
-            if minimum is not None and minimum[0][0] <= order[0]:
+        for (lane, order), name in self._surplus.in_order():
+            if before is not None and before <= (lane, order[0]):
                 break
             since, takes = self._takes[name]
             if since + PATIENCE <= now or not any(awaited.get(each, _NEVER) >= -order[0] for each in takes):

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from covey.admission.cheapest import Cheapest, Cost, cost_of
+from covey.admission.cheapest import Cheapest
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
+from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
 from covey.admission.victims import (
     Candidate,
     Offer,
-    Rule,
     Step,
     Terms,
     is_eligible,
     lower_priority,
     offer_of,
 )
-from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Domain, Gang, Path, Plan, Verdict, where
+from covey.placement.model import Gang, Path, Plan, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
 from covey.placement.question.demands import unit_anchor
@@ -43,52 +42,11 @@ _OWN: Final = 30
 _DOMAINS: Final = 8
 #: Nodes that are looked at first, in each domain; then twice as many, as long as they do not suffice.
 _FIRST: Final = 24
+#: Steps up to which surplus is looked for in place of each whole unit.
+_FEW: Final = 24
 #: Victims and nodes that a claim can name.
 MOST_STEPS: Final = 256
 MOST_NODES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Taking:
-    """Steps without which a gang's minimum has its room.
-
-    ``nodes`` are those that it would lie on, ``domain`` the narrowest that holds them; ``unproven``: of some step, or of
-    a lower priority, it is not known that it does not do.
-    """
-
-    steps: tuple[Step, ...]
-    nodes: tuple[str, ...]
-    domain: Domain | None
-    cost: Cost
-    plans: int
-    unproven: bool = False
-
-    @property
-    def path(self) -> Path:
-        """The path of the domain."""
-        return self.domain.path if self.domain is not None else ()
-
-    @property
-    def sentence(self) -> str:
-        """What is taken, for people."""
-        return sentence(self.steps, self.domain)
-
-
-@dataclass(frozen=True, slots=True)
-class Nobody:
-    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit."""
-
-    verdict: Verdict
-    plans: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
-
-    may_take: Rule
-    rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
-    may_take_step: Callable[[Step], bool] = lambda _step: True
 
 
 def search(
@@ -127,20 +85,6 @@ def search(
             return found.run()
         except OutOfPlansError:
             return found.best() or Nobody(Verdict.UNKNOWN, judge.plans)
-
-
-def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
-    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
-    freed: Counter[str] = Counter()
-    for step in steps:
-        freed.update(dict(step.devices))
-    names = [step.text for step in steps]
-    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1] if names else "")))
-    amounts = ", ".join(
-        f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
-    )
-    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
-    return f"takes {listed}: {amounts or 'room'}{place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +168,8 @@ class _Search:
             if self._at(rank, here):
                 break
             self._unproven, self._judge.unknown = self._unproven or self._judge.unknown, False
-        return self.best() or Nobody(Verdict.UNKNOWN if self._unproven else Verdict.INFEASIBLE, self._judge.plans)
+        unknown = self._unproven or self._found is not None  # what was found is more than a claim can name
+        return self.best() or Nobody(Verdict.UNKNOWN if unknown else Verdict.INFEASIBLE, self._judge.plans)
 
     def best(self) -> Taking | None:
         """The best that was found, if a claim can name it."""
@@ -232,7 +177,7 @@ class _Search:
         if found is None or len(found.steps) > MOST_STEPS:
             return None
         steps, proven = Reprieve(found.ground, self._judge, self._cost).needed(found.steps)
-        plan = self._judge.plan(key for step in steps for key in step.keys)
+        plan = self._judge.known(key for step in steps for key in step.keys)
         if not isinstance(plan, Plan):
             return None
         nodes, domain = room_of(plan)
@@ -324,7 +269,26 @@ class _Search:
             if any(self._owner.get(key, (0, rank + 1))[1] <= rank for key in state.held):
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
                 found.append(_Estimate(price, state.name, gain))
-        return sorted(found)
+        return self._by_place(sorted(found), domain)
+
+    def _by_place(self, found: list[_Estimate], domain: DomainNode) -> list[_Estimate]:
+        """Nodes in the order of the domains of the narrowest level of a replica, where one costs least first."""
+        inner = [each for each in self._wanted.classes if each[0] > domain.depth]
+        if not inner:
+            return found
+        depth, pods, _ = max(inner)
+        groups: dict[Path, list[_Estimate]] = {}
+        for each in found:
+            path = domain.nodes[each.name].leaves[self._wanted.topology].path
+            groups.setdefault(path[: depth + 1], []).append(each)
+
+        def price(group: Sequence[_Estimate]) -> tuple[float, ...]:
+            lacks = [0] * len(self._wanted.need)
+            for shape, count in pods:
+                lacks[shape] = count
+            return _Site(list(group), domain, tuple(lacks)).price
+
+        return [each for group in sorted(groups.values(), key=price) for each in group]
 
     def _has_surplus(self, number: int) -> bool:
         return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
@@ -401,9 +365,15 @@ class _Search:
             better = Cheapest(ground, self._cost, accept, self._cost(ground.chosen(mask))).improve()
             mask = mask if better is None else better
         if mask is not None:
-            steps = tuple(ground.chosen(mask))
-            self._found = _Solution(self._cost(steps), steps, ground)
+            self._keep(ground, mask)
+            if mask.bit_count() <= _FEW:
+                mask = Reprieve(ground, self._judge, self._cost).spare_units(mask, self._judge.most - _OWN)
+                self._keep(ground, mask)
         return mask is not None or known is not None
+
+    def _keep(self, ground: Ground, mask: int) -> None:
+        steps = tuple(ground.chosen(mask))
+        self._found = _Solution(self._cost(steps), steps, ground)
 
 
 __all__ = ["PLANS", "Nobody", "Rules", "Taking", "search", "sentence"]

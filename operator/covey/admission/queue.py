@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from covey.admission import gangs, podstate
+from covey.admission.entitlement import FIRST, Lane
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.order import Line, Order, Queue
 from covey.admission.reservation import scarce
@@ -205,10 +206,16 @@ class Shelf:
         self._line: Line[Key] = Line()
         self._asleep: dict[Hashable, Alike] = {}
         self._of: dict[Key, Hashable] = {}
+        #: The lane of a unit that stands in line.
+        self.lane: Callable[[Entry], Lane] = lambda _entry: FIRST
 
     def next(self, now: float) -> Key | None:
         """The unit whose turn it is (event loop's clock)."""
-        return self._line.next(now)
+        return self._line.next(now, lambda root: self.lane(self.entries[root]))
+
+    def renew(self) -> None:
+        """Lanes may have become better."""
+        self._line.renew()
 
     def rest(self, root: Key) -> None:
         """A unit stands aside until it is put in its place again."""

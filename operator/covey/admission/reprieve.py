@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from covey.admission.cheapest import Cost
 from covey.admission.slots import Ground
+from covey.admission.taking import Cost
 from covey.admission.victims import Step
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Domain, Gang, Plan, Refusal, RoleRequest, Verdict, natural
@@ -90,10 +90,11 @@ def least_of(gang: Gang) -> Gang:
     )
 
 
-def most_of(ground: Ground) -> int:
-    """As much of a ground as may be taken at once: whole units, and of others as many replicas as they can spare."""
-    mask = 0
+def most_of(ground: Ground, mask: int = 0, *, units: bool = True) -> int:
+    """As much of a ground as may be taken beside some steps: whole units, and of others what replicas they can spare."""
     for number in sorted(range(len(ground.steps)), key=lambda number: _by_weight(ground.steps[number])):
+        if not units and ground.steps[number].kind == "Unit":
+            continue
         step = ground.steps[number]
         own = sum(1 << each for each in ground.bits(mask) if ground.steps[each].unit == step.unit)
         if step.kind == "Unit":
@@ -160,6 +161,22 @@ class Reprieve:
             kept = put_back(order, self.suffices)
             found.append((self._cost(kept), sum(self._bits[id(step)] for step in kept)))
         return min(found)[1]
+
+    def spare_units(self, mask: int, until: int) -> int:
+        """Take surplus replicas for whole units, one unit after another, where that is cheaper.
+
+        Args:
+            mask: steps with which there is a plan.
+            until: plans of the judge beyond which no further unit is tried.
+        """
+        for step in sorted(self._ground.chosen(mask), key=lambda step: self._cost([step]), reverse=True):
+            if step.kind != "Unit" or self._judge.plans >= until:
+                continue
+            more = most_of(self._ground, mask & ~self._bits[id(step)], units=False)
+            if self.suffices(self._ground.chosen(more)):
+                found = self.cheapest(more, 0)
+                mask = min(mask, found, key=lambda each: self._cost(self._ground.chosen(each)))
+        return mask
 
     def suffices(self, steps: Sequence[Step]) -> bool:
         """Tell whether there is a plan without these steps."""

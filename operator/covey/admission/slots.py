@@ -21,6 +21,8 @@ from covey.placement.question.demands import minimum_demands
 
 #: Of a node or domain: pods of each shape, then units of each resource.
 Vector = tuple[int, ...]
+#: A domain of a level of replicas: its depth and its path.
+Place = tuple[int, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Wanted:
     sums: tuple[tuple[str, int], ...]
     classes: tuple[tuple[int, tuple[tuple[int, int], ...], int], ...] = ()
     excluded: Collection[str] = ()
+    names: tuple[str, ...] = ()
+    _known: dict[tuple[Vector, tuple[bool, ...]], Vector] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, gang: Gang, inventory: Inventory) -> Wanted:
@@ -59,24 +63,29 @@ class Wanted:
                 classes[topology.depth(level), tuple(sorted(own.items()))] += 1
         need = (*counts.values(), *(sum(asked[name]) // unit for name, unit in sums))
         found = tuple((depth, own, count) for (depth, own), count in classes.items())
-        return cls(full.topology, shapes, need, sums, found, full.excluded_nodes)
+        names = sorted({name for shape in shapes for name, amount in shape.requests if amount})
+        return cls(full.topology, shapes, need, sums, found, full.excluded_nodes, tuple(names))
 
     def measure(self, state: NodeState, freed: Mapping[str, int], gone: Collection[str]) -> Vector:
         """Count what a node can hold at most, of each by itself, once some holders (``gone``) have freed their room."""
         if state.name in self.excluded:
             return (0,) * len(self.need)
-        have = {name: max(state.free.get(name, 0) + freed.get(name, 0), 0) for name in {*state.free, *freed}}
+        free, more = state.free.get, freed.get
+        have = tuple([max(free(name, 0) + more(name, 0), 0) for name in self.names])
+        open_ = tuple([state.static_cause(each) is None and not _blocked(state, each, gone) for each in self.shapes])
+        found = self._known.get((have, open_))
+        if found is None:
+            found = self._known[have, open_] = self._count(dict(zip(self.names, have, strict=True)), open_)
+        return found
+
+    def _count(self, have: Mapping[str, int], open_: Sequence[bool]) -> Vector:
         found: list[int] = []
-        open_: set[str] = set()
-        for shape, count in zip(self.shapes, self.need, strict=False):
-            most = 0
-            if state.static_cause(shape) is None and not _blocked(state, shape, gone):
-                most = min([count, *(have.get(name, 0) // amount for name, amount in shape.requests if amount)])
-                most = min(most, 1) if exclusive(shape) else most
-            if most:
-                open_.update(name for name, _ in shape.requests)
-            found.append(most)
-        found += [have.get(name, 0) // unit if name in open_ else 0 for name, unit in self.sums]
+        asked: set[str] = set()
+        for shape, count, is_open in zip(self.shapes, self.need, open_, strict=False):
+            most = min([count, *(have[name] // amount for name, amount in shape.requests if amount)]) if is_open else 0
+            found.append(min(most, 1) if exclusive(shape) else most)
+            asked.update(name for name, _ in shape.requests if most)
+        found += [have[name] // unit if name in asked else 0 for name, unit in self.sums]
         return tuple(found)
 
 
@@ -110,7 +119,9 @@ class Ground:
     closed: list[bool] = field(init=False)
     _masks: dict[str, int] = field(init=False)
     _known: dict[tuple[str, int], Vector] = field(init=False)
-    _below: dict[tuple[int, Path], list[int]] = field(init=False)
+    _below: dict[Place, list[int]] = field(init=False)
+    _inside: dict[Place, list[str]] = field(init=False)
+    _whole: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.base = [0] * len(self.wanted.need)
@@ -119,7 +130,7 @@ class Ground:
             vector = self._base_of(state)
             for index, value in enumerate(vector):
                 self.base[index] += value
-            for place in self._places(state):
+            for place in self.places(state.name):
                 sums = self._below.setdefault(place, [0] * len(vector))
                 for index, value in enumerate(vector):
                     sums[index] += value
@@ -135,6 +146,12 @@ class Ground:
                 self.on.setdefault(name, []).append((number, tuple(keys)))
             self.nodes.append(tuple(inside))
             self.closed.append(len(inside) == len(at))
+        self._whole, self._inside = {}, {}
+        for name in self.on:
+            for place in self.places(name):
+                self._inside.setdefault(place, []).append(name)
+        for place in self._below:
+            self._inside.setdefault(place, [])
         self._masks = {name: sum(1 << number for number, _ in found) for name, found in self.on.items()}
 
     @property
@@ -184,17 +201,24 @@ class Ground:
 
     def replicas(self, mask: int, number: int) -> int:
         """Count the whole replicas of a class that the domain holds at most."""
-        depth, own, count = self.wanted.classes[number]
+        depth, _, count = self.wanted.classes[number]
         if depth <= self.domain.depth:
             return count
-        sums = {key: list(found) for key, found in self._below.items() if key[0] == depth}
-        for name in self._touched(mask):
+        found = self._whole.get(number)
+        if found is None:
+            found = sum(self.replicas_in(place, 0, number) for place in self._below if place[0] == depth)
+            self._whole[number] = found
+        places = {place for name in self._touched(mask) for place in self.places(name) if place[0] == depth}
+        return found + sum(self.replicas_in(each, mask, number) - self.replicas_in(each, 0, number) for each in places)
+
+    def replicas_in(self, place: Place, mask: int, number: int) -> int:
+        """Count the whole replicas of a class that a domain of its level holds at most."""
+        sums = list(self._below[place])
+        for name in self._inside[place] if mask else ():
             vector, before = self.vector(name, mask), self.vectors[name]
-            for place in self._places(self.domain.nodes[name]):
-                if place[0] == depth:
-                    pairs = zip(sums[place], vector, before, strict=True)
-                    sums[place] = [have + new - old for have, new, old in pairs]
-        return sum(min(found[shape] // pods for shape, pods in own) for found in sums.values())
+            if vector is not before:
+                sums = [have + new - old for have, new, old in zip(sums, vector, before, strict=True)]
+        return min(sums[shape] // pods for shape, pods in self.wanted.classes[number][1])
 
     def vector(self, name: str, mask: int) -> Vector:
         """Count what a node holds at most once these steps are gone."""
@@ -221,9 +245,9 @@ class Ground:
             found = self.vectors[state.name] = self.wanted.measure(state, {}, ())
         return found
 
-    def _places(self, state: NodeState) -> Iterator[tuple[int, Path]]:
+    def places(self, name: str) -> Iterator[Place]:
         """The domains of the replicas' levels that a node lies in, below this one."""
-        path = state.leaves[self.wanted.topology].path
+        path = self.domain.nodes[name].leaves[self.wanted.topology].path
         for depth in {depth for depth, _, _ in self.wanted.classes if depth > self.domain.depth}:
             if path[depth] is not None:
                 yield depth, path[: depth + 1]

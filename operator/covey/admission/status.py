@@ -28,11 +28,9 @@ from covey.api.constants import (
     MOVABLE,
     REASON_ADMITTED,
     REASON_BELOW_MINIMUM,
-    REASON_DENIED,
-    REASON_FAILED,
-    REASON_UNKNOWN,
-    REASON_UNSCHEDULABLE,
+    REASON_INFEASIBLE,
     REASON_WAITING,
+    REFUSALS,
     SCHEDULED,
     TOPOLOGY_SATISFIED,
 )
@@ -77,6 +75,8 @@ def _pods_below(node: Node) -> Iterable[core.Pod]:
 
 Settled = Callable[[core.Pod], bool]
 NodePath = Callable[[str], Path]
+#: Reasons for want of something else than room.
+_STUCK: Final = frozenset(REFUSALS) - {REASON_INFEASIBLE}
 #: What ``Movable`` says; its reason names what it is about.
 _MOVES: Final = "it would fit if what is left of this were given up and placed anew"
 
@@ -201,7 +201,7 @@ def _is_minimum_met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
 def _admission_message(unit: Unit, decision: Decision) -> str:
     """The progress of a unit, and the obstacle to its surplus, unless that is only room."""
     tally = _tally(unit, podstate.is_placed, "have their places")
-    stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN, REASON_UNSCHEDULABLE}
+    stuck = decision.reason in _STUCK
     return f"{tally}; {decision.message}" if stuck else tally
 
 

@@ -175,6 +175,12 @@ REASON_UNKNOWN: Final = "SearchLimit"
 REASON_WAITING: Final = "Waiting"
 REASON_BELOW_MINIMUM: Final = "BelowMinimum"
 REASON_QUOTA_EXCEEDED: Final = "QuotaExceeded"
+#: A root names no queue although several select its namespace; one that does not exist; one that is not for it.
+REASON_QUEUE_AMBIGUOUS: Final = "QueueAmbiguous"
+REASON_QUEUE_NOT_FOUND: Final = "QueueNotFound"
+REASON_QUEUE_DENIED: Final = "QueueDenied"
+#: The queue of a root has no room for it.
+REASON_OVER_QUOTA: Final = "OverQuota"
 REASON_SUSPENDED: Final = "Suspended"
 REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
@@ -196,6 +202,10 @@ REFUSALS: Final = (
     REASON_FAILED,
     REASON_DENIED,
     REASON_UNSCHEDULABLE,
+    REASON_OVER_QUOTA,
+    REASON_QUEUE_AMBIGUOUS,
+    REASON_QUEUE_NOT_FOUND,
+    REASON_QUEUE_DENIED,
 )
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)

@@ -11,6 +11,7 @@ from covey.api import constants
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
+from covey.api.queues import Queue
 from covey.api.scaler import RoleScaler
 from covey.api.schema import structural
 from covey.api.status import UNSEEN
@@ -148,6 +149,25 @@ KINDS: Final = (
                 r".metadata.annotations.scheduling\.covey\.dev/default",
                 "Whether resources that name no topology use it.",
             ),
+            _AGE,
+        ),
+        namespaced=False,
+    ),
+    Kind(
+        Queue,
+        constants.SCHEDULING_GROUP,
+        "queues",
+        "cvq",
+        (
+            Column("Cohort", ".spec.cohort", "The queues that lend to each other."),
+            Column(
+                "Resources", ".status.summary.resources", "The resources that are counted, in the order of the amounts."
+            ),
+            Column("Used", ".status.summary.used", "What its units have, of what it has by right."),
+            Column("Borrowed", ".status.summary.borrowed", "What of that is beyond nominal."),
+            Column("Lent", ".status.summary.lent", "What of nominal others have."),
+            Column("Waiting", ".status.summary.waiting", "What pods without places ask for."),
+            Column("Weight", ".spec.weight", "Of two that borrow, the larger one may have more.", "integer", wide=True),
             _AGE,
         ),
         namespaced=False,

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp, Uid
 from covey.api.model import ATOMIC, IMMUTABLE, LIVE, ListMap, Model, Rule
-from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingConstraints
+from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
 
 
 class WorkloadReference(Model):
@@ -21,15 +21,6 @@ class WorkloadReference(Model):
     """The Workload, in the same namespace."""
     template_name: Annotated[DnsLabel, IMMUTABLE]
     """The name of a template in it."""
-
-
-class RootPreemption(Model):
-    """The terms on which a root takes room from others, and gives its own."""
-
-    delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds after the first refusal before room is taken from others. Default: 60."""
-    min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds for which a replica has served before others may take its room. Default: 600."""
 
 
 class _GroupSpec(Prioritised):
@@ -67,6 +58,8 @@ class CompositePodGroupSpec(_GroupSpec):
     none."""
     preemption: RootPreemption | None = None
     """On a root: the terms on which it takes room from others, and gives its own."""
+    queue: Annotated[ObjectName | None, LIVE] = None
+    """On a root: the Queue whose quota it uses. Default: the only one that selects its namespace."""
 
 
 class GroupPlacement(Model):

@@ -192,6 +192,13 @@ class DisaggregatedInferenceSpec(Model):
             forbids=True,
         ),
         Rule(
+            "self.backend != 'Volcano' || (has(self.queue) ? has(oldSelf.queue) && self.queue == oldSelf.queue : "
+            "!has(oldSelf.queue))",
+            "queue is immutable: delete the object and create it anew to change it",
+            at=".queue",
+            forbids=True,
+        ),
+        Rule(
             "self.roles.exists(r, has(r.minReplicas) ? r.minReplicas > 0 : r.replicas > 0)",
             "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
             at=".roles",
@@ -234,8 +241,9 @@ class DisaggregatedInferenceSpec(Model):
     Kubernetes, volcano for Volcano."""
     priority_class_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The PriorityClass of all pods. Default: none."""
-    queue: Annotated[ObjectName | None, IMMUTABLE] = None
-    """The queue, only with backend Volcano. Default: the one that Volcano gives to whoever names none."""
+    queue: Annotated[ObjectName | None, LIVE] = None
+    """The queue whose quota the units use: a Queue of Covey's for backend Extender, one of Volcano's, which is immutable,
+    for Volcano. Default: the only Queue that selects the namespace; the one that Volcano gives to whoever names none."""
     topology: UnitTopology = UnitTopology()
     """Where the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()

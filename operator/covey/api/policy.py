@@ -137,3 +137,12 @@ class Prioritised(Model):
     """The PriorityClass of the group's pods."""
     priority: Annotated[int | None, LIVE, Field(ge=-2_147_483_648, le=1_000_000_000)] = None
     """The priority of the group, where it is lower than that of its PriorityClass, which holds otherwise."""
+
+
+class RootPreemption(Model):
+    """The terms on which a root takes room from others, and gives its own."""
+
+    delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds after the first refusal before room is taken from others. Default: 60."""
+    min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds for which a replica has served before others may take its room. Default: 600."""

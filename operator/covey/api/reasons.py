@@ -133,6 +133,21 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "kube-scheduler does not bind the pods where they were placed, for something that Covey does not model.",
         "Read its words in the message: a claim, a volume, affinity to pods; it is tried again by itself, ever later.",
     ),
+    names.REASON_OVER_QUOTA: Explanation(
+        "The queue of the unit has no quota left for its minimum, and may borrow none.",
+        "Wait until others of the queue end, ask for less, or have the quota raised; the message says what is short.",
+    ),
+    names.REASON_QUEUE_AMBIGUOUS: Explanation(
+        "Several Queues select the namespace, and the resource names none of them.", "Name one in spec.queue."
+    ),
+    names.REASON_QUEUE_NOT_FOUND: Explanation(
+        "The Queue that the resource names does not exist, so that nothing more of it is placed; what runs stays.",
+        "Name another in spec.queue, or have it created.",
+    ),
+    names.REASON_QUEUE_DENIED: Explanation(
+        "The Queue that the resource names does not select its namespace.",
+        "Name another in spec.queue, or have the namespace, or the Queue's selector, changed.",
+    ),
     names.REASON_FAILED: Explanation(
         "The planner has ended with an error on this gang; others are not affected.",
         "Report it, with the log of the scheduler process; it is tried again when the cluster changes.",

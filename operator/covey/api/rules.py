@@ -169,7 +169,7 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
 
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.
     """
-    if spec.queue is None or spec.backend is Backend.VOLCANO:
+    if spec.queue is None or spec.backend is not Backend.KUBERNETES:
         return []
-    remedy = "use backend Volcano, which has queues, or remove it"
+    remedy = "use backend Extender or Volcano, which have queues, or remove it"
     return [f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}"]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from covey.api.meta import DnsLabel, ObjectMeta, ObjectName
 from covey.api.model import BY_NAME, IMMUTABLE, LIVE, Model, Rule
-from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingConstraints
+from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
 
 
 class PodGroupTemplate(Prioritised):
@@ -38,6 +38,10 @@ class _CompositeTemplate(Prioritised):
     """On a root: seconds from admission until the minimum is bound."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
     """On a root: seconds for which the room of pods that were lost is held for their successors."""
+    preemption: RootPreemption | None = None
+    """On a root: the terms on which it takes room from others, and gives its own."""
+    queue: Annotated[ObjectName | None, LIVE] = None
+    """On a root: the Queue whose quota it uses."""
 
 
 _CHILD_RULE: Final = Rule(

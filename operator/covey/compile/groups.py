@@ -215,6 +215,7 @@ class GroupCompiler:
             "holdSeconds": self._spec.hold_seconds,
             **_present("schedulingConstraints", self._root_constraints()),
             **_present("preemption", self._preemption()),
+            **_present("queue", self._spec.queue),
             **self._common,
         }
 

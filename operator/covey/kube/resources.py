@@ -44,6 +44,7 @@ class Resource:
 
 PODS: Final = Resource("", "v1", "pods", "Pod")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 VOLUME_CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 SERVICES: Final = Resource("", "v1", "services", "Service")
@@ -66,5 +67,6 @@ POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")
 CLUSTER_TOPOLOGIES: Final = Resource(
     SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
 )
+QUEUES: Final = Resource(SCHEDULING_GROUP, VERSION, "queues", "Queue", namespaced=False)
 VOLCANO_POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 HYPER_NODES: Final = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", namespaced=False)

@@ -29,7 +29,8 @@ GANG_REPLANS: Final = FAMILIES.counter(
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
     "covey_gang_refusals_total",
-    "Plans that found no place: `Infeasible`, `SearchLimit`. A gang is planned again whenever room comes free.",
+    "Plans that found no place: `Infeasible`, `SearchLimit`, and gangs that were not planned for want of quota:"
+    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`. A gang is planned again whenever room comes free.",
     "reason",
 )
 HEADROOM_DURATION: Final = FAMILIES.histogram(
@@ -56,7 +57,7 @@ GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
     "Gangs whose minimum has no place: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
     " `InvalidTopology`, `Invalid`, `Unsupported`, `PlannerFailed`, `PinDenied` (the API server does not take a pin),"
-    " `Other`.",
+    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`, `Other`.",
     "reason",
 )
 GANGS_WAITING_OLDEST: Final = FAMILIES.gauge(
@@ -102,6 +103,27 @@ NODE_EXCLUSIONS: Final = FAMILIES.counter(
     "covey_node_exclusions_total",
     "Times that a node was left out for a gang for a while, because kube-scheduler refused one of its pods there although"
     " it fits by all that Covey models.",
+)
+
+# Quota
+QUEUE_AMOUNTS: Final = {
+    kind: FAMILIES.gauge(f"covey_queue_{kind}", meaning, "queue", "resource")
+    for kind, meaning in {
+        "nominal": "Amount of a resource that a Queue has by right, over all its flavors; of the first 100 queues by name.",
+        "used": "Amount that is charged to a Queue: minimums and surplus replicas that have their nodes.",
+        "borrowed": "Amount of that which is beyond its nominal.",
+        "lent": "Amount of a Queue's nominal that others of its cohort have.",
+        "waiting": "Amount that pods without places ask for, which would be charged to a Queue.",
+    }.items()
+}
+QUEUE_OLDEST: Final = FAMILIES.gauge(
+    "covey_queue_minimums_waiting_oldest_age_seconds",
+    "How long the minimum that would be within its Queue's nominal, and has waited longest, has waited; 0 when none does.",
+    "queue",
+)
+QUEUES_SERVED: Final = FAMILIES.gauge(
+    "covey_queues_served",
+    "1 where the API server knows Queues; 0 after an upgrade without their CRD: no quota is counted.",
 )
 
 # Placement quality

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from covey.admission import podstate, queue
+from covey.admission.entitlement import Entitlement
 from covey.admission.queue import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
@@ -63,6 +64,7 @@ class _Aside:
     asked: Gang
     closed: frozenset[str]
     plan: Plan
+    entitled: Entitlement | None = None
 
 
 class Admission:
@@ -97,6 +99,8 @@ class Admission:
         self._books = Books(
             *(context, queueing, reservations), decided=self._announce, mark=self.mark, stir=self._wake.set
         )
+        self._quotas = queueing.quotas
+        self._quotas.follow(self._holding, self.mark)
         self._commits = Commits(context, self._books.parking, mark=self.mark, denied=self._deny)
         cache.subscribe(
             Listener(
@@ -241,6 +245,7 @@ class Admission:
             self._books.slots.note_changes(self._cache.capacity.take_changed_nodes())
             if rooms:
                 await self._books.help(rooms)
+            await self._books.ease()
 
     @contextmanager
     def _alone(self, root: Key) -> Iterator[None]:
@@ -270,8 +275,11 @@ class Admission:
             self._books.enter(root, replace(entry, decision=decision))
             self._books.shelf.rest(root)
             return
-        want = entry.want
-        asked, closed = self._books.confine(entry)
+        want, entitled = entry.want, self._quotas.judge(entry)
+        if why := self._quotas.refusal(entry, entitled):
+            self._books.refuse_by_quota(root, entry, why)
+            return
+        asked, closed = self._books.confine(entry, entitled)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
         if answer is None:
             # What is held for it makes its question one of its own.
@@ -289,7 +297,7 @@ class Admission:
             await self._books.count(ask)
             self._books.sleep(root, replace(entry, refused=True), ask, closed)
         else:
-            await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer), last=last)
+            await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer, entitled), last=last)
 
     def _taken_up(self, root: Key, want: Want, asked: Gang, closed: frozenset[str]) -> Plan | None:
         """The plan that was put aside for a unit, if the question is still the same."""
@@ -350,6 +358,7 @@ class Admission:
         entry = self._books.shelf.entries.get(root)
         loop = asyncio.get_running_loop()
         same = entry is not None and (entry.want, entry.gang) == (aside.want, aside.gang)
+        same = same and entry is not None and self._quotas.allows(entry, aside.entitled)
         if same and self._books.shelf.next(loop.time()) != root:
             self._aside[root] = aside
             return
@@ -363,6 +372,7 @@ class Admission:
                 loop.call_later(self._misses.back_off(root), self.mark, root)
             return
         self._misses.forget(root)
+        self._quotas.note(entry.unit)
         decision = replace(entry.decision, reason=None, message="", claim=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import podstate, queue
+from covey.admission.entitlement import Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
@@ -65,6 +66,8 @@ class Books:
         self.parking = Parking(context.clock.monotonic)
         self.waiting = Waiting()
         self.shelf = Shelf()
+        self.quotas = queueing.quotas
+        self.shelf.lane = self.quotas.lane
         self.slots = Slots()
         #: Room is no longer kept for somebody, which may help those that were refused for it.
         self.unkept = False
@@ -81,6 +84,7 @@ class Books:
             return
         self._lives.look(unit)
         self.reservations.note(unit)
+        self.quotas.note(unit)
         parked = self.parking.holding(root)
         if parked is not None:
             self.parking.stir(root)
@@ -95,6 +99,9 @@ class Books:
         ):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
+        problem = self.quotas.problem(root)
+        if problem is not None and entry.want is Want.NOTHING:
+            entry = replace(entry, decision=replace(entry.decision, reason=problem.reason, message=problem.message))
         if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
             said = replace(entry.decision, reason=parked.reason, message=parked.message)
             entry = replace(entry, decision=said, refused=True)
@@ -111,6 +118,7 @@ class Books:
             self._let_next()
         self.waiting.drop(root)
         self.claims.forget(root)
+        self.quotas.forget(root)
         self._queueing.forget(root)
         self.parking.forget(root)
         if timer := self._timers.pop(root, None):
@@ -132,6 +140,7 @@ class Books:
             self._retold.append(alike)
 
     def _note_entry(self, root: Key, entry: Entry, before: Decision) -> None:
+        self.quotas.note_wish(root, entry)
         if self.reservations.file(root, entry):
             self.unkept = True
             self._let_next()
@@ -150,8 +159,7 @@ class Books:
             timer.cancel()
         delays = [*self._queueing.deadlines(entry)]
         wait = self.claims.wait(entry) if entry.refused and entry.gang is not None else None
-        if wait is not None and (entry.decision.claim is None or not entry.decision.claim.victims):
-            delays.append(wait)
+        delays += [wait] if wait else []
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
         if entry.want is Want.SURPLUS and entry.since is not None and not entry.refused:
@@ -184,10 +192,41 @@ class Books:
             if entry is not None:
                 self.alarm(root, entry)
 
-    def confine(self, entry: Entry) -> tuple[Gang, frozenset[str]]:
+    def confine(self, entry: Entry, entitled: Entitlement | None) -> tuple[Gang, frozenset[str]]:
         """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
-        surplus = entry.want is Want.SURPLUS
-        return self.reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=surplus, unit=entry.unit)
+        gang = self.quotas.confine(entry, self._queueing.gang_beside_siblings(entry), entitled)
+        return self.reservations.confine(gang, surplus=entry.want is Want.SURPLUS, unit=entry.unit)
+
+    def refuse_by_quota(self, root: Key, entry: Entry, why: QueueError) -> None:
+        """A unit's queue has no room for it: it stands aside until there is, and nothing is kept for it meanwhile."""
+        before, claim = self.shelf.decision(root), entry.decision.claim
+        kept = claim if claim is not None and claim.purpose else None
+        decision = replace(entry.decision, reason=why.reason, message=why.message, claim=kept, move="")
+        refused = replace(entry, decision=decision, refused=True)
+        self.enter(root, refused)
+        self.shelf.rest(root)
+        self.alarm(root, refused)
+        if entry.want is Want.MINIMUM:
+            metrics.GANG_REFUSALS.labels(why.reason).inc()
+            self.log_refusal(refused, before)
+
+    async def ease(self) -> None:
+        """Look again at units that wait for quota, if there may be more of it."""
+        if not self.quotas.take_eased():
+            return
+        self.shelf.renew()
+        for root in self.quotas.asleep():
+            entry = self.shelf.entries.get(root)
+            if entry is not None and self.quotas.is_better_off(root, entry):
+                self._mark(root)
+            await self._breath.take()
+
+    def _retell_quota(self, root: Key) -> None:
+        entry = self.shelf.entries.get(root)
+        words = self.quotas.words(root, entry) if entry is not None else ""
+        if entry is not None and words and words != entry.decision.message:
+            self.shelf.amend(root, replace(entry, decision=replace(entry.decision, message=words)))
+            self._decided(root)
 
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: frozenset[str]) -> bool:
         """Let a unit be refused as another one of the same question was."""
@@ -246,11 +285,15 @@ class Books:
         waiting = [
             (entry.order, root)
             for root, entry in self.shelf.unplaced.items()
-            if entry.gang is not None and entry.refused and entry.decision.claim is None
+            if entry.gang is not None
+            and entry.refused
+            and entry.decision.claim is None
+            and not self.quotas.is_asleep(root)
         ]
         for _, root in sorted(waiting):
             entry = self.shelf.entries[root]
-            if self.reservations.due(entry) and self.reservations.allows(root, entry):
+            due = self.reservations.due(entry) or self.claims.wait(entry) == 0.0
+            if due and self.reservations.allows(root, entry):
                 self._mark(root)
                 return
 
@@ -318,6 +361,9 @@ class Books:
                 for root in list(alike.members):
                     self._decided(root)
                     await self._breath.take()
+            for root in self.quotas.asleep():
+                self._retell_quota(root)
+                await self._breath.take()
 
 
 def _news(before: Decision, after: Decision) -> bool:

@@ -1,8 +1,8 @@
 """All that the scheduler process watches, and who is told when it changes.
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
-is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The
-reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
+is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes; Queues,
+where the API server knows them, and the labels of namespaces, by which they select. The reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
 a listener is called after both are up to date.
 """
 
@@ -24,10 +24,12 @@ from covey.kube.reflector import Reflector, Selection, expose
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
+    NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     VOLUME_CLAIMS,
     VOLUMES,
     WORKLOADS,
@@ -54,7 +56,7 @@ class Listener:
     the groups' status says has.
     ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or
     became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
-    ``world``: topologies or priorities.
+    ``quota``: queues, or the labels of namespaces. ``world``: topologies, priorities or quota.
     """
 
     unit: Callable[[Key], None] = lambda _key: None
@@ -65,6 +67,7 @@ class Listener:
     node: Callable[[str], None] = lambda _node: None
     pod: Callable[[core.Pod], None] = lambda _pod: None
     gone: Callable[[core.Pod], None] = lambda _pod: None
+    quota: Callable[[], None] = lambda: None
     world: Callable[[], None] = lambda: None
 
 
@@ -80,6 +83,8 @@ class Cache:
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
         self.priority_classes = Reflector(client, PRIORITY_CLASSES, core.PriorityClass, on_event=self._on_world)
         self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
+        self.queues = Reflector(client, QUEUES, core.Queue, on_event=self._on_queue)
+        self.namespaces = Reflector(client, NAMESPACES, core.Namespace, on_event=self._on_namespace)
         self._groups = [
             self._reflector(client, resource, core.Group, namespace, self._on_group)
             for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS)
@@ -107,6 +112,8 @@ class Cache:
             self.pods,
             self.priority_classes,
             self.topologies,
+            self.queues,
+            self.namespaces,
             self.persistent_volumes,
             *self._claims,
             *self._groups,
@@ -115,12 +122,16 @@ class Cache:
 
     @property
     def synced(self) -> bool:
-        """Every kind was listed completely once."""
-        return all(reflector.synced.is_set() for reflector in self.reflectors)
+        """Every kind was listed completely once, but for queues that the API server does not know."""
+        return all(self._first_list(reflector).is_set() for reflector in self.reflectors)
 
     async def wait_synced(self) -> None:
         """Return when every kind was listed completely."""
-        await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
+        await asyncio.gather(*(self._first_list(reflector).wait() for reflector in self.reflectors))
+
+    def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
+        """A cluster that was upgraded without the newest CRDs goes on without queues."""
+        return reflector.settled if reflector is self.queues else reflector.synced
 
     async def steady(self) -> None:
         """Return when no collection is being listed anew: what is told piece by piece is nothing to decide on."""
@@ -181,6 +192,13 @@ class Cache:
             freed = self.capacity.unassume(latest, self.index.holding(latest))
         if freed:
             self._tell_room(freed)
+
+    def tell_quota(self) -> None:
+        """Say that quota has to be reckoned anew, for every unit."""
+        for listener in self._listeners:
+            listener.quota()
+        for listener in self._listeners:
+            listener.world()
 
     def tell_room(self, node: str) -> None:
         """Say that somebody may find room on a node who did not before."""
@@ -283,6 +301,15 @@ class Cache:
         roots = self.index.set_declared(workload.metadata.key, positions(workload.spec))
         if previous is None:
             self._tell_trees(roots)
+
+    def _on_queue(self, event: str, queue: core.Queue, previous: core.Queue | None) -> None:
+        if event == "DELETED" or previous is None or previous.spec != queue.spec:
+            self.tell_quota()
+
+    def _on_namespace(self, event: str, namespace: core.Namespace, previous: core.Namespace | None) -> None:
+        known = self.queues.store and event != "DELETED"
+        if known and (previous is None or previous.metadata.labels != namespace.metadata.labels):
+            self.tell_quota()
 
     def _on_world(self, _event: str, _thing: object, _previous: object) -> None:
         for listener in self._listeners:

@@ -22,6 +22,7 @@ import msgspec
 
 from covey.admission import gangs
 from covey.admission.gangs import UnplannableError
+from covey.admission.growth import Own, template
 from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
 from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
@@ -50,6 +51,7 @@ PATIENCE: Final = 0.1
 TRIES: Final = 5
 #: What is said where the planner itself failed.
 FAILED: Final = "the planner failed on it; the scheduler's log has the details"
+NO_QUOTA: Final = "the quota of its queue has no room for more"
 #: Seconds until an answer that could not be written is written again.
 RETRY: Final = 5.0
 
@@ -248,7 +250,24 @@ class Headroom:
                 shape=self._shape,
                 pause=pause,
             )
-            return await asyncio.to_thread(ask)
+            answer = await asyncio.to_thread(ask)
+        return self._within_quota(root, answer, sites, is_shared=asked.question.roles[role])
+
+    def _within_quota(self, root: core.Group, answer: Answer, sites: Iterable[Site], *, is_shared: bool) -> Answer:
+        """No more than quota leaves, wherever the replicas would lie."""
+        own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
+        like = template([each.request for each in own], self._shape)
+        if answer.replicas is None or like is None:
+            return answer
+        key = Key(root.kind, root.metadata.namespace, root.metadata.name)
+        room = self._queueing.quotas.room_for(key, [pod.shape for pod in like.pods])
+        placed = sum(each.placed for each in own)
+        most = placed + room if room is not None else answer.replicas
+        if not is_shared:  # every unit has as many
+            most -= most % len(own)
+        if most >= answer.replicas:
+            return answer
+        return replace(answer, replicas=max(most, placed), is_floor=False, message=NO_QUOTA)
 
     def _sites(self, units: Iterable[Unit]) -> Iterator[Site]:
         """Units as their surplus would be planned now.

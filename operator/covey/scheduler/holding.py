@@ -91,6 +91,8 @@ class Holding:
         self._longest = longest
         self._clock = clock
         self._wall = wall
+        #: Is told of a unit for which less is held than before.
+        self.on_drop: Callable[[Key], None] = lambda _root: None
         self._holds: dict[Key, dict[str, Hold]] = {}
         self._on: dict[str, dict[str, Hold]] = {}
         #: By hold, until when it may be without a successor.
@@ -106,6 +108,10 @@ class Holding:
     def of(self, root: Key) -> bool:
         """Room is held for a unit."""
         return root in self._holds
+
+    def holds_of(self, root: Key) -> list[Hold]:
+        """The room that is held for a unit."""
+        return list(self._holds.get(root, {}).values())
 
     def begin(self) -> None:
         """Everything has been listed: read what successors say, and watch from now on."""
@@ -265,6 +271,7 @@ class Holding:
         self._forget(hold)
         self._count()
         self._cache.tell_room(hold.node)
+        self.on_drop(hold.root)
 
     def _forget(self, hold: Hold) -> None:
         on_node = self._on[hold.node]

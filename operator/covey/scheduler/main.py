@@ -51,6 +51,7 @@ from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.turns import ActiveLabel
+from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
@@ -257,6 +258,7 @@ class _Leader:
         self._admission.on_idle(self._headroom.step)
         self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
         self._admission.on_decision(self._statuses.note_change)
+        self._usage = UsageWriter(context, self._queueing.quotas)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
         self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
         self._unmarked = Unmarked(cache, context.writer, breath=context.breath) if settings.attached else None
@@ -269,6 +271,7 @@ class _Leader:
             self._statuses.run(self._admission.settled.wait),
             self._releases.run(self._admission.settled.wait),
             self._headroom.run(self._admission.settled.wait),
+            self._usage.run(self._admission.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
             *([self._unmarked.run(self._admission.settled.wait)] if self._unmarked else []),

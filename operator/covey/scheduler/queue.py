@@ -45,6 +45,7 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster import presets
 from covey.placement.model import Gang, Topology
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.quotas import Quotas
 
 
 class Topologies:
@@ -226,6 +227,8 @@ LONGEST_EXCLUSION: Final = 3600.0
 WRITTEN: Final = 64
 #: Seconds after which a gang that waits for a domain looks whether another one would serve it sooner.
 RECONSIDER: Final = 60.0
+#: Seconds after which a gang that others give way to looks whether it still needs all of them.
+FOLLOW: Final = 5.0
 #: Seconds after which a failure does not make the next exclusion longer any more.
 FORGOTTEN: Final = 2 * LONGEST_EXCLUSION
 
@@ -262,6 +265,7 @@ class Queueing:
         self._failures: dict[Key, dict[str, _Failures]] = {}
         #: Roots that name a PriorityClass that does not exist, so that each is logged once.
         self._unknown: dict[Key, str] = {}
+        self.quotas = Quotas(cache, self.priority)
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
         """The part of its status that a unit must keep, its topology or the reason for none, and its surroundings.
@@ -329,7 +333,8 @@ class Queueing:
         claim = entry.decision.claim
         if entry.refused and claim is not None:
             retry = times.seconds(claim.retry_time)
-            yield retry - now if retry is not None and retry > now else RECONSIDER
+            soon = FOLLOW if claim.victims else RECONSIDER
+            yield retry - now if retry is not None and retry > now else soon
         elif entry.refused:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)

@@ -8,7 +8,8 @@ import pytest
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from builders.victims import NOW, hold, serving
-from covey.admission.preemption import Nobody, Taking, search
+from covey.admission.pardon import still_needed
+from covey.admission.preemption import Rules, Taking, search
 from covey.admission.victims import Candidate, Terms
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Verdict
@@ -64,13 +65,107 @@ def test_only_lower_priorities_go(priority: int) -> None:
 
 
 def test_the_sentence_names_victims_and_room() -> None:
-    young = {("decode", 0): 10.0}
-    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"], ["r0-n2"]])}, served=young)
+    """The minimum of chat has just loaded its weights, so chat gives its surplus only."""
+    chat = serving(
+        "chat-0", {"prefill": (1, [["r1-n0"]]), "decode": (0, [["r0-n1"], ["r0-n2"]])}, served={("prefill", 0): 10.0}
+    )
     batch = serving("batch-1", {"decode": (1, [["r0-n3"]])})
-    inventory = hold(racks(4), chat, batch)
+    inventory = hold(racks(3, 1), chat, batch)
+    inventory.set_node(make_node("r0-n3", labels={"zone": "z", "block": "b", "rack": "r0"}))
+    inventory.set_node(make_node("r0-n0", labels={"zone": "z", "block": "b", "rack": "r0"}, cordoned=True))
     found = search(wants(3, required="rack"), inventory, [chat, batch], TERMS)
     assert isinstance(found, Taking)
     assert found.sentence == (
-        "takes decode/1 of ns/chat-0, decode/2 of ns/chat-0 and all of ns/batch-1: 24 nvidia.com/gpu in rack z/b/r0"
+        "takes decode/0 of ns/chat-0, decode/1 of ns/chat-0 and all of ns/batch-1: 24 nvidia.com/gpu in rack z/b/r0"
     )
     assert found.nodes == ("r0-n1", "r0-n2", "r0-n3")
+    assert [(each.kind, each.name, each.role, each.replica) for each in (step.victim() for step in found.steps)] == [
+        ("Replica", "chat-0", "decode", 0),
+        ("Replica", "chat-0", "decode", 1),
+        ("Unit", "batch-1", "", None),
+    ]
+
+
+def test_the_lowest_priority_goes_although_it_costs_more() -> None:
+    low = serving("low-0", {"decode": (2, [["r0-n0"], ["r0-n1"]])}, priority=1)
+    high = serving("high-0", {"decode": (1, [["r1-n0"], ["r1-n1"]])}, priority=2)
+    assert taken(racks(2, 2), wants(1), low, high) == {"all of ns/low-0"}
+
+
+def test_surplus_goes_before_a_unit_however_much_it_is() -> None:
+    many = serving("many-0", {"decode": (1, [["r0-n0"], *[["r0-n1"]] * 8])}, gpus=1)
+    rest = serving("rest-0", {"decode": (1, [["r0-n0"]])}, gpus=7)
+    unit = serving("unit-0", {"decode": (1, [["r0-n2"]])})
+    found = taken(racks(3), wants(1), many, rest, unit)
+    assert found == {f"decode/{number} of ns/many-0" for number in range(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"foreign": True}, Verdict.INFEASIBLE),  # nobody would take it down whole
+        ({"inference": "g"}, Verdict.INFEASIBLE),  # a unit of the same resource
+        ({"served": 599.0}, Verdict.INFEASIBLE),
+        ({"served": 601.0}, {"decode/1 of ns/chat-0"}),
+        ({"served": 601.0, "preemption": {"minRunSeconds": 1000}}, Verdict.INFEASIBLE),
+        ({"served": 5.0, "preemption": {"minRunSeconds": 0}}, {"decode/1 of ns/chat-0"}),
+        ({"served": 1801.0, "preemption": {"minRunSeconds": 86400}}, {"decode/1 of ns/chat-0"}),  # the cap
+        ({"served": {("decode", 1): 5.0}}, {"decode/0 of ns/chat-0"}),
+        ({"unready": [("decode", 1)]}, {"decode/1 of ns/chat-0"}),  # the only one that serves stays
+        ({"unready": [("decode", 0)]}, {"decode/0 of ns/chat-0"}),
+        ({"draining": [("decode", 1)]}, {"all of ns/chat-0"}),  # the other is the minimum now
+    ],
+)
+def test_terms_of_a_unit_with_one_surplus_replica(state: dict[str, Any], expected: Any) -> None:
+    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])}, **state)
+    assert taken(racks(2), wants(1), chat) == expected
+
+
+def test_what_drains_is_waited_for() -> None:
+    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])}, draining=[("decode", 1)])
+    assert taken(racks(2), wants(1), chat, freeing={"uid-chat-0-decode-1-0"}) is Verdict.ADMITTED
+
+
+def test_what_is_claimed_is_taken_by_nobody_else() -> None:
+    chat = serving("chat-0", {"decode": (0, [["r0-n0"], ["r0-n1"]])}, preemption={"minRunSeconds": 0})
+    claimed = Terms(NOW, claimed={"uid-chat-0-decode-1-0"})
+    assert taken(racks(2), wants(1), chat, terms=claimed) == {"decode/0 of ns/chat-0"}
+    assert taken(racks(2), wants(2), chat, terms=claimed) is Verdict.INFEASIBLE
+
+
+def test_pods_of_no_interest_stay() -> None:
+    """The rack is blocked by GPUs; who has none of them is not in the way (kueue#10497)."""
+    cpu = serving("cpu-0", {"web": (0, [["r0-n0"], ["r0-n0"]])}, gpus=0)
+    gpu = serving("gpu-0", {"decode": (1, [["r0-n0"]])})
+    assert taken(racks(1), wants(1), cpu, gpu) == {"all of ns/gpu-0"}
+
+
+def test_a_search_that_runs_out_of_plans_takes_nobody() -> None:
+    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])})
+    assert taken(racks(2), wants(1), chat, plans=1) is Verdict.UNKNOWN
+
+
+def test_another_rule_for_who_may_be_taken() -> None:
+    """An exchange: replicas of one role of the same unit give way, and nothing else."""
+    own = serving("g-0", {"prefill": (1, [["r0-n0"], ["r0-n1"]]), "decode": (1, [["r0-n2"], ["r0-n3"]])}, priority=10)
+    rules = Rules(lambda _candidate: True, may_take_step=lambda step: step.role == "prefill")
+    found = taken(racks(4), wants(1), own, rules=rules)
+    assert found in ({"prefill/0 of ns/g-0"}, {"prefill/1 of ns/g-0"})
+
+
+def test_victims_that_are_needed_no_longer_are_pardoned() -> None:
+    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"], ["r0-n2"]])})
+    inventory, gang = hold(racks(4), chat), wants(2)
+    inventory.hold("other", "r0-n3", make_shape(8))
+    found = search(gang, inventory, [chat], TERMS)
+    assert isinstance(found, Taking)
+    named = [step.victim() for step in found.steps]
+    assert still_needed(gang, inventory, named).needed == tuple(named)
+    inventory.release("other")
+    standing = still_needed(gang, inventory, named)
+    assert (standing.feasible, len(standing.needed), len(standing.pardoned)) == (True, 1, 1)
+    gone = still_needed(gang, inventory, named, freeing={named[0].pods[0]})
+    assert (gone.feasible, gone.needed, gone.pardoned) == (True, (), (named[1],))
+    inventory.hold("thief", "r0-n3", make_shape(8))
+    inventory.set_node(make_node(found.nodes[0], labels={}, cordoned=True))
+    assert not still_needed(gang, inventory, named).feasible

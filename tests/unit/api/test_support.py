@@ -51,8 +51,15 @@ def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any
     assert unsupported_fields(spec_with(path, value)) == []
 
 
-@pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
-def test_only_volcano_has_queues(backend: str) -> None:
+@pytest.mark.parametrize("backend", ["Auto", "Extender", "Volcano"])
+def test_a_queue_is_honoured_where_there_are_queues(backend: str) -> None:
     edits = {"spec.queue": "gpus", "spec.backend": backend}
+    assert unsupported_fields(DisaggregatedInference.model_validate(changed(inference(), edits)).spec) == []
+
+
+def test_kubernetes_has_no_queues() -> None:
+    edits = {"spec.queue": "gpus", "spec.backend": "Kubernetes"}
     (sentence,) = unsupported_fields(DisaggregatedInference.model_validate(changed(inference(), edits)).spec)
-    assert sentence.startswith(f"spec.queue with spec.backend {backend} is not supported yet: use backend Volcano")
+    assert sentence.startswith(
+        "spec.queue with spec.backend Kubernetes is not supported yet: use backend Extender or Vol"
+    )

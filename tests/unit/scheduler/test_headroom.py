@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from builders.members import GATE, drop, group, member, node, put, role_groups
+from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups
 from builders.members import cache as made_of
 from covey.admission import headroom as counting
 from covey.admission.tree import Key
@@ -20,7 +20,7 @@ from covey.api.headroom import Question, dump_question
 from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
-from covey.scheduler.headroom import Headroom
+from covey.scheduler.headroom import NO_QUOTA, Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from scheduler_loop import Loop, context_of
@@ -79,7 +79,7 @@ def unit(name: str = "root", *places: str | None, **root: Any) -> list[core.Grou
 class Bench:
     """Admission and head-room over one cache."""
 
-    def __init__(self, *objects: core.Node | core.Group | core.Pod) -> None:
+    def __init__(self, *objects: Seen) -> None:
         self.cache = made_of(*objects)
         self.client = Client()
         self.clock = Hand()
@@ -413,3 +413,14 @@ async def test_many_questions_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatc
         assert set(await bench.turn()) == {"gang-decode-0-0"}
         assert order[:5] == ["answer"] * 3 + ["gang", "answer"]
         assert len(bench.client.written) == 20
+
+
+async def test_quota_bounds_what_is_told() -> None:
+    async with Bench(*nodes(6), *unit("root", "n0"), queue("team", 24)) as bench:
+        bench.headroom._queueing = bench.loop.admission._queueing
+        await bench.turn()
+        bench.ask("one")
+        await bench.turn()
+        (answer,) = bench.client.written[0]["status"]["headroom"]["roles"]
+        assert answer["replicas"] == 3
+        assert answer["message"] == NO_QUOTA

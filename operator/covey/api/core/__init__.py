@@ -70,6 +70,16 @@ from covey.api.core.pod import (
     pinned_node,
     reads_domain_labels,
 )
+from covey.api.core.queues import (
+    Namespace,
+    Queue,
+    QueueFlavor,
+    QueueNamespaces,
+    QueueResource,
+    QueueSpec,
+    QueueStatus,
+    QueueUsage,
+)
 from covey.api.core.quota import (
     LimitRange,
     LimitRangeItem,
@@ -106,6 +116,7 @@ __all__ = [
     "LimitRangeItem",
     "LimitRangeSpec",
     "Meta",
+    "Namespace",
     "Node",
     "NodeAffinity",
     "NodeSelector",
@@ -120,6 +131,13 @@ __all__ = [
     "PodStatus",
     "PriorityClass",
     "ProximityConstraint",
+    "Queue",
+    "QueueFlavor",
+    "QueueNamespaces",
+    "QueueResource",
+    "QueueSpec",
+    "QueueStatus",
+    "QueueUsage",
     "Read",
     "ReadinessGate",
     "Requirement",

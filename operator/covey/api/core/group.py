@@ -89,6 +89,7 @@ class GroupSpec(Read, frozen=True):
     priority_class_name: str | None = None
     priority: int | None = None
     preemption: RootPreemption | None = None
+    queue: str | None = None
 
 
 class ExcludedNode(Read, frozen=True):

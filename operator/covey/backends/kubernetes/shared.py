@@ -105,7 +105,7 @@ def disruption_of(spec: DisaggregatedInferenceSpec) -> DisruptionMode:
 def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     """Yield the refusals that all dialects have in common: one sentence each."""
     if spec.queue is not None:
-        yield "spec.queue is for Volcano: remove it"
+        yield "spec.queue is for backends Extender and Volcano: remove it"
     if spec.gang.timeout_seconds != PERMIT_TIMEOUT:
         yield (
             f"spec.gang.timeoutSeconds is {spec.gang.timeout_seconds}, but kube-scheduler waits {PERMIT_TIMEOUT} seconds, "

@@ -20,6 +20,8 @@ from covey.placement.model import Exclusion, Gang, Shape
 
 EXCLUDED = "excluded"
 RESERVED = "reserved for another gang"
+#: Nodes of a flavor of which the queue of the gang has no quota left.
+OVER_QUOTA = "over the quota of the queue"
 POD_LIMIT = "pods limit"
 _REMEMBERED: Final = 256
 
@@ -41,10 +43,9 @@ def exclusions(
     known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
     counts, out = Counter(known.counts), set(known.causes)
     left_out = {name: why for name, why in gang.excluded_nodes.items() if name in inventory.nodes}
-    later = {
-        EXCLUDED: [name for name, why in left_out.items() if why != RESERVED],
-        RESERVED: [name for name, why in left_out.items() if why == RESERVED],
-    }
+    later: dict[str, list[str]] = {EXCLUDED: [], RESERVED: [], OVER_QUOTA: []}
+    for name, why in left_out.items():
+        later[why if why in later else EXCLUDED].append(name)
     later |= _kept_off(inventory, shapes)
     if inventory.full:
         later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]

@@ -1,0 +1,319 @@
+"""The right of a gang to its places by quota: the nodes that are open to it, its turn, and who gives way to it. Pure.
+
+The planner is asked only for what quota has room for, wherever on the nodes that are left to it the pods will lie: on
+each flavor there is room for all that could go there, or its nodes are closed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from covey.admission.quota import Charge, Flavor, Ledger, Policy, Pool
+from covey.api import core
+from covey.api.constants import REASON_QUEUE_AMBIGUOUS, REASON_QUEUE_DENIED, REASON_QUEUE_NOT_FOUND
+from covey.placement.cluster import resources
+from covey.placement.model import Shape
+from covey.placement.terms import holds
+
+#: The place of a unit before its priority and age: the lowest is first.
+Lane = tuple[int, Fraction]
+#: Minimums within nominal, and everything that no queue counts; then minimums that borrow, surplus within nominal, and
+#: surplus that borrows.
+FIRST: Final[Lane] = (0, Fraction(0))
+_BORROWING, _SURPLUS, _BORROWED = 1, 2, 3
+
+
+class QueueError(Exception):
+    """A unit may use no queue. ``reason`` is a reason of ``Admitted``, the text is for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str, Policy]) -> str | None:
+    """The queue that a root uses: the one it names, else the only one that selects its namespace; None for none.
+
+    Args:
+        root: of a unit.
+        labels: of its namespace.
+        policies: of all queues, by name.
+
+    Raises:
+        QueueError: it names one that does not exist or is not for it, or several are and it names none.
+    """
+    named, namespace = root.spec.queue, root.metadata.namespace
+    if not named:
+        found = sorted(each.name for each in policies.values() if each.selects(labels))
+        if len(found) > 1:
+            several = f"queues {', '.join(found)} all select namespace {namespace}: name one in spec.queue"
+            raise QueueError(REASON_QUEUE_AMBIGUOUS, several)
+        return found[0] if found else None
+    if named not in policies:
+        raise QueueError(REASON_QUEUE_NOT_FOUND, f"there is no Queue {named}: create it, or name another in spec.queue")
+    if not policies[named].selects(labels):
+        raise QueueError(REASON_QUEUE_DENIED, f"queue {named} does not select namespace {namespace}: name another one")
+    return named
+
+
+class Group(NamedTuple):
+    """Pods that are wanted together or not at all; ``spare``: what is charged for them already."""
+
+    shapes: Sequence[Shape]
+    spare: Mapping[Pool, int] = {}
+
+
+class Short(NamedTuple):
+    """The quota that a gang lacks."""
+
+    pool: Pool
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """The part of a gang that may be planned: numbers of its groups, and the flavors whose nodes are closed to it.
+
+    ``inside``: it is within nominal. ``right``: it is a minimum that would be, so that it may reclaim. ``short``: why
+    some of it may not.
+    """
+
+    taken: frozenset[int]
+    closed: frozenset[Flavor] = frozenset()
+    inside: bool = True
+    right: bool = False
+    short: Short | None = None
+
+
+def may_lie(shape: Shape, flavor: Flavor) -> bool:
+    """Tell whether a pod of a shape may lie on nodes of a flavor, as far as their labels say."""
+    labels = dict(flavor)
+    if any(labels.get(key, value) != value for key, value in shape.node_selector):
+        return False
+    terms = shape.node_affinity.node_selector_terms if shape.node_affinity else ()
+    return not terms or any(all(_may_hold(each, labels) for each in term.match_expressions or ()) for term in terms)
+
+
+def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:
+    known = requirement.operator in {"In", "NotIn", "Exists", "DoesNotExist"} and requirement.key in labels
+    return not known or holds(requirement, labels[requirement.key])
+
+
+def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Entitlement:
+    """As many groups as there is room for, one after another.
+
+    Args:
+        policy: of the queue.
+        groups: in order.
+        room: what may be used of each pool.
+        free: whether there are nodes of no flavor.
+    """
+    left = dict(room)
+    opened, closed, taken = set[Flavor](), set[Flavor](), set[int]()
+    short: Short | None = None
+    for number, group in enumerate(groups):
+        needs, choices = _needs(policy, group)
+        bad = {each for each, need in needs.items() if any(amount > left[pool] for pool, amount in need.items())}
+        rest = set(policy.flavors) - closed - bad
+        if bad & opened or not (free or all(choice & rest for choice in choices)):
+            short = short or _shortage(needs, left)
+            continue
+        taken.add(number)
+        closed |= bad
+        for flavor, need in needs.items():
+            if flavor in rest and need:
+                opened.add(flavor)
+                for pool, amount in need.items():
+                    left[pool] -= amount
+    return Entitlement(frozenset(taken), frozenset(closed), short=short)
+
+
+def _needs(policy: Policy, group: Group) -> tuple[dict[Flavor, Counter[Pool]], list[set[Flavor]]]:
+    """The further charge of a group on each flavor, and the flavors for each kind of its pods."""
+    needs: dict[Flavor, Counter[Pool]] = {flavor: Counter() for flavor in policy.flavors}
+    choices: list[set[Flavor]] = []
+    for shape, count in Counter(group.shapes).items():
+        choice = {flavor for flavor in policy.flavors if may_lie(shape, flavor)}
+        for flavor in choice:
+            for pool, amount in policy.chargeable(flavor, shape.requests):
+                needs[flavor][pool] += amount * count
+        if any(True for flavor in policy.flavors for _ in policy.chargeable(flavor, shape.requests)):
+            choices.append(choice)
+    spare = Counter(group.spare)
+    return {flavor: need - spare for flavor, need in needs.items()}, choices
+
+
+def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, int]) -> Short | None:
+    """The shortage on the flavor where it is smallest."""
+    worst = [
+        max((Short(pool, amount - left[pool]) for pool, amount in need.items()), key=lambda each: each.amount)
+        for need in needs.values()
+        if need
+    ]
+    return min((each for each in worst if each.amount > 0), key=lambda each: each.amount, default=None)
+
+
+def judge_minimum(
+    ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Charge | None, *, free: bool
+) -> Entitlement:
+    """Judge whether the minimum of a unit may have its places.
+
+    Args:
+        ledger: all charges.
+        queue: of the unit.
+        shapes: of the pods of its minimum that have no nodes.
+        own: what is charged for its minimum by now.
+        free: whether there are nodes of no flavor.
+    """
+    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {})]
+    left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
+    is_nominal = own is None or not ledger.split(queue).get(own)
+    right = is_nominal and bool(fit(policy, group, left, free=free).taken)
+    within = fit(policy, group, {pool: min(amount, left[pool]) for pool, amount in room.items()}, free=free)
+    if within.taken:
+        return Entitlement(within.taken, within.closed, inside=is_nominal, right=right)
+    found = fit(policy, group, room, free=free)
+    if found.taken and policy.borrow_minimums:
+        return Entitlement(found.taken, found.closed, inside=False, right=right)
+    return Entitlement(frozenset(), inside=right, right=right, short=found.short or within.short)
+
+
+def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool) -> Entitlement:
+    """Choose the surplus that may have its places: all within nominal, else of each role the first, which may borrow.
+
+    Args:
+        ledger: all charges.
+        queue: of the unit.
+        groups: by number, in order: the role, and its pods without nodes.
+        free: whether there are nodes of no flavor.
+    """
+    policy, numbers = ledger.policies[queue], list(groups)
+    left, room = ledger.nominal_left(queue, minimums=False), ledger.room(queue)
+    nominal = {pool: min(amount, left[pool]) for pool, amount in room.items()}
+    within = fit(policy, [group for _, group in groups.values()], nominal, free=free)
+    if within.taken:
+        return _renumber(within, numbers, inside=True)
+    firsts = list({role: number for number, (role, _) in reversed(list(groups.items()))}.values())[::-1]
+    found = fit(policy, [groups[number][1] for number in firsts], room, free=free)
+    return _renumber(found, firsts, inside=False)
+
+
+def _renumber(verdict: Entitlement, numbers: Sequence[int], *, inside: bool) -> Entitlement:
+    return Entitlement(
+        frozenset(numbers[each] for each in verdict.taken), verdict.closed, inside=inside, short=verdict.short
+    )
+
+
+def lane_of(ledger: Ledger, queue: str, verdict: Entitlement, *, surplus: bool) -> Lane:
+    """The place of a unit among those of other queues."""
+    if verdict.inside:
+        return (_SURPLUS, Fraction(0)) if surplus else FIRST
+    return (_BORROWED if surplus else _BORROWING, ledger.share(queue))
+
+
+def describe(ledger: Ledger, queue: str, short: Short, *, surplus: bool) -> str:
+    """Say in a sentence why a gang may not have its places by quota."""
+    policy, pool, name = ledger.policies[queue], short.pool, short.pool.resource
+    grant = policy.grants[pool]
+
+    def text(amount: int) -> str:
+        return resources.text(name, amount)
+
+    nodes = ",".join(f"{key}={value}" for key, value in pool.flavor) if len(policy.flavors) > 1 else ""
+    said = f"{text(ledger.use_of(queue, pool))} of {text(grant.nominal)} {name} of queue {queue} are in use"
+    said += f" on nodes {nodes}" if nodes else ""
+    said += f"; {text(short.amount)} short"
+    if not policy.cohort:
+        return f"{said}; {queue} is in no cohort that it could borrow from"
+    if not surplus and not policy.borrow_minimums:
+        return f"{said}; minimums of {queue} do not borrow"
+    most = "" if grant.borrow is None else f" {text(grant.borrow)}"
+    return f"{said}; {queue} may borrow{most}, its cohort has {text(max(0, ledger.idle(queue, pool)))} idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A minimum with a right to nominal quota: ``charge`` is what it would be charged for."""
+
+    charge: Charge
+
+
+def claimant(ledger: Ledger, queue: str, unit: Charge) -> Claimant | None:
+    """A minimum that may reclaim: it fits into what its queue has left of nominal beside its minimums; else None."""
+    left = ledger.nominal_left(queue, minimums=True)
+    return Claimant(unit) if all(amount <= left.get(pool, 0) for pool, amount in unit.amounts) else None
+
+
+def may_reclaim(ledger: Ledger, who: Claimant, charge: Charge) -> bool:
+    """Tell whether a charge must give way to a claimant: it is borrowed, in the same cohort, of something it asks for.
+
+    In its own queue a minimum is before all surplus, but before another minimum by its priority alone.
+    """
+    mine, queue = who.charge, charge.queue
+    if charge.unit == mine.unit or queue not in ledger.cohort(mine.queue):
+        return False
+    if queue == mine.queue and charge.member is None and charge.priority >= mine.priority:
+        return False
+    over = ledger.split(queue, mine if queue == mine.queue else None).get(charge, frozenset())
+    return not over.isdisjoint(pool for pool, _ in mine.amounts)
+
+
+def victims(ledger: Ledger, who: Claimant) -> Iterator[Charge]:
+    """The charges that must give way, in their order: surplus before units, then as each is taken the largest share first.
+
+    Of one queue the lowest priority is first, and of that the youngest.
+    """
+    mine = who.charge
+    found = [
+        each
+        for queue in ledger.cohort(mine.queue)
+        for each in ledger.charges_of(queue)
+        if may_reclaim(ledger, who, each)
+    ]
+    for minimums in (False, True):
+        taken: dict[str, Counter[Pool]] = {}
+        if minimums:
+            for each in found:
+                if each.member is not None:
+                    taken.setdefault(each.queue, Counter()).update(dict(each.amounts))
+        lines: dict[str, list[Charge]] = {}
+        for each in sorted((e for e in found if (e.member is None) == minimums), key=_gives_way):
+            lines.setdefault(each.queue, []).append(each)
+        while lines:
+            queue = max(sorted(lines), key=lambda name: ledger.share(name, taken.get(name)))
+            yield (given := lines[queue].pop())
+            taken.setdefault(queue, Counter()).update(dict(given.amounts))
+            if not lines[queue]:
+                del lines[queue]
+
+
+def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
+    """Sort key of which the last gives way first."""
+    member = charge.member or ("", 0)
+    return (-charge.priority, (charge.since, *charge.unit, f"{member[0]}/{member[1]:+06d}"))
+
+
+__all__ = [
+    "FIRST",
+    "Claimant",
+    "Entitlement",
+    "Group",
+    "Lane",
+    "QueueError",
+    "Short",
+    "claimant",
+    "describe",
+    "fit",
+    "judge_minimum",
+    "judge_surplus",
+    "lane_of",
+    "may_lie",
+    "may_reclaim",
+    "queue_of",
+    "victims",
+]

@@ -1,0 +1,343 @@
+"""Quota of queues: what is charged to whom, what of it is borrowed, and how much more anybody may have. Pure.
+
+A *charge* is the minimum of a unit as far as it has nodes, or a surplus replica that has them; a replica is charged whole
+as soon as one of its pods has a node. A *pool* is one resource on the nodes of one flavor. Nothing is stored: charges
+follow from pods, groups and nodes, and which of them are within nominal is computed: minimums before surplus, then by
+priority, then by the age of the admission, each that fits whole into what those before it have left. All others are
+borrowed. Taking any of those away changes nothing for the rest, so they may be reclaimed one by one.
+
+A queue may use beyond its nominal what others of its cohort neither use nor keep back (``lend``), up to ``borrow``.
+Minimums do so only where the queue says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
+from covey.admission.nodes import Key
+from covey.admission.roles import Member, Replica
+from covey.admission.tree import Unit, minimum_replicas
+from covey.api import core
+from covey.api.constants import ADMITTED
+from covey.placement.cluster import resources
+from covey.placement.terms import holds
+
+#: The labels of a flavor's nodes, sorted; none for all nodes.
+Flavor = tuple[tuple[str, str], ...]
+Amounts = Mapping["Pool", int]
+#: The age of an admission that no status tells yet: the youngest.
+_NOW: Final = "~"
+
+
+class Pool(NamedTuple):
+    """A resource on the nodes of a flavor."""
+
+    flavor: Flavor
+    resource: str
+
+
+class Grant(NamedTuple):
+    """The part of a queue in a pool; ``borrow`` and ``lend`` are None for all there is."""
+
+    nominal: int
+    borrow: int | None = None
+    lend: int | None = None
+
+    @property
+    def lendable(self) -> int:
+        """The most that others may have of it."""
+        return self.nominal if self.lend is None else min(self.lend, self.nominal)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A Queue as it is reckoned with. ``cohort`` is empty for a queue that neither borrows nor lends."""
+
+    name: str
+    cohort: str = ""
+    weight: int = 1
+    borrow_minimums: bool = False
+    flavors: tuple[Flavor, ...] = ()
+    grants: Mapping[Pool, Grant] = field(default_factory=dict)
+    selector: core.LabelSelector | None = None
+
+    @classmethod
+    def of(cls, queue: core.Queue) -> Policy:
+        """The policy that a Queue states."""
+        spec = queue.spec
+        grants: dict[Pool, Grant] = {}
+        flavors = [tuple(sorted((each.nodes or {}).items())) for each in spec.flavors]
+        for flavor, stated in zip(flavors, spec.flavors, strict=True):
+            for each in stated.resources:
+                grants[Pool(flavor, each.name)] = _grant(each, lends=bool(spec.cohort))
+        selector = spec.namespaces.selector if spec.namespaces else None
+        cohort, name = spec.cohort or "", queue.metadata.name
+        return cls(name, cohort, spec.weight, spec.borrow_minimums, tuple(flavors), grants, selector)
+
+    def flavor_of(self, labels: Mapping[str, str]) -> Flavor | None:
+        """The flavor that a node with these labels belongs to: the first that selects it."""
+        return next((each for each in self.flavors if all(labels.get(key) == value for key, value in each)), None)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a namespace with these labels may use the queue."""
+        if self.selector is None:
+            return False
+        met = all(labels.get(key) == value for key, value in (self.selector.match_labels or {}).items())
+        return met and all(holds(each, labels.get(each.key)) for each in self.selector.match_expressions or ())
+
+    def chargeable(self, flavor: Flavor, requests: Iterable[tuple[str, int]]) -> Iterator[tuple[Pool, int]]:
+        """The part of some requests that is charged on nodes of a flavor."""
+        for name, amount in requests:
+            pool = Pool(flavor, name)
+            if amount > 0 and pool in self.grants:
+                yield pool, amount
+
+
+def _grant(stated: core.QueueResource, *, lends: bool) -> Grant:
+    def read(quantity: str | int | None) -> int | None:
+        return None if quantity is None else resources.amount(stated.name, quantity)
+
+    return Grant(read(stated.nominal) or 0, read(stated.borrow) if lends else 0, read(stated.lend) if lends else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The minimum of a unit, or one surplus replica (``member``), charged to a queue.
+
+    ``spare``: what of the amounts is for pods that have no node yet, or again. ``since``: when it was admitted.
+    """
+
+    queue: str
+    unit: Key
+    member: Member | None
+    amounts: tuple[tuple[Pool, int], ...]
+    spare: tuple[tuple[Pool, int], ...] = ()
+    priority: int = 0
+    since: str = _NOW
+
+    @property
+    def rank(self) -> tuple[bool, int, str, Key, Member]:
+        """Sort key: what is within nominal before others."""
+        return (self.member is not None, -self.priority, self.since, self.unit, self.member or ("", -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The facts on which a unit's charges depend, beside the unit.
+
+    ``place``: the node that a pod has. ``flavor``: of a node. ``requests``: of a pod. ``held``: the room that is held for
+    pods of the unit that were lost.
+    """
+
+    policy: Policy
+    place: Callable[[core.Pod], str | None]
+    flavor: Callable[[str], Flavor | None]
+    requests: Callable[[core.Pod], Iterable[tuple[str, int]]]
+    held: Sequence[Hold] = ()
+    priority: int = 0
+
+
+def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
+    """The charges of a unit."""
+    minimum, spare = Counter[Pool](), Counter[Pool]()
+    found: list[Charge] = []
+    held = _held_replicas(unit, ground)
+    for role in unit.roles:
+        least = {id(each) for each in minimum_replicas(role, lambda pod: ground.place(pod) is not None)}
+        lacking = role.minimum
+        for replica in role.replicas:
+            amounts, lacks = _of_replica(replica, ground)
+            if amounts and id(replica) in least:
+                lacking -= 1
+                minimum.update(amounts)
+                spare.update(lacks)
+            elif amounts:
+                newest = max(pod.metadata.creation_timestamp for pod in replica.pods)
+                found.append(_charge(unit, ground, (role.name, replica.number), (amounts, lacks), newest))
+        for number, amounts in enumerate(held.get(role.name, ()), start=1):
+            if number <= lacking:
+                minimum.update(amounts)
+                spare.update(amounts)
+            else:
+                found.append(_charge(unit, ground, (role.name, -number), (amounts, amounts), ""))
+    if minimum:
+        admitted = core.condition(unit.root.status.conditions, ADMITTED)
+        since = admitted.last_transition_time if admitted is not None and admitted.status == "True" else None
+        found.insert(0, _charge(unit, ground, None, (minimum, spare), since or _NOW))
+    return tuple(found)
+
+
+def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
+    """By role: the room that is held for replicas of which no pod has a node."""
+    lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
+    for hold in ground.held:
+        flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
+        there = any(is_of_same_replica(hold, pod) and ground.place(pod) is not None for pod in unit.pods())
+        if flavor is not None and role is not None and not there:
+            amounts = lost.setdefault((role.name, hold.place.leaf, hold.place.replica), Counter())
+            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
+    found: dict[str, list[Counter[Pool]]] = {}
+    for (name, _, _), amounts in lost.items():
+        found.setdefault(name, []).extend([amounts] if amounts else [])
+    return found
+
+
+def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Amounts, Amounts], since: str) -> Charge:
+    charged, spare = (tuple(sorted(each.items())) for each in amounts)
+    return Charge(ground.policy.name, unit.key, member, charged, spare, ground.priority, since or _NOW)
+
+
+def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
+    """The charge of a replica, and the part of it that is for pods without a node; nothing where none has one."""
+    nodes = [ground.place(pod) for pod in replica.pods]
+    flavors = [None if node is None else ground.flavor(node) for node in nodes]
+    known = next((each for each in flavors if each is not None), None)
+    amounts, spare = Counter[Pool](), Counter[Pool]()
+    for pod, node, flavor in zip(replica.pods, nodes, flavors, strict=True):
+        where = known if node is None else flavor
+        for pool, amount in ground.policy.chargeable(where, ground.requests(pod)) if where is not None else ():
+            amounts[pool] += amount
+            spare[pool] += amount if node is None else 0
+    return amounts, +spare
+
+
+class Ledger:
+    """The charges of all queues.
+
+    Args:
+        policies: by name.
+        charged: as they are now; ``enter`` keeps them up to date.
+    """
+
+    def __init__(self, policies: Mapping[str, Policy], charged: Iterable[Charge] = ()) -> None:
+        self.policies = policies
+        self._of: dict[Key, tuple[Charge, ...]] = {}
+        self._in: dict[str, dict[Charge, None]] = {name: {} for name in policies}
+        self._used: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
+        self._splits: dict[str, dict[Charge, frozenset[Pool]]] = {}
+        by_unit: dict[Key, list[Charge]] = {}
+        for each in charged:
+            by_unit.setdefault(each.unit, []).append(each)
+        for unit, own in by_unit.items():
+            self.enter(unit, tuple(own))
+
+    def enter(self, unit: Key, now: tuple[Charge, ...]) -> frozenset[str]:
+        """Charge a unit for what it has now; returns the queues of which something has changed."""
+        before = self._of.pop(unit, ())
+        if now:
+            self._of[unit] = now
+        if now == before:
+            return frozenset()
+        for sign, each in (*((-1, each) for each in before), *((1, each) for each in now)):
+            if each.queue in self._in:
+                self._splits.pop(each.queue, None)
+                self._used[each.queue].update({pool: sign * amount for pool, amount in each.amounts})
+                if sign > 0:
+                    self._in[each.queue][each] = None
+                else:
+                    self._in[each.queue].pop(each, None)
+        return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
+
+    def of(self, unit: Key) -> tuple[Charge, ...]:
+        """The charges of a unit."""
+        return self._of.get(unit, ())
+
+    def charges_of(self, queue: str) -> Iterable[Charge]:
+        """The charges of a queue."""
+        return self._in[queue].keys()
+
+    def use_of(self, queue: str, pool: Pool) -> int:
+        """The amount of a pool that is charged to a queue."""
+        return self._used[queue][pool]
+
+    def cohort(self, queue: str) -> list[str]:
+        """The queues that lend to each other, this one included."""
+        name = self.policies[queue].cohort
+        return [each.name for each in self.policies.values() if each.cohort == name] if name else [queue]
+
+    def excess_of(self, queue: str, pool: Pool) -> int:
+        """The amount of a pool that a queue has beyond its nominal."""
+        return max(0, self.use_of(queue, pool) - self.policies[queue].grants[pool].nominal)
+
+    def idle(self, queue: str, pool: Pool) -> int:
+        """The amount of a pool that the cohort neither uses nor keeps back; negative where it uses more than it has."""
+        total = 0
+        for name in self.cohort(queue):
+            grant = self.policies[name].grants.get(pool)
+            if grant is not None:
+                total += grant.lendable - max(0, self.use_of(name, pool) - (grant.nominal - grant.lendable))
+        return total
+
+    def lent(self, queue: str, pool: Pool) -> int:
+        """The part of a queue's nominal that others of its cohort have, taken from all lenders by what each could lend."""
+        names = sorted(name for name in self.cohort(queue) if pool in self.policies[name].grants)
+        grants = {name: self.policies[name].grants[pool] for name in names}
+        could = {
+            name: min(grant.lendable, max(0, grant.nominal - self.use_of(name, pool))) for name, grant in grants.items()
+        }
+        total = sum(could.values())
+        taken = min(total, sum(self.excess_of(name, pool) for name in names))
+        shares = {name: taken * each // total if total else 0 for name, each in could.items()}
+        rest = taken - sum(shares.values())
+        more = [name for name in names if could[name] > shares[name]][:rest]
+        return shares.get(queue, 0) + (queue in more)
+
+    def share(self, queue: str, less: Amounts | None = None) -> Fraction:
+        """The largest part that a queue has borrowed, for its nominal and its weight; ``less`` some of what it uses."""
+        policy, taken = self.policies[queue], less or {}
+        return max(
+            (
+                Fraction(max(0, self.use_of(queue, pool) - taken.get(pool, 0) - grant.nominal), max(grant.nominal, 1))
+                for pool, grant in policy.grants.items()
+            ),
+            default=Fraction(0),
+        ) / max(policy.weight, 1)
+
+    def split(self, queue: str, more: Charge | None = None) -> Mapping[Charge, frozenset[Pool]]:
+        """By charge: the pools in which it is borrowed, none for what is within nominal.
+
+        Args:
+            queue: whose.
+            more: a minimum that is reckoned with as if it was charged, behind all minimums that are.
+        """
+        if more is None and queue in self._splits:
+            return self._splits[queue]
+        grants = self.policies[queue].grants
+        left = {pool: grant.nominal for pool, grant in grants.items()}
+        found: dict[Charge, frozenset[Pool]] = {}
+        line = sorted(self._in[queue], key=lambda each: each.rank)
+        if more is not None:
+            line.insert(sum(each.member is None for each in line), more)
+        for each in line:
+            over = frozenset(pool for pool, amount in each.amounts if amount > left.get(pool, 0))
+            found[each] = over
+            for pool, amount in () if over else each.amounts:
+                left[pool] -= amount
+        if more is None:
+            self._splits[queue] = found
+        return found
+
+    def nominal_left(self, queue: str, *, minimums: bool) -> dict[Pool, int]:
+        """The rest of a queue's nominal beside the charges that are within it: those of minimums alone, or all."""
+        left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
+        for each, over in self.split(queue).items():
+            for pool, amount in () if over or (minimums and each.member is not None) else each.amounts:
+                left[pool] -= amount
+        return left
+
+    def room(self, queue: str) -> dict[Pool, int]:
+        """The further amount of each pool that a queue may use; negative where it uses too much."""
+        found: dict[Pool, int] = {}
+        for pool, grant in self.policies[queue].grants.items():
+            used = self.use_of(queue, pool)
+            most = max(0, grant.nominal - grant.lendable - used) + self.idle(queue, pool)
+            found[pool] = most if grant.borrow is None else min(most, grant.nominal + grant.borrow - used)
+        return found
+
+
+__all__ = ["Amounts", "Charge", "Flavor", "Grant", "Ground", "Ledger", "Policy", "Pool", "charges"]

@@ -1,0 +1,98 @@
+"""What a search for victims is asked for, and answers: pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from covey.admission.victims import Candidate, Rule, Step
+from covey.placement.cluster import resources
+from covey.placement.model import Domain, Path, Verdict, where
+
+
+class Cost(NamedTuple):
+    """The cost of what is taken; the lowest is the best.
+
+    ``rank``: the highest priority that is touched. Then whole units; replicas beside them; devices; and devices times
+    minutes of service, as far as they count.
+    """
+
+    rank: int
+    units: int
+    replicas: int
+    devices: int
+    device_minutes: int
+
+
+def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
+    """The cost of some steps; minutes of service count up to ``longest`` seconds."""
+    found = list(steps)
+    return Cost(
+        max(map(rank, found), default=0),
+        sum(step.kind == "Unit" for step in found),
+        sum(step.kind == "Replica" for step in found),
+        sum(step.count for step in found),
+        sum(step.count * int(min(step.served, longest) // 60) for step in found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Steps without which a gang's minimum has its room.
+
+    ``nodes`` are those that it would lie on, ``domain`` the narrowest that holds them; ``unproven``: of some step, or of
+    a lower priority, it is not known that it does not do.
+    """
+
+    steps: tuple[Step, ...]
+    nodes: tuple[str, ...]
+    domain: Domain | None
+    cost: Cost
+    plans: int
+    unproven: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The path of the domain."""
+        return self.domain.path if self.domain is not None else ()
+
+    @property
+    def sentence(self) -> str:
+        """What is taken, for people."""
+        return sentence(self.steps, self.domain)
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit."""
+
+    verdict: Verdict
+    plans: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may be taken, and at which rank: lower ranks go first, whatever else that costs."""
+
+    may_take: Rule
+    rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
+    may_take_step: Callable[[Step], bool] = lambda _step: True
+
+
+def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
+    """What is taken, and what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
+    freed: Counter[str] = Counter()
+    for step in steps:
+        freed.update(dict(step.devices))
+    names = [step.text for step in steps]
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1] if names else "")))
+    amounts = ", ".join(
+        f"{amount} {name}" for name, amount in sorted(freed.items(), key=lambda each: resources.rank(each[0]))
+    )
+    place = f" in {domain.level} {where(domain.path)}" if domain is not None and domain.path else ""
+    return f"takes {listed}: {amounts or 'room'}{place}"
+
+
+__all__ = ["Cost", "Nobody", "Rules", "Taking", "cost_of", "sentence"]

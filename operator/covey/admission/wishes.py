@@ -1,0 +1,90 @@
+"""The parts of a gang that quota is asked for: its minimum, and its surplus replica by replica. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from covey.admission.entitlement import may_lie
+from covey.admission.quota import Amounts, Policy, Pool
+from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.question.demands import minimum_demands, surplus_demands
+
+#: A replica that is asked for, and its role.
+Asked = tuple[RoleRequest, ReplicaRequest]
+
+
+def surplus_groups(gang: Gang) -> list[list[Asked]]:
+    """The surplus that lacks places, in the planner's order: replicas that come together as one."""
+    found: dict[object, list[Asked]] = {}
+    for demand in surplus_demands(gang):
+        role, each = gang.roles[demand.role], demand.replica
+        found.setdefault(each.together or (role.name, each.replica), []).append((role, each))
+    return list(found.values())
+
+
+def surplus_pods(gang: Gang) -> list[PodRequest]:
+    """All pods of a gang's surplus that lack places."""
+    return [pod for members in surplus_groups(gang) for pod in missing_pods(members)]
+
+
+def without(gang: Gang, out: Collection[tuple[str, int]]) -> Gang:
+    """A gang without some replicas, by role and number."""
+    return replace(
+        gang,
+        roles=tuple(
+            replace(role, replicas=tuple(each for each in role.replicas if (role.name, each.replica) not in out))
+            for role in gang.roles
+        ),
+    )
+
+
+def missing_pods(members: Sequence[Asked]) -> list[PodRequest]:
+    """The pods of some replicas that lack places."""
+    return [pod for _, each in members for pod in each.pods if pod.node is None]
+
+
+def shapes_of(pods: Sequence[PodRequest]) -> list[Shape]:
+    """The shapes of some pods."""
+    return [pod.shape for pod in pods]
+
+
+def minimum_shapes(gang: Gang) -> list[Shape]:
+    """The shapes of the pods that a minimum lacks; where any replicas will do, of those that ask for most."""
+    found = [(demand.role, demand.missing) for demand in minimum_demands(gang)]
+    shapes = [pod.shape for role, missing in found if not gang.roles[role].free for pod in missing]
+    for number, role in enumerate(gang.roles):
+        count = sum(each == number for each, _ in found)
+        if role.free and count:
+            rest = [shapes_of(missing_pods([(role, each)])) for each in role.replicas if not each.placed]
+            rest.sort(key=lambda each: sum(amount for shape in each for _, amount in shape.requests), reverse=True)
+            shapes += [shape for each in rest[:count] for shape in each]
+    return shapes
+
+
+def is_charged(policy: Policy, shapes: Sequence[Shape]) -> bool:
+    """Tell whether pods of some shapes are charged for anything on any flavor."""
+    return any(True for each in shapes for flavor in policy.flavors for _ in policy.chargeable(flavor, each.requests))
+
+
+def first_choice(policy: Policy, shapes: Sequence[Shape]) -> Amounts:
+    """The charge of some pods, each on the first flavor that it may lie on."""
+    found = Counter[Pool]()
+    for shape in shapes:
+        flavor = next((each for each in policy.flavors if may_lie(shape, each)), None)
+        found.update(dict(policy.chargeable(flavor, shape.requests)) if flavor is not None else {})
+    return found
+
+
+__all__ = [
+    "Asked",
+    "first_choice",
+    "is_charged",
+    "minimum_shapes",
+    "missing_pods",
+    "shapes_of",
+    "surplus_groups",
+    "surplus_pods",
+    "without",
+]

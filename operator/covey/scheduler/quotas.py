@@ -1,0 +1,359 @@
+"""Quota of queues in the process: charges as they are now, what they let a unit have, and who sleeps until they change.
+
+A unit is charged when it is assessed, and as soon as places are decided for it. One that its queue has no room for sleeps
+until charges, queues or the unit change; no node helps it. Where no Queue is, nothing is counted and nothing is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from covey.admission import queue
+from covey.admission.entitlement import (
+    FIRST,
+    Claimant,
+    Entitlement,
+    Group,
+    Lane,
+    QueueError,
+    claimant,
+    describe,
+    judge_minimum,
+    judge_surplus,
+    lane_of,
+    may_lie,
+    queue_of,
+    victims,
+)
+from covey.admission.gangs import place_of
+from covey.admission.losses import Hold
+from covey.admission.queue import Entry, Want
+from covey.admission.quota import Amounts, Charge, Flavor, Ground, Ledger, Policy, Pool, charges
+from covey.admission.tree import Key, Unit
+from covey.admission.wishes import (
+    first_choice,
+    is_charged,
+    minimum_shapes,
+    missing_pods,
+    shapes_of,
+    surplus_groups,
+    surplus_pods,
+    without,
+)
+from covey.api import core
+from covey.api.constants import REASON_OVER_QUOTA
+from covey.placement.model import Gang, Shape
+from covey.placement.refusal.shortage import OVER_QUOTA
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.holding import Holding
+
+_NOTHING: Final[Amounts] = {}
+_PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
+
+
+@dataclass(slots=True)
+class _Land:
+    """The nodes of each flavor of a queue; None for those of no flavor."""
+
+    policy: Policy
+    flavor: dict[str, Flavor | None] = field(default_factory=dict)
+    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
+
+    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
+        """File a node; returns whether it was in another flavor before."""
+        new = self.policy.flavor_of(labels)
+        moved = node in self.flavor and self.flavor[node] != new
+        self.drop(node)
+        self.flavor[node] = new
+        self.nodes.setdefault(new, set()).add(node)
+        return moved
+
+    def drop(self, node: str) -> None:
+        """Take a node out of those where pods may go; what is charged there stays where it was."""
+        for each in self.nodes.values():
+            each.discard(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The wish of a unit of a queue: amounts, and of a minimum since when (seconds since the epoch)."""
+
+    amounts: Amounts
+    since: float | None = None
+
+
+class Quotas:
+    """The charges of all units, and the judge of their wishes.
+
+    Args:
+        cache: queues, namespaces, nodes, pods.
+        priority: of a root.
+    """
+
+    def __init__(self, cache: Cache, priority: Callable[[core.Group], int]) -> None:
+        self._cache = cache
+        self._priority = priority
+        self._held: Callable[[Key], Sequence[Hold]] = lambda _root: ()
+        self.ledger = Ledger({})
+        #: By queue.
+        self.wishes: dict[str, dict[Key, Wish]] = {}
+        self._lands: dict[str, _Land] = {}
+        self._queues: dict[Key, str] = {}
+        self._problems: dict[Key, QueueError] = {}
+        self._asleep: dict[Key, Entitlement] = {}
+        self._eased = False
+        self._stale = True
+        self._changed: list[Callable[[], None]] = []
+        cache.subscribe(Listener(node=self._on_node, quota=self._on_quota))
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back when charges, wishes or queues have changed."""
+        self._changed.append(callback)
+
+    def follow(self, holding: Holding, mark: Callable[[Key], None]) -> None:
+        """Charge units for the room that is held for their lost pods, until it is held no longer."""
+        self._held = holding.holds_of
+        holding.on_drop = mark
+
+    def queue_of(self, root: Key) -> str | None:
+        """The queue that a unit uses; None for none."""
+        return self._queues.get(root)
+
+    def note(self, unit: Unit) -> None:
+        """Charge a unit for what it has now."""
+        self._renew()
+        root, policies = unit.key, self.ledger.policies
+        self._problems.pop(root, None)
+        name = None
+        if policies or unit.root.spec.queue:
+            namespace = self._cache.namespaces.store.get(("", root.namespace))
+            try:
+                name = queue_of(unit.root, (namespace.metadata.labels or {}) if namespace else {}, policies)
+            except QueueError as error:
+                self._problems[root] = error
+        if name is None:
+            self._queues.pop(root, None)
+        else:
+            self._queues[root] = name
+        self._enter(root, charges(unit, self._ground(unit, name)) if name is not None else ())
+
+    def forget(self, root: Key) -> None:
+        """A unit is gone."""
+        self._problems.pop(root, None)
+        self._queues.pop(root, None)
+        self._asleep.pop(root, None)
+        for each in self.wishes.values():
+            each.pop(root, None)
+        self._enter(root, ())
+
+    def note_wish(self, root: Key, entry: Entry) -> None:
+        """Take notice of a unit's wish."""
+        name = self._queues.get(root)
+        before = [found for each in self.wishes.values() if (found := each.pop(root, None)) is not None]
+        now: list[Wish] = []
+        if name is not None and entry.gang is not None and entry.want in _PLANNED:
+            shapes = minimum_shapes(entry.gang) if entry.want is Want.MINIMUM else shapes_of(surplus_pods(entry.gang))
+            since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
+            now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
+            self.wishes.setdefault(name, {})[root] = now[0]
+        if now != before:
+            self._tell()
+
+    def problem(self, root: Key) -> QueueError | None:
+        """The reason for which a unit may use no queue."""
+        return self._problems.get(root)
+
+    def judge(self, entry: Entry) -> Entitlement | None:
+        """The part of a unit's wish that may be planned now; None where no queue counts it."""
+        name, gang = self._queues.get(entry.unit.key), entry.gang
+        if name is None or gang is None:
+            return None
+        own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
+        if entry.want is Want.MINIMUM:
+            minimum = next((each for each in own if each.member is None), None)
+            return judge_minimum(self.ledger, name, minimum_shapes(gang), minimum, free=free)
+        spare = {each.member: dict(each.spare) for each in own}
+        groups = {
+            number: (
+                members[0][0].name,
+                Group(
+                    shapes_of(missing_pods(members)),
+                    sum((Counter(spare.get((r.name, each.replica), _NOTHING)) for r, each in members), Counter()),
+                ),
+            )
+            for number, members in enumerate(surplus_groups(gang))
+        }
+        return judge_surplus(self.ledger, name, groups, free=free) if groups else None
+
+    def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
+        """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
+        root = entry.unit.key
+        self._asleep.pop(root, None)
+        if root in self._problems:
+            return self._problems[root]
+        if entitled is None:
+            return None
+        if entitled.closed or entitled.short or not entitled.taken:
+            self._asleep[root] = entitled
+        if entitled.taken or entitled.short is None:
+            return None
+        surplus = entry.want is Want.SURPLUS
+        return QueueError(REASON_OVER_QUOTA, describe(self.ledger, self._queues[root], entitled.short, surplus=surplus))
+
+    def confine(self, entry: Entry, gang: Gang, entitled: Entitlement | None) -> Gang:
+        """The part of a gang for which there is quota, on the nodes where there is."""
+        name = self._queues.get(entry.unit.key)
+        if entitled is None or name is None:
+            return gang
+        land = self._lands[name]
+        nodes = {node: OVER_QUOTA for flavor in entitled.closed for node in sorted(land.nodes.get(flavor, ()))}
+        if nodes:
+            gang = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes})
+        if entry.want is not Want.SURPLUS:
+            return gang
+        out = {
+            (role.name, each.replica)
+            for number, members in enumerate(surplus_groups(gang))
+            for role, each in (members if number not in entitled.taken else ())
+        }
+        return without(gang, out) if out else gang
+
+    def allows(self, entry: Entry, entitled: Entitlement | None) -> bool:
+        """Tell whether a plan by an entitlement may be carried out still."""
+        now = self.judge(entry)
+        if now is None or entitled is None:
+            return now is entitled and entry.unit.key not in self._problems
+        return entitled.taken <= now.taken and now.closed <= entitled.closed
+
+    def lane(self, entry: Entry) -> Lane:
+        """The place of a unit among those of other queues."""
+        entitled, root = self.judge(entry), entry.unit.key
+        if entitled is None:
+            return FIRST
+        return lane_of(self.ledger, self._queues[root], entitled, surplus=entry.want is Want.SURPLUS)
+
+    def is_asleep(self, root: Key) -> bool:
+        """Tell whether a unit waits for quota."""
+        return root in self._asleep or root in self._problems
+
+    def asleep(self) -> Collection[Key]:
+        """The units that wait for quota."""
+        return list(self._asleep)
+
+    def take_eased(self) -> bool:
+        """Tell whether there may be more quota for some than when this was last asked."""
+        eased, self._eased = self._eased, False
+        return eased
+
+    def is_better_off(self, root: Key, entry: Entry) -> bool:
+        """Tell whether more of a unit could be planned than when it was last judged."""
+        if entry.want not in _PLANNED:
+            self._asleep.pop(root, None)
+            return False
+        before, now = self._asleep.get(root), self.judge(entry)
+        return before is None or now is None or bool(now.taken - before.taken) or bool(before.closed - now.closed)
+
+    def words(self, root: Key, entry: Entry) -> str:
+        """The refusal of a unit that waits for quota, with the numbers as they are; empty where it is not refused."""
+        before = self._asleep.get(root)
+        why = None if before is None or before.taken else self.refusal(entry, self.judge(entry))
+        return why.message if why is not None else ""
+
+    def room_for(self, root: Key, shapes: Sequence[Shape]) -> int | None:
+        """The most further replicas of these pods that quota leaves to a unit, whatever nodes there are; None for any."""
+        name = self._queues.get(root)
+        if name is None:
+            return 0 if root in self._problems else None
+        policy, room, total = self.ledger.policies[name], self.ledger.room(name), 0
+        if self._lands[name].nodes.get(None) or not is_charged(policy, shapes):
+            return None
+        for flavor in policy.flavors:
+            if all(may_lie(shape, flavor) for shape in shapes):
+                need = Counter[Pool]()
+                for shape in shapes:
+                    need.update(dict(policy.chargeable(flavor, shape.requests)))
+                if not need:
+                    return None
+                total += max(0, min(room[pool] // amount for pool, amount in need.items()))
+        return total
+
+    def claimant(self, root: Key, amounts: Amounts) -> Claimant | None:
+        """A waiting unit as one that may reclaim what its minimum would be charged for, if it has a right to it."""
+        name, group = self._queues.get(root), self._cache.index.root(root)
+        if name is None or group is None:
+            return None
+        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(group))
+        return claimant(self.ledger, name, charge)
+
+    def victims(self, who: Claimant) -> Iterator[Charge]:
+        """The charges that must give way to a claimant, in their order."""
+        return victims(self.ledger, who)
+
+    def count_free_nodes(self, name: str) -> tuple[int, int]:
+        """Nodes of no flavor of a queue, and all nodes."""
+        nodes = self._lands[name].nodes
+        return len(nodes.get(None, ())), sum(map(len, nodes.values()))
+
+    def refresh(self) -> None:
+        """Take over queues that have changed."""
+        self._renew()
+
+    def _ground(self, unit: Unit, name: str) -> Ground:
+        land, capacity = self._lands[name], self._cache.capacity
+        return Ground(
+            land.policy,
+            place=lambda pod: place_of(pod, capacity.assumed),
+            flavor=land.flavor.get,
+            requests=lambda pod: capacity.shape(pod).requests,
+            held=self._held(unit.key),
+            priority=self._priority(unit.root),
+        )
+
+    def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:
+        before = self.ledger.of(root)
+        if self.ledger.enter(root, now):
+            self._eased = self._eased or not set(before) <= set(now)
+            self._tell()
+
+    def _renew(self) -> None:
+        if not self._stale:
+            return
+        self._stale = False
+        policies = {each.metadata.name: Policy.of(each) for each in self._cache.queues.store.values()}
+        self._lands = {name: _Land(policy) for name, policy in policies.items()}
+        for node in self._cache.nodes.store.values():
+            for land in self._lands.values():
+                land.file_node(node.metadata.name, node.metadata.labels or {})
+        self.ledger = Ledger(policies)
+        self._queues = {root: name for root, name in self._queues.items() if name in policies}
+        self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
+        self._eased = True
+        self._tell()
+
+    def _on_quota(self) -> None:
+        """Queues, or labels of namespaces, have changed; every unit is assessed anew."""
+        self._stale = True
+
+    def _on_node(self, name: str) -> None:
+        if self._stale or not self._lands:
+            return
+        node = self._cache.node(name)
+        moved = False
+        for land in self._lands.values():
+            if node is None:
+                land.drop(name)
+            else:
+                moved |= land.file_node(name, node.metadata.labels or {})
+        self._eased = True
+        if moved:
+            self._cache.tell_quota()
+
+    def _tell(self) -> None:
+        for callback in self._changed:
+            callback()
+
+
+__all__ = ["Quotas", "Wish"]

@@ -1,0 +1,106 @@
+"""Two Queues of a cohort: what each may have, who waits for quota, and what their statuses say, on a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from localcluster import Cluster, eventually
+from scheduler_trees import Bench, Role, node_of
+
+AddNodes = Callable[..., list[str]]
+pytestmark = pytest.mark.usefixtures("scheduler")
+Json = dict[str, Any]
+API = "scheduling.covey.dev/v1alpha1"
+QUEUES = "/apis/scheduling.covey.dev/v1alpha1/queues"
+
+
+class Quotas:
+    """Makes Queues for one namespace, and takes them away again."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.names: list[str] = []
+
+    def make(self, name: str, nominal: int, **spec: Any) -> None:
+        amounts = {key: spec.pop(key) for key in ("borrow", "lend") if key in spec}
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
+        flavor = {"resources": [{"name": "nvidia.com/gpu", "nominal": nominal, **amounts}]}
+        spec = {"namespaces": {"selector": selector}, "cohort": self.namespace, "flavors": [flavor], **spec}
+        self.names.append(name)
+        body = {"apiVersion": API, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+        self.cluster.api("POST", QUEUES, body)
+
+    def usage(self, name: str) -> dict[str, int]:
+        found = self.cluster.api("GET", f"{QUEUES}/{name}").get("status", {}).get("resources", [{}])[0]
+        return {key: value for key, value in found.items() if key != "name"}
+
+    def nominal(self, name: str, nominal: int) -> None:
+        flavors = [{"resources": [{"name": "nvidia.com/gpu", "nominal": nominal}]}]
+        self.cluster.api("PATCH", f"{QUEUES}/{name}", {"spec": {"flavors": flavors}})
+
+    def delete(self, name: str) -> None:
+        self.names.remove(name)
+        self.cluster.api("DELETE", f"{QUEUES}/{name}")
+
+
+@pytest.fixture
+def quotas(cluster: Cluster, namespace: str) -> Iterator[Quotas]:
+    made = Quotas(cluster, namespace)
+    yield made
+    for name in made.names:
+        cluster.api("DELETE", f"{QUEUES}/{name}")
+
+
+@pytest.fixture
+def bench(cluster: Cluster, namespace: str) -> Bench:
+    return Bench(cluster, namespace)
+
+
+def bound(bench: Bench, name: str) -> int:
+    return sum(bool(node_of(pod)) for pod in bench.all() if pod["metadata"]["name"].startswith(f"{name}-"))
+
+
+def test_two_queues_of_a_cohort(bench: Bench, quotas: Quotas, nodes: AddNodes, kubectl: Callable[..., str]) -> None:
+    nodes(nodes=6)
+    quotas.make(mine := f"{bench.namespace}-a", 16, borrow=8)
+    quotas.make(theirs := f"{bench.namespace}-b", 16)
+    bench.unit("first", Role("decode", replicas=4), queue=mine)
+    eventually(lambda: bound(bench, "first") == 3)
+    bench.unit("second", Role("decode", replicas=3, minimum=3), queue=mine)
+
+    def refused() -> Json:
+        found = bench.condition("second")
+        return found if found.get("reason") == "OverQuota" else {}
+
+    message = eventually(refused)["message"]
+    assert f"minimums of {mine} do not borrow" in message
+    bench.unit("third", Role("decode"), queue=theirs)
+    eventually(lambda: bound(bench, "third") == 1)
+    eventually(lambda: quotas.usage(mine).get("used") == 24)
+    assert quotas.usage(mine) == {"nominal": 16, "used": 24, "borrowed": 8, "lent": 0, "waiting": 32}
+    eventually(lambda: quotas.usage(theirs) == {"nominal": 16, "used": 8, "borrowed": 0, "lent": 8, "waiting": 0})
+    shown = kubectl("get", "cvq", mine)
+    assert "24/16" in shown
+    # The cohort is full: 32 of 32.
+    bench.unit("fourth", Role("decode"), queue=theirs)
+    eventually(lambda: bench.condition("fourth").get("reason") == "OverQuota")
+    quotas.nominal(theirs, 24)
+    eventually(lambda: bound(bench, "fourth") == 1)
+    # A queue that goes takes nothing with it, and what is left of its units says so.
+    quotas.delete(theirs)
+    eventually(lambda: f"there is no Queue {theirs}" in bench.condition("third").get("message", ""))
+    assert bound(bench, "third") == 1
+
+
+def test_a_namespace_that_several_queues_select_must_name_one(bench: Bench, quotas: Quotas, nodes: AddNodes) -> None:
+    nodes(nodes=1)
+    quotas.make(f"{bench.namespace}-c", 8)
+    quotas.make(f"{bench.namespace}-d", 8)
+    bench.unit("lost", Role("decode"))
+    eventually(lambda: bench.condition("lost").get("reason") == "QueueAmbiguous")
+    quotas.delete(f"{bench.namespace}-d")
+    eventually(lambda: bound(bench, "lost") == 1)

@@ -1,0 +1,172 @@
+"""Claims of the scheduler process: made once a gang has waited, followed while victims go, and given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
+from covey.api import core, times
+from covey.scheduler.reservations import Limits
+from scheduler_loop import Loop, labels
+
+WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+LATELY = {**WAITED, "lastTransitionTime": times.rfc3339(time.time())}
+OURS = core.OwnerReference("DisaggregatedInference", "llama", "owner", True, "inference.covey.dev/v1alpha1")
+READY = ({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},)
+
+
+def unit(
+    name: str, *, replicas: int, minimum: int = 1, gpus: int = 4, nodes: tuple[str, ...] = (), **root: Any
+) -> list[Any]:
+    """A unit of Covey's operator, of one role of single pods; those that have nodes are Ready there."""
+    marks = {"covey.dev/inference": name, "covey.dev/unit": "0"}
+    made: list[Any] = [
+        group(name, composite=True, minimum=1, desired=1, labels=marks, **root),
+        *role_groups("decode", replicas=replicas, minimum=minimum, size=1, root=name),
+    ]
+    for number in range(replicas):
+        place = nodes[number] if number < len(nodes) else None
+        state: dict[str, Any] = {"node": place, "conditions": READY} if place else {"gates": (GATE,)}
+        made.append(member("decode", number, root=name, gpus=gpus, **state))
+    return [_owned(each) for each in made]
+
+
+def _owned(each: Any) -> Any:
+    return replace(each, metadata=replace(each.metadata, owner_references=(OURS,)))
+
+
+def claim_of(loop: Loop, name: str) -> core.Claim | None:
+    """The claim of a root, as it would be written."""
+    entries = loop.admission._books.shelf.entries
+    return next((entry.decision.claim for root, entry in entries.items() if root.name == name), None)
+
+
+def refused(loop: Loop, name: str = "high") -> core.Claim | None:
+    """A pass in which nobody gets a place, and the claim after it."""
+    assert asyncio.run(loop.turn()) == {}
+    return claim_of(loop, name)
+
+
+def crowd(**high: Any) -> Loop:
+    """One node, full with a surplus replica and a minimum of low priority; a gang of high priority has waited for long."""
+    wishes: dict[str, Any] = {"priority": 10, "status": {"conditions": [WAITED]}, **high}
+    low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1)
+    return Loop(cache(node("n1", labels=labels()), *low, *unit("high", replicas=1, **wishes)))
+
+
+def test_a_surplus_replica_of_lower_priority_gives_way() -> None:
+    claim = refused(crowd())
+    assert claim is not None
+    assert [(victim.kind, victim.name, victim.unit, victim.role) for victim in claim.victims] == [
+        ("Replica", "low", 0, "decode")
+    ]
+    assert (claim.purpose, claim.nodes, claim.resource) == ("Preemption", ("n1",), "nvidia.com/gpu")
+    assert "takes decode/" in claim.message
+    assert "4 nvidia.com/gpu" in claim.message
+
+
+def test_all_of_a_unit_gives_way_where_its_surplus_does_not_do() -> None:
+    claim = refused(crowd(gpus=8))
+    assert claim is not None
+    assert [(victim.kind, len(victim.pods)) for victim in claim.victims] == [("Unit", 2)]
+
+
+@pytest.mark.parametrize(
+    "high",
+    [
+        pytest.param({"priority": 1}, id="of the same priority"),
+        pytest.param({"gpus": 16}, id="that would not fit anyway"),
+        pytest.param({"status": {"conditions": [LATELY]}}, id="that has just come"),
+        pytest.param({"preemption": {"delaySeconds": 10**9}}, id="whose delay is not over"),
+    ],
+)
+def test_nobody_gives_way_to_a_gang(high: dict[str, Any]) -> None:
+    claim = refused(crowd(**high))
+    assert claim is None or not claim.victims
+
+
+def test_a_class_that_never_preempts_makes_no_claim() -> None:
+    loop = crowd()
+    classes = loop.cache.priority_classes.store
+    classes["", "priority-10"] = replace(classes["", "priority-10"], preemption_policy="Never")
+    claim = refused(loop)
+    assert claim is None or not claim.victims
+
+
+def test_what_has_just_begun_to_serve_is_spared() -> None:
+    low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1, preemption={"minRunSeconds": 10**9})
+    high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
+    loop = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(min_run=10**9))
+    claim = refused(loop)
+    assert claim is None or not claim.victims
+    spared = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(min_run=60))
+    assert (found := refused(spared)) is not None
+    assert found.victims
+
+
+def test_what_comes_free_goes_to_the_gang_and_not_to_the_successor_of_the_victim() -> None:
+    loop = crowd()
+    claim = refused(loop)
+    assert claim is not None
+    victim = claim.victims[0]
+    successor = _owned(member("decode", 7, root="low", gpus=4, gates=(GATE,)))
+    put(loop.cache, successor)
+    drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in victim.pods))
+    assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n1"}
+    assert claim_of(loop, "high") is None
+
+
+def test_a_victim_that_is_needed_no_longer_is_pardoned() -> None:
+    loop = crowd()
+    assert refused(loop) is not None
+    put(loop.cache, node("n2", labels=labels(), gpus=4))
+    assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n2"}
+    assert claim_of(loop, "high") is None
+
+
+def test_one_of_two_victims_is_pardoned_when_other_room_comes() -> None:
+    low = unit("low", replicas=3, nodes=("n1", "n1", "n2"), priority=1)
+    high = unit("high", replicas=2, minimum=2, priority=10, status={"conditions": [WAITED]})
+    loop = Loop(cache(node("n1", labels=labels()), node("n2", labels=labels(), gpus=4), *low, *high))
+    claim = refused(loop)
+    assert claim is not None
+    assert len(claim.victims) == 2
+    put(loop.cache, node("n3", labels=labels(), gpus=4))
+    loop.admission.mark(root_key("high"))
+    claim = refused(loop)
+    assert claim is not None
+    assert len(claim.victims) == 1
+
+
+def test_a_claim_outlives_the_process_that_made_it() -> None:
+    loop = crowd()
+    claim = refused(loop)
+    assert claim is not None
+    written = msgspec.to_builtins(claim)
+    again = crowd(status={"conditions": [WAITED], "claim": written})
+    after = refused(again)
+    assert after is not None
+    assert after.victims == claim.victims
+    assert after.since == claim.since
+
+
+def test_claims_of_a_minute_are_bounded() -> None:
+    low = [unit(f"low-{n}", replicas=2, nodes=(f"n{n}", f"n{n}"), priority=1) for n in range(3)]
+    high = [
+        [replace(each, metadata=replace(each.metadata, namespace=f"ns-{n}")) for each in
+         unit(f"high-{n}", replicas=1, gpus=4 + n, minimum=1, priority=10 + n, status={"conditions": [WAITED]})]
+        for n in range(3)
+    ]
+    loop = Loop(
+        cache(*(node(f"n{n}", labels=labels()) for n in range(3)), *(each for made in low + high for each in made)),
+        limits=Limits(preemptions=2),
+    )
+    asyncio.run(loop.turn())
+    made = [claim for n in range(3) if (claim := claim_of(loop, f"high-{n}")) is not None and claim.victims]
+    assert len(made) == 2
