@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from covey.api import core
 from covey.operator.model import podstate
 from covey.operator.model.claimed import RootClaim
 from unit.operator import test_claim_storm
-from unit.operator.test_claim_storm import check, resource, serve
+from unit.operator.test_claim_storm import check, check_names, resource, serve
 from unit.operator.test_convergence import assert_is_wanted
 from unit.operator.wild.rough import Event, roughen, with_roughness
 from unit.operator.wild.wild_world import Wild
@@ -33,22 +34,26 @@ class Claiming:
         self.wild.settle()
         self._touched = self.wild.now
         self._before: dict[str, core.Pod] = dict(self.wild.truth().pods)
-        self._claims: tuple[RootClaim, ...] = ()
-        self.checked = 0
+        #: The claims as they were, and until when.
+        self._former: list[tuple[float, tuple[RootClaim, ...]]] = []
+        self._lag = 0.0
         self.wild.checks.append(self.check)
 
     def check(self, world: World) -> None:
         """One write: it goes by what is stored, unless the process cannot know that yet, or may not write all."""
         before, self._before = self._before, dict(world.pods)
         trouble = self.wild.trouble
+        self._lag = max([self._lag, *trouble.lags.values()])
+        known = [each for until, each in self._former if until > self.wild.now - _SEEN - self._lag]
+        check_names(world.inference.spec, tuple(chain(world.claims, *known)), before, world.pods)
         if self.wild.now - self._touched > _SEEN and not (trouble.lags or trouble.share or trouble.policies):
-            self.checked += 1
             check(world.inference.spec, world.claims, before, world.pods)
 
     def happen(self, kind: str, number: int) -> None:
         """What others do, and what is rough about it."""
         if not roughen(self.wild, (kind, number), _NAMES):
             with self.wild.hands() as world:
+                self._former.append((self.wild.now, world.claims))
                 test_claim_storm.happen(world, kind, number)
         self._touched = self.wild.now
         self._before = dict(self.wild.truth().pods)
@@ -58,6 +63,7 @@ class Claiming:
         for _ in range(8):
             with self.wild.hands() as world:
                 serve(world)
+                self._former.append((self.wild.now, world.claims))
                 if not claims:
                     world.claims = ()
             self.wild.settle()
