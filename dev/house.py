@@ -170,11 +170,11 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 347,
-    "lines": 61_320,
-    "lost pod": 56,
-    "refusal": 55,
-    "step of a rollout": 56,
+    "files": 350,
+    "lines": 61_930,
+    "lost pod": 58,
+    "refusal": 57,
+    "step of a rollout": 58,
 }
 
 
