@@ -232,21 +232,22 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
-def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None], str]) -> Iterator[DeletePod]:
+def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Pod], str]) -> Iterator[DeletePod]:
     """Delete pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why(slot)) for pod in pods if not podstate.is_going(pod))
-    yield from (DeletePod(pod, why(None)) for pod in observed.strays if not podstate.is_going(pod))
+            yield from (DeletePod(pod, why(slot, pod)) for pod in pods if not podstate.is_going(pod))
+    yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_going(pod))
 
 
-def _why(verdict: Verdict, want: Desired, claimed: Collection[Place], slot: Slot | None) -> str:
-    """Reason for the deletion of pods that are outside the layout."""
+def _why(verdict: Verdict, want: Desired, claimed: Collection[Place], slot: Slot | None, pod: core.Pod) -> str:
+    """Reason for the deletion of a pod that is outside the layout."""
     unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:
         return "suspended"
-    if slot is not None and slot[:3] in claimed:
+    # What is marked and not whole any more goes on, whatever has become of the claim.
+    if podstate.claimed_by(pod) or (slot is not None and slot[:3] in claimed):
         return "preempted"
     move = want.rolling.move
     if move is not None and move.is_remake and move.unit == unit:

@@ -298,6 +298,20 @@ def test_every_condition_that_is_wrong_stands_at_the_top_once() -> None:
     assert world.tree().reason == "RolledBack: it was taken back; GroupsIgnored: nobody heeds them"
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("Preempting", "takes decode/3 of ml/chat"),
+        ("Preempted", "decode/3 of unit 0 gave way to prod/llama (priority 9)"),
+    ],
+)
+def test_a_claim_is_explained_on_both_sides(kind: str, message: str) -> None:
+    world = World()
+    world.bind_all()
+    assert advised(world, *WELL, condition(kind, "True", "Preemption", message)) == ["Preemption"]
+    assert world.tree().reason == f"Preemption: {message}"
+
+
 def test_advice_on_a_terminal() -> None:
     out = io.StringIO()
     advice = (Advice("Infeasible", "No place is free.", "Free one."), Advice("Starting", "Pods are starting."))

@@ -22,7 +22,7 @@ from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
-from covey.operator.model.actions import DeletePod
+from covey.operator.model.actions import Actions, DeletePod, Drain
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
@@ -40,6 +40,7 @@ class Server:
         self.world = world
         self.denied: dict[tuple[str, str], Exception] = {}
         self.patched: list[str] = []
+        self.bodies: list[Any] = []
         self.ungated: dict[str, object] = {}
         self.deleted: list[str] = []
         self.created: list[str] = []
@@ -50,6 +51,7 @@ class Server:
             return None
         self._refuse("patch", name)
         self.patched.append(name)
+        self.bodies.append(body)
         return msgspec.convert(merge(msgspec.to_builtins(self.world.pods[name]), body), core.Pod)
 
     async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
@@ -320,3 +322,15 @@ async def test_a_denied_record_or_budget_keeps_no_pod_from_being_made(kind: str)
         await run(world, server)
     assert {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"} <= set(server.created)
     assert "hands off" in blocked.value.problem.message
+
+
+async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
+    """All of it in one patch: a process that is killed has written all of it, or nothing."""
+    server = Server(world)
+    name = pod_of(world, "0-decode-2-0")
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+    marks = (Drain(world.pods[name], 0.0, "root"), Drain(world.pods[pod_of(world, "0-decode-1-0")], 0.0))
+    await executor.run(Actions(drain=marks))
+    told = [body["metadata"]["annotations"] for body in server.bodies]
+    since = {names.ANNOTATION_DRAINING_SINCE: "1970-01-01T00:00:00Z"}
+    assert told == [{**since, names.ANNOTATION_CLAIMED_BY: "root"}, since]

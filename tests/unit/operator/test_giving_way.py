@@ -288,7 +288,8 @@ def test_a_replica_of_which_a_pod_is_deleted_is_pardoned_no_more() -> None:
     world.delete(one)
     world.claims = ()
     world.forget()
-    assert [item.pod.metadata.name for item in act(world).actions.delete_pods] == [other]
+    (left,) = act(world).actions.delete_pods
+    assert (left.pod.metadata.name, left.why) == (other, "preempted")
     world.settle()
     assert not pods_of(world, 0, "prefill", 1)
     assert len(pods_of(world, 0, "prefill", 2)) == 2

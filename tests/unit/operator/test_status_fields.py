@@ -95,7 +95,9 @@ def test_every_field_of_a_resource_s_status_is_filled_by_somebody() -> None:
 
 def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
     at = "2026-01-01T00:00:00Z"
-    held = core.Claim(("b1",), at, "block", "nvidia.com/gpu", ("n1",), 2, at, at)
+    gone = core.Victim("Replica", "ml", "batch", 1, "decode", 3, ("uid",))
+    told = {"purpose": "Preemption", "victims": (gone,), "message": "takes decode/3", "unproven": True}
+    held = core.Claim(("b1",), at, "block", "nvidia.com/gpu", ("n1",), 2, at, at, **told)
     left_out = (core.ExcludedNode("n4", "no volume there", "2026-01-01T00:00:00Z"),)
     decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, claim=held, excluded=left_out)
     root = msgspec.structs.replace(preferring("rack"), metadata=core.Meta(name="root", uid="root", generation=3))

@@ -208,6 +208,14 @@ def is_admitted(pod: core.Pod) -> bool:
     return is_bound(pod) or (is_let_go(pod) and pod.metadata.label(names.LABEL_POD_GROUP) is not None)
 
 
+def is_in_place(pod: core.Pod) -> bool:
+    """Tell whether a pod has its node for good: it is bound, or pinned and held by the start gate.
+
+    One that is pinned and may start is bound in seconds, or gives its pin up.
+    """
+    return is_bound(pod) or (names.GATE_START in core.gates(pod) and is_admitted(pod))
+
+
 def is_released(pod: core.Pod) -> bool:
     """Tell whether the pin of a pod must be undone, which only deletion can do."""
     return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None

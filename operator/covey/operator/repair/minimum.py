@@ -24,7 +24,6 @@ from math import ceil
 from operator import attrgetter
 from typing import Any
 
-from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Scale, UnitCount
@@ -135,7 +134,9 @@ def _allowed_minimum(role: RoleState, placed: int) -> int:
 
 def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
     """Pods that have their places, by unit, role and replica: counted once for all units."""
-    return Counter((slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if is_in_place(pod))
+    return Counter(
+        (slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if podstate.is_in_place(pod)
+    )
 
 
 def _in_place(
@@ -146,15 +147,6 @@ def _in_place(
         name: sum(places[unit, name, number] >= state.size for number, state in replicas.items())
         for name, replicas in states.items()
     }
-
-
-def is_in_place(pod: core.Pod) -> bool:
-    """Tell whether a pod has its node for good: it is bound, or pinned and held by the start gate.
-
-    One that is pinned and may start is bound in seconds, or gives its pin up.
-    """
-    held = names.GATE_START in core.gates(pod) and podstate.is_admitted(pod)
-    return podstate.is_bound(pod) or held
 
 
 def find_stranded(observed: Observed) -> Outcome:

@@ -43,7 +43,6 @@ from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, Place, RootClaim, read_claim
 from covey.operator.model.observed import Observed
-from covey.operator.repair.minimum import is_in_place
 from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import States, running_revisions
 from covey.rollout import UnitState
@@ -155,7 +154,7 @@ class _Judge:
 
     def _has_places(self, place: Place) -> bool:
         """Tell whether all of a replica has its nodes, and nothing makes it go but a claim."""
-        in_place = sum(is_in_place(pod) and not podstate.is_dead(pod) for pod in self._pods[place])
+        in_place = sum(podstate.is_in_place(pod) and not podstate.is_dead(pod) for pod in self._pods[place])
         return in_place >= self._sizes.get(place, 1) and not self._is_on_its_way(place)
 
     def _is_on_its_way(self, place: Place) -> bool:
@@ -209,7 +208,10 @@ def find_giving_way(
         before: the status so far: what has given way is told until nothing lacks a place.
     """
     relabel = (*(Relabel(pod, _LABELS, _ANNOTATIONS) for pod in victims.pardoned.values()), *victims.renamed)
-    remarks = (*_preempting(observed), *_preempted(victims, observed, before, lacks=_lacks_places(steps, states)))
+    remarks = (
+        *_describe_preempting(observed),
+        *_describe_preempted(victims, observed, before, lacks=_lacks_places(steps, states)),
+    )
     return Outcome(Actions(relabel=relabel, notes=tuple(_pardons(victims))), remarks)
 
 
@@ -223,7 +225,7 @@ def _pardons(victims: Victims) -> Iterator[Note]:
         yield Note("Pardoned", f"pardoning {listed}: no claim needs their room any more", "Preempt")
 
 
-def _preempting(observed: Observed) -> Iterator[Remark]:
+def _describe_preempting(observed: Observed) -> Iterator[Remark]:
     found = (read_claim(owned) for _, owned in sorted(observed.objects.items()))
     claims = [each for each in found if each is not None]
     if claims:
@@ -231,7 +233,9 @@ def _preempting(observed: Observed) -> Iterator[Remark]:
         yield Remark(names.PREEMPTING, _reason_of(claims[0]), "; ".join(told))
 
 
-def _preempted(victims: Victims, observed: Observed, before: Mapping[str, Any], *, lacks: bool) -> Iterator[Remark]:
+def _describe_preempted(
+    victims: Victims, observed: Observed, before: Mapping[str, Any], *, lacks: bool
+) -> Iterator[Remark]:
     """Yield the condition of one that gives way, or has, and lacks places since."""
     last = next((each for each in before.get("conditions") or () if each["type"] == names.PREEMPTED), None)
     told = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]

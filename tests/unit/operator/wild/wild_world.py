@@ -14,11 +14,21 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.api.times import rfc3339
 from covey.backends import Owned
-from covey.kube.resources import DISAGGREGATED_INFERENCES, NODES, PODS, ROLE_SCALERS, Resource
+from covey.kube.resources import (
+    COMPOSITE_POD_GROUPS,
+    DISAGGREGATED_INFERENCES,
+    NODES,
+    PODS,
+    ROLE_SCALERS,
+    Resource,
+)
 from covey.operator.model.accepted import read_record
+from covey.operator.model.claimed import RootClaim, read_claim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, read_revisions
@@ -169,6 +179,7 @@ class Wild:
                 self.server.create(BY_TYPE[identity[0]], body, self._namespace)
         if world.inference != before.inference:
             self._edit(world.inference)
+        self._claim(world)
         self._notice(world)
         if world.now > self.now:
             self.run(world.now - self.now)
@@ -187,6 +198,28 @@ class Wild:
         self.server.store(
             DISAGGREGATED_INFERENCES, {**found, "metadata": metadata, "spec": inference.as_object()["spec"]}
         )
+
+    def _claim(self, world: World) -> None:
+        """The roots of others, in another namespace, have the claims that the world says."""
+        wanted = {each.uid: each for each in world.claims}
+        stored = {each.uid: each for each in self._claims()}
+        for uid in stored.keys() - wanted.keys():
+            self.server.remove(COMPOSITE_POD_GROUPS, uid, stored[uid].namespace)
+        for uid, each in wanted.items():
+            if each != stored.get(uid):
+                told = {"path": [], "purpose": each.purpose, "victims": msgspec.to_builtins(each.victims)}
+                labels = {names.LABEL_INFERENCE: each.name}
+                metadata = {"name": uid, "uid": uid, "namespace": each.namespace, "labels": labels}
+                since = rfc3339(self.now)
+                body = {"metadata": metadata, "spec": {}, "status": {"claim": {**told, "since": since}}}
+                self.server.store(COMPOSITE_POD_GROUPS, body)
+
+    def _claims(self) -> Iterator[RootClaim]:
+        for each in self.server.items(COMPOSITE_POD_GROUPS):
+            if each["metadata"]["namespace"] != self._namespace:
+                found = read_claim(read_object(each, Owned))
+                if found is not None:
+                    yield found
 
     def _notice(self, world: World) -> None:
         """Nodes are there, and cordoned where the world says so."""
@@ -215,8 +248,10 @@ class Wild:
         world = World(self.inference)
         world.now, world.statuses = self.now, dict(self._statuses)
         world.pods = {each["metadata"]["name"]: read_object(each, core.Pod) for each in self.server.items(PODS)}
-        for (type_, _, name), body in self.server.objects.items():
-            if type_ in BY_TYPE and type_ not in {CONTROLLER_REVISIONS.type, ROLE_SCALERS.type}:
+        world.claims = tuple(self._claims())
+        for (type_, namespace, name), body in self.server.objects.items():
+            others = namespace not in {"", self._namespace}
+            if type_ in BY_TYPE and type_ not in {CONTROLLER_REVISIONS.type, ROLE_SCALERS.type} and not others:
                 store = world.shared if (type_, name) == SHARED_BUDGET else world.objects
                 store[type_, name] = read_object(body, Owned)
         revisions = (read_object(each, ControllerRevision) for each in self.server.items(CONTROLLER_REVISIONS))
