@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission import queue
+from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
     Claimant,
@@ -31,7 +32,7 @@ from covey.admission.entitlement import (
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ground, Ledger, Policy, Pool, charges
+from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     first_choice,
