@@ -171,7 +171,7 @@ BOUNDS: Final = {
     "arguments": 0,
     "long": 0,
     "files": 348,
-    "lines": 61_330,
+    "lines": 61_350,
     "lost pod": 56,
     "refusal": 55,
     "step of a rollout": 56,

@@ -13,7 +13,7 @@ Minimums do so only where the queue says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -166,6 +166,10 @@ class Ledger:
                 else:
                     self._in[each.queue].pop(each, None)
         return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
+
+    def without(self, gone: Collection[Charge]) -> Ledger:
+        """The charges that would be left if these were given up."""
+        return Ledger(self.policies, [each for own in self._of.values() for each in own if each not in gone])
 
     def of(self, unit: Key) -> tuple[Charge, ...]:
         """The charges of a unit."""
