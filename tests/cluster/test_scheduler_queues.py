@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from localcluster import Cluster, eventually
+from localcluster import Cluster, Process, eventually
+from localcluster.programs import ROOT
 from scheduler_trees import Bench, Role, node_of
+from scrapes import Scrape
 
 AddNodes = Callable[..., list[str]]
 pytestmark = pytest.mark.usefixtures("scheduler")
@@ -104,3 +107,30 @@ def test_a_namespace_that_several_queues_select_must_name_one(bench: Bench, quot
     eventually(lambda: bench.condition("lost").get("reason") == "QueueAmbiguous")
     quotas.delete(f"{bench.namespace}-d")
     eventually(lambda: bound(bench, "lost") == 1)
+
+
+def served(process: Process) -> float:
+    with urllib.request.urlopen(process.metrics_url, timeout=10) as answer:
+        return Scrape.parse(answer.read().decode())("covey_queues_served")
+
+
+def test_a_cluster_that_was_upgraded_without_the_kind_goes_on(
+    cluster: Cluster, scheduler: Process, bench: Bench, quotas: Quotas, nodes: AddNodes
+) -> None:
+    nodes(nodes=2)
+    path = f"{ROOT}/crds/scheduling.covey.dev_queues.yaml"
+    cluster.kubectl("delete", f"--filename={path}")
+    try:
+        scheduler.restart()
+        bench.unit("one", Role("decode"))
+        eventually(lambda: bound(bench, "one") == 1)
+        assert served(scheduler) == 0.0
+        assert "quota is not counted" in scheduler.log_text()
+    finally:
+        cluster.kubectl("apply", "--server-side", f"--filename={path}")
+    eventually(lambda: served(scheduler) == 1.0, 60)
+    name = f"{bench.namespace}-e"
+    eventually(lambda: quotas.make(name, 8) or True, 30)
+    eventually(lambda: quotas.usage(name).get("used") == 8)
+    bench.unit("two", Role("decode"))
+    eventually(lambda: bench.condition("two").get("reason") == "OverQuota")

@@ -172,7 +172,7 @@ def judge_minimum(
     """
     policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {})]
     left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
-    is_nominal = own is None or not ledger.split(queue).get(own)
+    is_nominal = own is None or ledger.is_within_nominal(own)
     right = is_nominal and bool(fit(policy, group, left, free=free).taken)
     within = fit(policy, group, {pool: min(amount, left[pool]) for pool, amount in room.items()}, free=free)
     if within.taken:

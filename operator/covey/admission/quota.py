@@ -13,17 +13,14 @@ Minimums do so only where the queue says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
 from covey.admission.nodes import Key
-from covey.admission.roles import Member, Replica
-from covey.admission.tree import Unit, minimum_replicas
+from covey.admission.roles import Member
 from covey.api import core
-from covey.api.constants import ADMITTED
 from covey.placement.cluster import resources
 from covey.placement.terms import holds
 
@@ -31,7 +28,7 @@ from covey.placement.terms import holds
 Flavor = tuple[tuple[str, str], ...]
 Amounts = Mapping["Pool", int]
 #: The age of an admission that no status tells yet: the youngest.
-_NOW: Final = "~"
+NOT_YET: Final = "~"
 
 
 class Pool(NamedTuple):
@@ -118,92 +115,12 @@ class Charge:
     amounts: tuple[tuple[Pool, int], ...]
     spare: tuple[tuple[Pool, int], ...] = ()
     priority: int = 0
-    since: str = _NOW
+    since: str = NOT_YET
 
     @property
     def rank(self) -> tuple[bool, int, str, Key, Member]:
         """Sort key: what is within nominal before others."""
         return (self.member is not None, -self.priority, self.since, self.unit, self.member or ("", -1))
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """The facts on which a unit's charges depend, beside the unit.
-
-    ``place``: the node that a pod has. ``flavor``: of a node. ``requests``: of a pod. ``held``: the room that is held for
-    pods of the unit that were lost.
-    """
-
-    policy: Policy
-    place: Callable[[core.Pod], str | None]
-    flavor: Callable[[str], Flavor | None]
-    requests: Callable[[core.Pod], Iterable[tuple[str, int]]]
-    held: Sequence[Hold] = ()
-    priority: int = 0
-
-
-def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
-    """The charges of a unit."""
-    minimum, spare = Counter[Pool](), Counter[Pool]()
-    found: list[Charge] = []
-    held = _held_replicas(unit, ground)
-    for role in unit.roles:
-        least = {id(each) for each in minimum_replicas(role, lambda pod: ground.place(pod) is not None)}
-        lacking = role.minimum
-        for replica in role.replicas:
-            amounts, lacks = _of_replica(replica, ground)
-            if amounts and id(replica) in least:
-                lacking -= 1
-                minimum.update(amounts)
-                spare.update(lacks)
-            elif amounts:
-                newest = max(pod.metadata.creation_timestamp for pod in replica.pods)
-                found.append(_charge(unit, ground, (role.name, replica.number), (amounts, lacks), newest))
-        for number, amounts in enumerate(held.get(role.name, ()), start=1):
-            if number <= lacking:
-                minimum.update(amounts)
-                spare.update(amounts)
-            else:
-                found.append(_charge(unit, ground, (role.name, -number), (amounts, amounts), ""))
-    if minimum:
-        admitted = core.condition(unit.root.status.conditions, ADMITTED)
-        since = admitted.last_transition_time if admitted is not None and admitted.status == "True" else None
-        found.insert(0, _charge(unit, ground, None, (minimum, spare), since or _NOW))
-    return tuple(found)
-
-
-def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
-    """By role: the room that is held for replicas of which no pod has a node."""
-    lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
-    for hold in ground.held:
-        flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
-        there = any(is_of_same_replica(hold, pod) and ground.place(pod) is not None for pod in unit.pods())
-        if flavor is not None and role is not None and not there:
-            amounts = lost.setdefault((role.name, hold.place.leaf, hold.place.replica), Counter())
-            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
-    found: dict[str, list[Counter[Pool]]] = {}
-    for (name, _, _), amounts in lost.items():
-        found.setdefault(name, []).extend([amounts] if amounts else [])
-    return found
-
-
-def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Amounts, Amounts], since: str) -> Charge:
-    charged, spare = (tuple(sorted(each.items())) for each in amounts)
-    return Charge(ground.policy.name, unit.key, member, charged, spare, ground.priority, since or _NOW)
-
-
-def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
-    """The charge of a replica, and the part of it that is for pods without a node; nothing where none has one."""
-    nodes = [ground.place(pod) for pod in replica.pods]
-    flavors = [None if node is None else ground.flavor(node) for node in nodes]
-    known = next((each for each in flavors if each is not None), None)
-    amounts, spare = Counter[Pool](), Counter[Pool]()
-    for pod, node, flavor in zip(replica.pods, nodes, flavors, strict=True):
-        where = known if node is None else flavor
-        for pool, amount in ground.policy.chargeable(where, ground.requests(pod)) if where is not None else ():
-            amounts[pool] += amount
-            spare[pool] += amount if node is None else 0
-    return amounts, +spare
 
 
 class Ledger:
@@ -219,7 +136,10 @@ class Ledger:
         self._of: dict[Key, tuple[Charge, ...]] = {}
         self._in: dict[str, dict[Charge, None]] = {name: {} for name in policies}
         self._used: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
+        #: Of minimums alone.
+        self._least: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
         self._splits: dict[str, dict[Charge, frozenset[Pool]]] = {}
+        self._left: dict[tuple[str, bool], dict[Pool, int]] = {}
         by_unit: dict[Key, list[Charge]] = {}
         for each in charged:
             by_unit.setdefault(each.unit, []).append(each)
@@ -236,12 +156,20 @@ class Ledger:
         for sign, each in (*((-1, each) for each in before), *((1, each) for each in now)):
             if each.queue in self._in:
                 self._splits.pop(each.queue, None)
-                self._used[each.queue].update({pool: sign * amount for pool, amount in each.amounts})
+                for minimums in (True, False):
+                    self._left.pop((each.queue, minimums), None)
+                change = {pool: sign * amount for pool, amount in each.amounts}
+                self._used[each.queue].update(change)
+                self._least[each.queue].update(change if each.member is None else {})
                 if sign > 0:
                     self._in[each.queue][each] = None
                 else:
                     self._in[each.queue].pop(each, None)
         return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
+
+    def without(self, gone: Collection[Charge]) -> Ledger:
+        """The charges that would be left if these were given up."""
+        return Ledger(self.policies, [each for own in self._of.values() for each in own if each not in gone])
 
     def of(self, unit: Key) -> tuple[Charge, ...]:
         """The charges of a unit."""
@@ -322,13 +250,27 @@ class Ledger:
             self._splits[queue] = found
         return found
 
-    def nominal_left(self, queue: str, *, minimums: bool) -> dict[Pool, int]:
+    def nominal_left(self, queue: str, *, minimums: bool) -> Amounts:
         """The rest of a queue's nominal beside the charges that are within it: those of minimums alone, or all."""
-        left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
-        for each, over in self.split(queue).items():
-            for pool, amount in () if over or (minimums and each.member is not None) else each.amounts:
-                left[pool] -= amount
+        known = self._left.get((queue, minimums))
+        if known is not None:
+            return known
+        used = (self._least if minimums else self._used)[queue]
+        left = {pool: grant.nominal - used[pool] for pool, grant in self.policies[queue].grants.items()}
+        if any(amount < 0 for amount in left.values()):
+            left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
+            for each, over in self.split(queue).items():
+                for pool, amount in () if over or (minimums and each.member is not None) else each.amounts:
+                    left[pool] -= amount
+        self._left[queue, minimums] = left
         return left
+
+    def is_within_nominal(self, charge: Charge) -> bool:
+        """Tell whether a charge is within the nominal of its queue."""
+        used = (self._least if charge.member is None else self._used)[charge.queue]
+        if all(used[pool] <= grant.nominal for pool, grant in self.policies[charge.queue].grants.items()):
+            return True  # all of them are
+        return not self.split(charge.queue).get(charge)
 
     def room(self, queue: str) -> dict[Pool, int]:
         """The further amount of each pool that a queue may use; negative where it uses too much."""
@@ -340,4 +282,4 @@ class Ledger:
         return found
 
 
-__all__ = ["Amounts", "Charge", "Flavor", "Grant", "Ground", "Ledger", "Policy", "Pool", "charges"]
+__all__ = ["NOT_YET", "Amounts", "Charge", "Flavor", "Grant", "Ledger", "Policy", "Pool"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission import queue
+from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
     Claimant,
@@ -31,7 +32,7 @@ from covey.admission.entitlement import (
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ground, Ledger, Policy, Pool, charges
+from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     first_choice,
@@ -166,15 +167,16 @@ class Quotas:
         """The reason for which a unit may use no queue."""
         return self._problems.get(root)
 
-    def judge(self, entry: Entry) -> Entitlement | None:
-        """The part of a unit's wish that may be planned now; None where no queue counts it."""
+    def judge(self, entry: Entry, ledger: Ledger | None = None) -> Entitlement | None:
+        """The part of a unit's wish that may be planned now, or by another ledger; None where no queue counts it."""
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
+        ledger = ledger or self.ledger
         own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
         if entry.want is Want.MINIMUM:
             minimum = next((each for each in own if each.member is None), None)
-            return judge_minimum(self.ledger, name, minimum_shapes(gang), minimum, free=free)
+            return judge_minimum(ledger, name, minimum_shapes(gang), minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
             number: (
@@ -186,7 +188,7 @@ class Quotas:
             )
             for number, members in enumerate(surplus_groups(gang))
         }
-        return judge_surplus(self.ledger, name, groups, free=free) if groups else None
+        return judge_surplus(ledger, name, groups, free=free) if groups else None
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -280,10 +282,18 @@ class Quotas:
                 total += max(0, min(room[pool] // amount for pool, amount in need.items()))
         return total
 
-    def claimant(self, root: Key, amounts: Amounts) -> Claimant | None:
-        """A waiting unit as one that may reclaim what its minimum would be charged for, if it has a right to it."""
+    def claimant(self, root: Key, amounts: Amounts | None = None) -> Claimant | None:
+        """A waiting unit as one that may reclaim what its minimum would be charged for, if it has a right to it.
+
+        Args:
+            root: of the unit.
+            amounts: the charge, on the flavors where it would lie; without, on the first that its pods may lie on.
+        """
         name, group = self._queues.get(root), self._cache.index.root(root)
-        if name is None or group is None:
+        wish = self.wishes.get(name, {}).get(root) if name is not None else None
+        if amounts is None and wish is not None and wish.since is not None:
+            amounts = wish.amounts
+        if name is None or group is None or not amounts:
             return None
         charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(group))
         return claimant(self.ledger, name, charge)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ class Asker:
     surplus: bool = False
     coming: bool = False
     resource: str = "gpu"
+    lane: int = 0
 
     @property
     def order(self) -> Order:
@@ -38,7 +40,7 @@ def by_the_rule(askers: list[Asker]) -> str | None:
             each.surplus and any(priority >= each.priority and each.resource == short for priority, short in coming)
         )
     ]
-    return min(may, key=lambda each: (each.order[0], each.surplus, each.order)).name if may else None
+    return min(may, key=lambda each: (each.lane, each.order[0], each.surplus, each.order)).name if may else None
 
 
 ASKERS = st.lists(
@@ -76,6 +78,41 @@ def test_the_next_one_is_always_whom_the_rule_names(askers: list[Asker]) -> None
             break
         line.drop(chosen)
         left = [each for each in left if each.name != chosen]
+
+
+LANED = st.lists(
+    st.builds(
+        Asker,
+        name=st.sampled_from([f"g{number}" for number in range(12)]),
+        priority=st.integers(0, 2),
+        age=st.integers(0, 3),
+        surplus=st.booleans(),
+        lane=st.integers(0, 3),
+    ),
+    max_size=12,
+    unique_by=lambda each: each.name,
+)
+
+
+@given(LANED, st.data())
+def test_lanes_come_before_priority_and_may_change_at_any_time(askers: list[Asker], data: st.DataObject) -> None:
+    line: Line[str] = Line()
+    known = {each.name: each for each in askers}
+    for each in askers:
+        put(line, each)
+    while True:
+        chosen = line.next(5.0, lambda name: (known[name].lane, Fraction(0)))
+        assert chosen == by_the_rule(list(known.values()))
+        if chosen is None:
+            break
+        line.drop(chosen)
+        del known[chosen]
+        if known and data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(sorted(known)))
+            lane = data.draw(st.integers(0, 3))
+            if lane < known[name].lane:
+                line.renew()
+            known[name] = replace(known[name], lane=lane)
 
 
 @given(ASKERS, ASKERS)

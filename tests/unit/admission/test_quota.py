@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, role_groups, unit
+from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
     Group,
@@ -27,7 +28,7 @@ from covey.admission.entitlement import (
     victims,
 )
 from covey.admission.nodes import Key
-from covey.admission.quota import Charge, Ground, Ledger, Policy, Pool, charges
+from covey.admission.quota import Charge, Ledger, Policy, Pool
 from covey.api import core
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
@@ -377,6 +378,10 @@ class World:
             inside = {as_charge(each) for each in quotas.within(tenant, self.taken, name)}
             # C5: the order of reading changes nothing, and the split is the reference's.
             assert {each for each, over in ledger.split(name).items() if not over} == inside
+            assert {each for each in ledger.charges_of(name) if ledger.is_within_nominal(each)} == inside
+            for minimums in (True, False):
+                kept = sum(e.amounts[0][1] for e in inside if not minimums or e.member is None)
+                assert ledger.nominal_left(name, minimums=minimums) == {POOL: tenant.nominal - kept}
             assert float(ledger.share(name)) == pytest.approx(quotas.share(self.tenants, self.taken, name))
             if not self.excused:
                 most = None if tenant.borrow is None else tenant.nominal + tenant.borrow

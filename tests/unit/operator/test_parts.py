@@ -167,6 +167,6 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
 
 
 def test_unsupported_fields_are_named() -> None:
-    problem = find_unsupported(inference(role("r"), queue="q").spec)
+    problem = find_unsupported(inference(role("r"), queue="q", backend="Kubernetes").spec)
     assert problem is not None
     assert "spec.queue" in problem.message

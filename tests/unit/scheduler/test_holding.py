@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
@@ -346,3 +346,20 @@ async def test_a_refused_unit_says_what_would_have_to_be_given_up() -> None:
     for name in ("b1", "b2"):
         put(loop.cache, pod(f"stranger-{name}", node=name, gpus=8))
     assert loop.cache.capacity.planned.holder("uid-run-decode-0-0") == "a1"
+
+
+async def test_held_room_is_charged_to_the_queue_until_it_is_held_no_longer() -> None:
+    late = tree("z-later", created="2026-01-02T00:00:00Z")
+    loop = Loop(cache(node("n1"), node("n2"), queue("team", 8), *replica_of("run", "n1"), *late))
+    assert await loop.turn() == {}
+    lose(loop, "run")
+    assert held(loop) == {("n1", "run")}
+    assert await loop.turn() == {}
+    assert loop.admission.decision(root_key("z-later")).reason == "OverQuota"
+    put(loop.cache, successor("run", room="n1"))
+    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
+    lose_again = loop.cache.pods.store["ns", "run-decode-0-0-again"]
+    drop(loop.cache, lose_again)
+    for hold in [each for holds in loop.holding._holds.values() for each in holds.values()]:
+        loop.holding._drop(hold)
+    assert set(await loop.turn()) == {"z-later-decode-0-0"}

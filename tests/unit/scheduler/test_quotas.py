@@ -294,3 +294,25 @@ async def test_replicas_of_several_pods_are_charged_whole() -> None:
     loop = Loop(cache(*nodes(2), queue("team", 15), root, *groups, *pods))
     assert len(await settle(loop)) == 2
     assert loop.admission._quotas.ledger.use_of("team", Pool((), "nvidia.com/gpu")) == 8
+
+
+async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
+    queues = (queue("a", 8, cohort="c"), queue("b", 8, cohort="c"))
+    loop = Loop(cache(*nodes(4), *queues, *tree("theirs", queue="b", replicas=3)))
+    assert len(await settle(loop)) == 2
+    for each in tree("mine", queue="a"):
+        put(loop.cache, each)
+    assert await settle(loop) == {}
+    assert said(loop, "mine")[0] == "OverQuota"
+    quotas, root = loop.admission._quotas, root_key("mine")
+    who = quotas.claimant(root)
+    assert who is not None
+    [victim] = quotas.victims(who)
+    assert (victim.unit.name, victim.member) == ("theirs", ("decode", 1))
+    entry = loop.admission._books.shelf.entries[root]
+    freed = quotas.judge(entry, quotas.ledger.without([victim]))
+    assert freed is not None
+    assert freed.taken == {0}
+    assert quotas.claimant(root_key("theirs")) is None
+    put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
+    assert set(await settle(loop)) == {"mine-decode-0-0"}

@@ -1,0 +1,97 @@
+"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
+from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
+from covey.admission.roles import Member, Replica
+from covey.admission.tree import Unit, minimum_replicas
+from covey.api import core
+from covey.api.constants import ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The facts on which a unit's charges depend, beside the unit.
+
+    ``place``: the node that a pod has. ``flavor``: of a node. ``requests``: of a pod. ``held``: the room that is held for
+    pods of the unit that were lost.
+    """
+
+    policy: Policy
+    place: Callable[[core.Pod], str | None]
+    flavor: Callable[[str], Flavor | None]
+    requests: Callable[[core.Pod], Iterable[tuple[str, int]]]
+    held: Sequence[Hold] = ()
+    priority: int = 0
+
+
+def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
+    """The charges of a unit."""
+    minimum, spare = Counter[Pool](), Counter[Pool]()
+    found: list[Charge] = []
+    held = _held_replicas(unit, ground)
+    for role in unit.roles:
+        least = {id(each) for each in minimum_replicas(role, lambda pod: ground.place(pod) is not None)}
+        lacking = role.minimum
+        for replica in role.replicas:
+            amounts, lacks = _of_replica(replica, ground)
+            if amounts and id(replica) in least:
+                lacking -= 1
+                minimum.update(amounts)
+                spare.update(lacks)
+            elif amounts:
+                newest = max(pod.metadata.creation_timestamp for pod in replica.pods)
+                found.append(_charge(unit, ground, (role.name, replica.number), (amounts, lacks), newest))
+        for number, amounts in enumerate(held.get(role.name, ()), start=1):
+            if number <= lacking:
+                minimum.update(amounts)
+                spare.update(amounts)
+            else:
+                found.append(_charge(unit, ground, (role.name, -number), (amounts, amounts), ""))
+    if minimum:
+        admitted = core.condition(unit.root.status.conditions, ADMITTED)
+        since = admitted.last_transition_time if admitted is not None and admitted.status == "True" else None
+        found.insert(0, _charge(unit, ground, None, (minimum, spare), since or NOT_YET))
+    return tuple(found)
+
+
+def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
+    """By role: the room that is held for replicas of which no pod has a node."""
+    lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
+    for hold in ground.held:
+        flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
+        there = any(is_of_same_replica(hold, pod) and ground.place(pod) is not None for pod in unit.pods())
+        if flavor is not None and role is not None and not there:
+            amounts = lost.setdefault((role.name, hold.place.leaf, hold.place.replica), Counter())
+            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
+    found: dict[str, list[Counter[Pool]]] = {}
+    for (name, _, _), amounts in lost.items():
+        found.setdefault(name, []).extend([amounts] if amounts else [])
+    return found
+
+
+def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Amounts, Amounts], since: str) -> Charge:
+    charged, spare = (tuple(sorted(each.items())) for each in amounts)
+    return Charge(ground.policy.name, unit.key, member, charged, spare, ground.priority, since or NOT_YET)
+
+
+def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
+    """The charge of a replica, and the part of it that is for pods without a node; nothing where none has one."""
+    nodes = [ground.place(pod) for pod in replica.pods]
+    flavors = [None if node is None else ground.flavor(node) for node in nodes]
+    known = next((each for each in flavors if each is not None), None)
+    amounts, spare = Counter[Pool](), Counter[Pool]()
+    for pod, node, flavor in zip(replica.pods, nodes, flavors, strict=True):
+        where = known if node is None else flavor
+        for pool, amount in ground.policy.chargeable(where, ground.requests(pod)) if where is not None else ():
+            amounts[pool] += amount
+            spare[pool] += amount if node is None else 0
+    return amounts, +spare
+
+
+__all__ = ["Ground", "charges"]
