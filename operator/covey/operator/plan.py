@@ -61,6 +61,7 @@ from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.exchange import (
     confine_claims,
     find_committed,
+    hold_donors,
     judge_vector,
     put_exchange,
     together_name,
@@ -143,7 +144,9 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, victims, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
+    exchange = judge_vector(spec, tree.owner, layout, observed, want.committed) if want.committed else None
     going = tuple(_surplus(tree, observed, partial(_why, verdict, want, victims.places)))
+    going = hold_donors(going, exchange, layout, want.committed, victims.places)
     surplus = drain(spec, going, observed, victims.places)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
@@ -168,7 +171,6 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # A surge that the budget has no room for is one that quotas have none for.
     fitting = replace(fitting, unfit=fitting.unfit | {slot[:3] for slot in over})
-    exchange = judge_vector(spec, tree.owner, layout, observed, want.committed) if want.committed else None
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = sum_outcomes(

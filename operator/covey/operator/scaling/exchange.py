@@ -19,7 +19,7 @@ A newer vector is judged against what there is, and takes the place of the forme
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -30,11 +30,11 @@ from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends import Owned
 from covey.compile import Layout, Owner, Scale
-from covey.compile.identity import group_name
+from covey.compile.identity import group_name, slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, Annotate, Outcome, PutScaler, Remark
+from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import RoleScaler
 from covey.operator.model.observed import Observed
@@ -202,6 +202,26 @@ def judge_vector(
         return Exchange(committed, REASON_OVER_BUDGET, over)
     # 4. The scheduler process knows whether all of it has room.
     return _ask(spec, owner, layout, observed, committed, targets, stored)
+
+
+def hold_donors(
+    surplus: tuple[DeletePod, ...],
+    exchange: Exchange | None,
+    layout: Layout,
+    committed: Vector,
+    claimed: Container[tuple[int, str, int]],
+) -> tuple[DeletePod, ...]:
+    """Leave out replicas that no claim names while another vector is judged: it may need them, or others in their place."""
+    if exchange is None or exchange.is_refused or (exchange.reason != REASON_JUDGING and exchange.committed == committed):
+        return surplus
+
+    def stays(item: DeletePod) -> bool:
+        slot = slot_of(item.pod.spec.hostname)
+        if slot is None or slot.role not in committed or slot.unit not in layout.units or slot[:3] in claimed:
+            return False
+        return podstate.is_bound(item.pod) and not podstate.is_dead(item.pod) and not podstate.is_draining(item.pod)
+
+    return tuple(item for item in surplus if not stays(item))
 
 
 def _follow(inference: str, layout: Layout, observed: Observed, committed: Vector) -> Exchange:
