@@ -86,8 +86,9 @@ class Room:
                 slot = slot_of(pod.spec.hostname)
                 if slot and (slot.unit, slot.role) == (unit, name) and podstate.is_bound(pod) and not podstate.is_going(pod):
                     there.setdefault(slot.replica, []).append(pod.metadata.uid)
-            for number in sorted(there)[: max(0, len(there) - count)]:  # the lowest: not those that would go anyway
-                found.append(core.Victim("Replica", "ml", "llama", unit, name, number, tuple(there[number])))
+            lowest = sorted(there)[: max(0, len(there) - count)]  # not those that would go anyway
+            named = (("Replica", "ml", "llama", unit, name, number, tuple(there[number])) for number in lowest)
+            found += [core.Victim(*each) for each in named]
         return tuple(found)
 
     def units(self) -> int:

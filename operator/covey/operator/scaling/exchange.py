@@ -212,7 +212,11 @@ def hold_donors(
     claimed: Container[tuple[int, str, int]],
 ) -> tuple[DeletePod, ...]:
     """Leave out replicas that no claim names while another vector is judged: it may need them, or others in their place."""
-    if exchange is None or exchange.is_refused or (exchange.reason != REASON_JUDGING and exchange.committed == committed):
+    if (
+        exchange is None
+        or exchange.is_refused
+        or (exchange.reason != REASON_JUDGING and exchange.committed == committed)
+    ):
         return surplus
 
     def stays(item: DeletePod) -> bool:
@@ -323,7 +327,7 @@ def put_exchange(owner: Owner, exchange: Exchange, layout: Layout, observed: Obs
     """Write the RoleScaler and the questions; a vector is committed here, before anything is done for it."""
     annotate = tuple(_annotations(owner.name, exchange, layout, observed))
     remarks = (Remark(names.SCALING_LIMITED, exchange.reason, exchange.message),) if exchange.is_refused else ()
-    put = _put(owner, exchange, layout, observed)
+    put = _put(owner, exchange, observed)
     return Outcome(Actions(annotate=annotate, scalers=(put,) if put is not None else ()), remarks, exchange.again)
 
 
@@ -337,11 +341,11 @@ def _annotations(inference: str, exchange: Exchange, layout: Layout, observed: O
             yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
 
 
-def _put(owner: Owner, exchange: Exchange, layout: Layout, observed: Observed) -> PutScaler | None:
+def _put(owner: Owner, exchange: Exchange, observed: Observed) -> PutScaler | None:
     name = together_name(owner.name)
     stored, metadata = observed.scalers.get(name), owner.metadata(name, {})
     api = {"apiVersion": names.INFERENCE_API, "kind": ROLE_SCALERS.kind, "metadata": metadata}
-    told = _status(exchange, layout, observed, stored)
+    told = _status(exchange, observed, stored)
     if stored is None:
         return PutScaler(name, {**api, "spec": {"targets": dict(exchange.committed)}}, None, {}, told)
     if stored.metadata.deletion_timestamp is not None or stored.status == told:
@@ -349,7 +353,7 @@ def _put(owner: Owner, exchange: Exchange, layout: Layout, observed: Observed) -
     return PutScaler(name, api, stored, {}, told)
 
 
-def _status(exchange: Exchange, layout: Layout, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
+def _status(exchange: Exchange, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
     true = exchange.reason in {REASON_COMMITTED, REASON_DRAINING}
     listed = (stored.status.get("conditions") if stored is not None else None) or ()
     before: Mapping[str, Any] = next((each for each in listed if each.get("type") == names.COMMITTED), {})
