@@ -214,7 +214,7 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
     (
         {"spec.roles.0.scaling": {"mode": "Together"}},
         "spec.roles",
-        "one role alone has scaling.mode Together",
+        "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
     ),
     (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
