@@ -212,6 +212,11 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "min and max bound what an autoscaler asks for: set mode to External, or remove them",
     ),
     (
+        {"spec.roles.0.scaling": {"mode": "Together"}},
+        "spec.roles",
+        "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
+    ),
+    (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
         f"{ROLE}.restart.backoff.baseSeconds",
         "lower the one or raise the other",

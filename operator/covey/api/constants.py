@@ -121,6 +121,8 @@ ANNOTATION_REMAKE: Final = "covey.dev/remake"
 ANNOTATION_DRAIN: Final = "covey.dev/drain"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
+#: On a root: the numbers of replicas that its unit is to have, once they can be had (``api.exchange``).
+ANNOTATION_EXCHANGE: Final = f"{SCHEDULING_GROUP}/exchange"
 
 #: On the pods of what gives way to a claim: the UID of the root that it was taken for. Without a claim of that root they
 #: are pardoned.
@@ -134,6 +136,7 @@ MANAGER_OPERATOR_NOTES: Final = "covey-operator-notes"
 MANAGER_SCHEDULER: Final = "covey-scheduler"
 #: Of answers about head-room: they are written apart from the rest of a group's status.
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
+MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
 
 # Condition types
 ADMITTED: Final = "Admitted"
@@ -153,6 +156,8 @@ EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
+#: Of a RoleScaler with targets: they are in force.
+COMMITTED: Final = "Committed"
 #: Groups are not as they would be made today, and are left as they are.
 REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"

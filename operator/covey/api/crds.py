@@ -114,6 +114,11 @@ KINDS: Final = (
         (
             Column("Desired", ".spec.replicas", "Replicas that are asked for, over all units.", type="integer"),
             Column("Current", ".status.replicas", "Replicas that exist, over all units.", type="integer"),
+            Column(
+                "Committed",
+                ".status.conditions[?(@.type=='Committed')].reason",
+                "Of roles that are scaled together: whether their targets are in force, and why not.",
+            ),
             _AGE,
         ),
         scale=(".spec.replicas", ".status.replicas", ".status.selector"),

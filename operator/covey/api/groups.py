@@ -316,6 +316,21 @@ class GroupHeadroom(Model):
     """The roles that were asked for."""
 
 
+class GroupExchange(Model):
+    """The answer to the question in the annotation scheduling.covey.dev/exchange."""
+
+    asked: Annotated[str, Field(min_length=1, max_length=253)]
+    """The question that it answers."""
+    observed_at: Timestamp
+    """When it was so."""
+    feasible: bool
+    """All replicas that are to come have places once those that are to go have gone."""
+    message: Annotated[str, Field(max_length=32_768)] = ""
+    """Why not."""
+    nearest: Annotated[tuple[str, ...], ATOMIC, Field(max_length=8)] = ()
+    """The nearest numbers of replicas of this unit that would do: decode=2,prefill=5."""
+
+
 class GroupStatus(Model):
     """The observed state, as the scheduler process saw it last."""
 
@@ -334,6 +349,8 @@ class GroupStatus(Model):
     """Nodes that are not tried for a while."""
     headroom: GroupHeadroom | None = None
     """On a root that was asked: how many replicas of each role of its resource could have places."""
+    exchange: GroupExchange | None = None
+    """On a root that was asked: whether replicas of some roles can take the places of those of others."""
 
 
 class PodGroup(Model):

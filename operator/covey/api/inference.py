@@ -43,6 +43,23 @@ class DisruptionMode(StrEnum):
     POD = "Pod"
 
 
+class DeviceBudget(Model):
+    """The most devices that all pods of the resource may ask for."""
+
+    resource: Annotated[str, LIVE, Field(min_length=1, max_length=317)]
+    """The resource of the pods' containers that is counted, such as nvidia.com/gpu."""
+    max: Annotated[int, LIVE, Field(ge=0, le=10_000_000)]
+    """The most of it that pods with a node, with a place or behind their gate ask for together, those of a surge
+    included. 0 to 10000000."""
+
+
+class VectorScaling(Model):
+    """Settings for roles with scaling.mode Together."""
+
+    budget: DeviceBudget | None = None
+    """The devices within which replicas of one role are exchanged for those of another. Default: none."""
+
+
 class RolloutStrategy(StrEnum):
     """The way in which a change of several roles is rolled out."""
 
@@ -242,6 +259,11 @@ class DisaggregatedInferenceSpec(Model):
             "remove the dependency",
             at=".roles",
         ),
+        Rule(
+            "self.roles.filter(r, has(r.scaling) && has(r.scaling.mode) && r.scaling.mode == 'Together').size() != 1",
+            "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
+            at=".roles",
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -276,6 +298,8 @@ class DisaggregatedInferenceSpec(Model):
     """The treatment of pods that have to go, and of the room of those that were lost."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
+    scaling: VectorScaling | None = None
+    """Settings for roles with scaling.mode Together."""
     rollout: Rollout | None = None
     """Settings for rolling out a change of rolled fields."""
     compat: Compat = Compat()

@@ -51,6 +51,7 @@ class ScalingMode(StrEnum):
 
     STATIC = "Static"
     EXTERNAL = "External"
+    TOGETHER = "Together"
 
 
 class Subdomain(StrEnum):
@@ -205,7 +206,9 @@ class Scaling(Model):
 
     mode: Annotated[ScalingMode | None, LIVE] = None
     """Static: spec.roles[].replicas. External: the RoleScaler of the role, which has a scale subresource for an
-    autoscaler; it begins with what runs. Its replicas are summed over all units and spread evenly. Default: Static."""
+    autoscaler; it begins with what runs. Its replicas are summed over all units and spread evenly. Together: the one
+    RoleScaler of all such roles, <resource>.together, whose targets are taken as a whole or not at all; two roles at
+    least. Only for backend Extender. Default: Static."""
     min: Annotated[int | None, LIVE, Field(ge=0, le=20000)] = None
     """With External, the fewest replicas, summed over all units. Never fewer than minReplicas in each unit. 0 to 20000.
     Default: minReplicas times units."""
@@ -324,6 +327,11 @@ class Role(Model):
     def is_scaled(self) -> bool:
         """Its number of replicas is set by its RoleScaler."""
         return self.scaling is not None and self.scaling.mode is ScalingMode.EXTERNAL
+
+    @property
+    def is_exchanged(self) -> bool:
+        """Its number of replicas is one of the vector that all roles with mode Together share."""
+        return self.scaling is not None and self.scaling.mode is ScalingMode.TOGETHER
 
     @property
     def restart_policy(self) -> RestartPolicy:

@@ -34,6 +34,18 @@ def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator
             )
 
 
+def refused_vectors(spec: DisaggregatedInferenceSpec, why: str) -> Iterator[str]:
+    """Yield a refusal of roles that are scaled together: whether a vector has room is for Covey's own planner to say."""
+    names = [role.name for role in spec.roles if role.is_exchanged]
+    if names:
+        yield (
+            f"spec.roles[{names[0]}].scaling.mode Together: {why}, so no vector could be judged before it moves anything: "
+            "set it to External, or use backend Extender"
+        )
+    if spec.scaling is not None:
+        yield "spec.scaling is for backend Extender: remove it"
+
+
 def can_reserve(backend: Backend) -> bool:
     """Tell whether pods of this backend keep their places while they are held at their start."""
     return backend is Backend.EXTENDER

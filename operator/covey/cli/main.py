@@ -26,6 +26,11 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "status": ("status", "status", "Show the live state of a DisaggregatedInference as a tree."),
     "rollout": ("rollout", "rollout", "Show, pause, resume or undo a rollout."),
     "headroom": ("headroom", "headroom", "Show how many more replicas of each role would fit now."),
+    "exchange": (
+        "exchange",
+        "exchange",
+        "Exchange replicas of one role for those of another, as a whole or not at all.",
+    ),
     "top": ("top", "top", "Show used, free and stranded GPUs by topology level."),
     "ui": ("ui", "ui", "Serve a live web page of the cluster."),
     "drain": ("drain", "drain", "Cordon nodes and have gangs leave them as soon as possible."),

@@ -21,6 +21,7 @@ from covey.operator.rolling.layout import Rolling, roll, with_pairs
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.observe import make_refusal_check
 from covey.operator.rolling.remake import Remake, find_remake
+from covey.operator.scaling.exchange import Vector, find_committed
 from covey.operator.scaling.scaler import Scalers, find_scalers
 
 
@@ -37,6 +38,8 @@ class Desired:
     #: Those of them that serve nobody, and may be evicted.
     idle: Idle
     scalers: Scalers
+    #: Replicas of the roles that are scaled together, over all units.
+    committed: Vector
     rolling: Rolling
     #: What cannot be changed in place.
     remake: Remake
@@ -83,17 +86,17 @@ def desire(
     leaving = replace(find_leaving(spec, observed), claimed=victims.places.keys())
     idle = find_idle(spec, leaving, states, observed)
     scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
+    committed = find_committed(spec, inference.metadata.name, observed, states, before)
+    totals = {**scalers.totals, **committed}
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
     lacking = make_refusal_check(compile_layout, observed)
-    rolling = roll(spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving)
+    rolling = roll(spec, in_force, observed, states, running, lacking, before, totals, leaving)
     tree = compile_layout(rolling.layout)
     deviations = _deviations(tree, observed)
     # 3. What the API server would not change is made again, one unit at a time: next to it if it serves.
     remake = find_remake(backend, rolling.layout, deviations, scale, states, confirmed=_is_confirmed(inference))
     if remake.beside is not None:
-        rolling = roll(
-            spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving, remake.beside
-        )
+        rolling = roll(spec, in_force, observed, states, running, lacking, before, totals, leaving, remake.beside)
         tree = compile_layout(rolling.layout)
         deviations = _deviations(tree, observed)
         remake = remake.with_move(backend, deviations, rolling.move)
@@ -102,7 +105,7 @@ def desire(
         deviations = _deviations(tree, observed)
     # 4. Revisions that run side by side have Services of their own.
     tree = with_pairs(tree, spec, in_force, observed, states)
-    return Desired(scale, running, states, leaving, idle, scalers, rolling, remake, tree, deviations)
+    return Desired(scale, running, states, leaving, idle, scalers, committed, rolling, remake, tree, deviations)
 
 
 def _is_confirmed(inference: DisaggregatedInference) -> bool:

@@ -66,7 +66,16 @@ from covey.operator.rolling.leaving import Place
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.exchange import (
+    confine_claims,
+    find_committed,
+    hold_donors,
+    judge_vector,
+    put_exchange,
+    together_name,
+)
 from covey.operator.scaling.headroom import Headroom, find_headroom
+from covey.operator.scaling.receivers import find_withheld
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
@@ -137,12 +146,15 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     if accepted is None or backend is None:
         return _stand_still(verdict, observed, before)
     # 2. What there shall be: units and replicas, each of its revision; their objects and pods. What is pardoned stays.
+    observed = confine_claims(inference.spec, inference.metadata.name, accepted.revision, observed, before)
     victims = find_victims(inference.spec, accepted.revision, observed)
     observed = victims.without_marks(observed)
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, victims, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
+    exchange = judge_vector(spec, tree.owner, layout, observed, want.committed) if want.committed else None
     going = tuple(_surplus(tree, observed, partial(_why, verdict, want, victims.places)))
+    going = hold_donors(going, exchange, layout, want.committed, victims.places)
     surplus = drain(spec, going, observed, victims.places)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
@@ -160,8 +172,13 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys() | victims.find_withheld(tree.slots)
     create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
+    donors, over = find_withheld(spec, create, layout, observed, rolls=want.rolling.progress is not None)
+    create = tuple(item for item in create if item.slot not in donors and item.slot not in over)
+    not_yet |= donors | over
     fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
+    # A surge that the budget has no room for is one that quotas have none for.
+    fitting = replace(fitting, unfit=fitting.unfit | {slot[:3] for slot in over})
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = sum_outcomes(
@@ -175,7 +192,8 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             ending.outcome,
             find_evacuation(spec, want.leaving, want.idle, want.rolling),
             failing.outcome,
-            put_scalers(tree.owner, want.scalers, observed),
+            put_scalers(tree.owner, want.scalers, observed, [together_name(tree.owner.name)] if exchange else ()),
+            put_exchange(tree.owner, exchange, layout, observed) if exchange else Outcome(),
             starting.outcome,
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
@@ -225,7 +243,8 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     states = replica_states(observed, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
     inference = verdict.inference
-    totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
+    asked = (inference.spec, inference.metadata.name, observed, states, before)
+    totals = {**find_scalers(*asked).totals, **find_committed(*asked)}
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
     headroom = find_headroom(inference, verdict.backend, layout, observed, before)

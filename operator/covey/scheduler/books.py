@@ -99,6 +99,7 @@ class Books:
         ):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
+        entry = self.reservations.with_exchange(entry)
         problem = self.quotas.problem(root)
         if problem is not None and entry.want is Want.NOTHING:
             entry = replace(entry, decision=replace(entry.decision, reason=problem.reason, message=problem.message))

@@ -107,7 +107,9 @@ class Claims:
         candidates = tuple(self._candidates(asked))
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
         started = time.perf_counter()
-        found = await self._search(unit, partial(search, candidates=candidates, terms=terms), asked) if candidates else None
+        found = (
+            await self._search(unit, partial(search, candidates=candidates, terms=terms), asked) if candidates else None
+        )
         metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
         if not isinstance(found, Taking):
             if found is None or found.verdict is not Verdict.ADMITTED:

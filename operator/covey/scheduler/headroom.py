@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
-from covey.admission import gangs
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import Own, template
 from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
-from covey.admission.queue import Entry, Want
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
 from covey.api.core import rfc3339
@@ -35,11 +31,11 @@ from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.placement.model import PodRequest, Shape
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.sites import Sites
 
 log = get_logger(__name__)
 
@@ -92,7 +88,7 @@ class Headroom:
         self._cache = context.cache
         self._client = context.client
         self._queueing = queueing
-        self._reservations = reservations
+        self._sites = Sites(context.cache, queueing, reservations)
         self._leads = context.leads
         self._busy = busy
         self._stir = stir
@@ -228,12 +224,12 @@ class Headroom:
         asked.tries = 0
 
     async def _role(self, root: core.Group, role: str, asked: _Open) -> Answer:
-        units = list(self._units(root))
+        units = list(self._sites.units_of(root))
         # What would be given up in the end is not begun: nobody else has the loop while sites are made.
         if asked.tries >= TRIES or len(units) > UNITS:
             return Answer(role, None, message=LIMIT_MET)
         try:
-            sites = list(self._sites(units))
+            sites = list(self._sites.of(units))
         except UnplannableError as error:
             return Answer(role, None, message=error.message)
         until = self._clock.monotonic() + PATIENCE * 2**asked.tries
@@ -247,7 +243,7 @@ class Headroom:
                 most_feasible,
                 *(role, sites, inventory),
                 is_shared=asked.question.roles[role],
-                shape=self._shape,
+                shape=self._sites.shape,
                 pause=pause,
             )
             answer = await asyncio.to_thread(ask)
@@ -256,7 +252,7 @@ class Headroom:
     def _within_quota(self, root: core.Group, answer: Answer, sites: Iterable[Site], *, is_shared: bool) -> Answer:
         """No more than quota leaves, wherever the replicas would lie."""
         own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
-        like = template([each.request for each in own], self._shape)
+        like = template([each.request for each in own], self._sites.shape)
         if answer.replicas is None or like is None:
             return answer
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
@@ -268,41 +264,6 @@ class Headroom:
         if most >= answer.replicas:
             return answer
         return replace(answer, replicas=max(most, placed), is_floor=False, message=NO_QUOTA)
-
-    def _sites(self, units: Iterable[Unit]) -> Iterator[Site]:
-        """Units as their surplus would be planned now.
-
-        Raises:
-            UnplannableError: one of them asks for something that the topology or the planner does not have.
-        """
-        for unit in units:
-            kept, topology, around = self._queueing.around(unit)
-            if isinstance(topology, UnplannableError):
-                raise topology
-            gang = gangs.build_gang(unit, topology, self._cache.capacity.shape, around)
-            entry = Entry(unit, Want.NOTHING, replace(kept, topology=topology), gang)
-            asked, _ = self._reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=True)
-            yield Site(asked, lacks=bool(unit.absent))
-
-    def _units(self, root: core.Group) -> Iterator[Unit]:
-        """The units of the resource that a root belongs to."""
-        owner, meta = root.metadata.controller, root.metadata
-        keys = self._cache.index.roots_of(owner.uid) if owner else [Key(root.kind, meta.namespace, meta.name)]
-        for key in keys:
-            unit = self._cache.index.unit(key) if key.namespace == meta.namespace else None
-            if unit is not None and unit.root.metadata.deletion_timestamp is None:
-                yield unit
-
-    def _shape(self, request: PodRequest) -> Shape:
-        """A further pod has ephemeral volumes of its own, wherever those of its model are."""
-        pod = self._cache.index.pod(request.key)
-        if pod is None or not any(volume.ephemeral is not None for volume in pod.spec.volumes or ()):
-            return request.shape
-        shared = tuple(volume for volume in pod.spec.volumes or () if volume.ephemeral is None)
-        # Without its UID it is no pod that the cache knows.
-        meta = msgspec.structs.replace(pod.metadata, uid="")
-        spec = msgspec.structs.replace(pod.spec, volumes=shared)
-        return self._cache.capacity.shape(msgspec.structs.replace(pod, metadata=meta, spec=spec))
 
     async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""

@@ -41,6 +41,7 @@ from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
+from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
@@ -255,7 +256,13 @@ class _Leader:
         self._headroom = Headroom(
             *(context, self._queueing, reservations), busy=self._admission.busy, stir=self._admission.stir
         )
-        self._admission.on_idle(self._headroom.step)
+        self._exchanges = Exchanges(
+            *(context, self._queueing, reservations),
+            busy=self._admission.busy,
+            stir=self._admission.stir,
+            mark=self._admission.mark,
+        )
+        self._admission.on_idle(self._step)
         self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
         self._admission.on_decision(self._statuses.note_change)
         self._usage = UsageWriter(context, self._queueing.quotas)
@@ -271,6 +278,7 @@ class _Leader:
             self._statuses.run(self._admission.settled.wait),
             self._releases.run(self._admission.settled.wait),
             self._headroom.run(self._admission.settled.wait),
+            self._exchanges.run(self._admission.settled.wait),
             self._usage.run(self._admission.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
@@ -280,6 +288,10 @@ class _Leader:
             for part in parts:
                 tasks.create_task(part)
             await settle_in(self._admission.settled)
+
+    async def _step(self) -> bool:
+        """Answer one question, if nobody waits for a place: exchanges first, for somebody acts on those."""
+        return await self._exchanges.step() or await self._headroom.step()
 
     def _announce(self, unit: Unit, decision: Decision) -> None:
         self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")

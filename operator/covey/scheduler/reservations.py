@@ -16,6 +16,7 @@ ask for no such resource are not touched.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable
@@ -38,9 +39,9 @@ from covey.placement.cluster import resources
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
-from covey.scheduler.queue import root_priority
 from covey.scheduler.claims import Claims, Terms
 from covey.scheduler.holding import Holding
+from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import (
     MAX_MIN_RUN,
     MAX_PREEMPTIONS_PER_MINUTE,
@@ -60,7 +61,7 @@ class KeptNodes:
 
     def _look(self, root: Key) -> None:
         group = self._cache.index.root(root)
-        claim = group.status.claim if group is not None and _waits(group) else None
+        claim = group.status.claim if group is not None and _claims_room(group) else None
         if claim == self._claims.get(root):
             return
         if claim is None:
@@ -92,11 +93,16 @@ class KeptNodes:
                 self._cache.tell_room(node)
 
 
-def _waits(root: core.Group) -> bool:
+def _claims_room(root: core.Group) -> bool:
+    """Tell whether a root waits, or serves and exchanges replicas."""
+    if root.status.claim is not None and root.status.claim.purpose == EXCHANGE:
+        return True
     admitted = core.condition(root.status.conditions, ADMITTED)
     return admitted is None or admitted.status != "True"
 
 
+#: The purpose of a claim of a unit that serves, on replicas of its own.
+EXCHANGE: Final = "Exchange"
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
@@ -136,6 +142,8 @@ class Reservations:
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
+        #: The claim of a unit that serves and exchanges replicas.
+        self.exchanged: Callable[[Key], core.Claim | None] = lambda _root: None
         #: The claim of each of these.
         self._claims: dict[Key, core.Claim] = {}
         #: What every unit has, and what it had when something began to be kept for a gang.
@@ -259,7 +267,7 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept, before = kept_for(entry), self._kept.get(root)
+        kept, before = kept_for(entry) or self._kept_for_exchange(entry), self._kept.get(root)
         for node in (before.nodes if before is not None else frozenset()) - (
             kept.nodes if kept is not None else frozenset()
         ):
@@ -278,6 +286,30 @@ class Reservations:
             self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
+
+    def with_exchange(self, entry: Entry) -> Entry:
+        """A unit that serves with the claim of its exchange; any other without one."""
+        claim, serves = entry.decision.claim, entry.want in {Want.NOTHING, Want.SURPLUS}
+        found = self.exchanged(entry.unit.key) if serves else None
+        if found is None and (claim is None or claim.purpose != EXCHANGE):
+            return entry
+        return dataclasses.replace(entry, decision=dataclasses.replace(entry.decision, claim=found))
+
+    def _kept_for_exchange(self, entry: Entry | None) -> Kept | None:
+        claim = entry.decision.claim if entry is not None else None
+        if entry is None or claim is None or claim.purpose != EXCHANGE or not claim.nodes:
+            return None
+        meta, priority = entry.unit.root.metadata, root_priority(self._cache, entry.unit.root) or 0
+        gang = entry.gang or Gang(
+            meta.namespace,
+            meta.name,
+            entry.unit.index,
+            (),
+            priority=priority,
+            created=meta.creation_timestamp,
+            uid=meta.uid,
+        )
+        return Kept(gang, frozenset(claim.nodes), claim.resource)
 
     def keeps(self, root: Key) -> bool:
         """Nodes are kept for a unit."""

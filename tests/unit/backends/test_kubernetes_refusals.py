@@ -22,6 +22,11 @@ def refusals(wanted: DisaggregatedInference, levels: Levels | None = LEVELS) -> 
     return Hierarchical().refusals(wanted.spec, levels, ALL_KEPT)
 
 
+def together() -> DisaggregatedInference:
+    mode = {"scaling": {"mode": "Together"}}
+    return inference(role("prefill", **mode), role("decode", **mode))
+
+
 def wide(count: int, **fields: Any) -> DisaggregatedInference:
     return inference(*(role(f"r{number}", **fields) for number in range(count)))
 
@@ -61,6 +66,7 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
         inference(role("a", dependsOn=[{"role": "b", "condition": "Ready"}]), role("b")),
     ),
     ("spec.roles[a].startup LeaderReady holds pods", inference(role("a", size=2, startup="LeaderReady"))),
+    ("spec.roles[prefill].scaling.mode Together", together()),
     ("spec.preemption: kube-scheduler takes room by its own rules", llama(preemption={"delaySeconds": 5})),
     ("spec.priorityClassName system-node-critical", llama(priorityClassName="system-node-critical")),
     (

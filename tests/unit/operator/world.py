@@ -446,7 +446,9 @@ class World:
             body = {**action.body, "metadata": {**action.body["metadata"], "uid": f"uid-{next(self._uids)}"}}
             found = msgspec.convert({**body, "metadata": {**body["metadata"], "generation": 1}}, RoleScaler)
         spec = {**found.spec, **action.patch.get("spec", {})}
-        assert spec["replicas"] == found.spec["replicas"], "that is the autoscaler's"
+        assert [spec.get(each) for each in ("replicas", "targets")] == [
+            found.spec.get(each) for each in ("replicas", "targets")
+        ], "that is the autoscaler's"
         generation = found.metadata.generation + (spec != found.spec)
         metadata = msgspec.structs.replace(found.metadata, generation=generation)
         status = dict(action.status) or found.status

@@ -154,6 +154,16 @@ class Headroom(Read, frozen=True):
     roles: tuple[RoleHeadroom, ...] | None = None
 
 
+class GroupExchange(Read, frozen=True):
+    """The answer to the question whether replicas of some roles can take the places of those of others."""
+
+    asked: str
+    feasible: bool
+    observed_at: str = ""
+    message: str = ""
+    nearest: tuple[str, ...] = ()
+
+
 class GroupStatus(Read, frozen=True):
     """The status of a group, written by the scheduler process alone."""
 
@@ -165,6 +175,7 @@ class GroupStatus(Read, frozen=True):
     admitted: int | None = None
     scheduled: int | None = None
     headroom: Headroom | None = None
+    exchange: GroupExchange | None = None
 
 
 class Group(Read, frozen=True):

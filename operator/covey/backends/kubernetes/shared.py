@@ -11,7 +11,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
-from covey.backends.extender import refused_starts
+from covey.backends.extender import refused_starts, refused_vectors
 from covey.backends.seam import Cluster, Probe
 from covey.compile import Levels, Owner
 from covey.compile.groups import Object
@@ -118,6 +118,7 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
             "spec.preemption: kube-scheduler takes room by its own rules, without a delay and whatever has just begun to "
             f"serve: remove it, {_EXTENDER}"
         )
+    yield from refused_vectors(spec, "kube-scheduler plans no replicas that are still to come")
     if spec.spread is not None:
         yield f"spec.spread cannot be said to kube-scheduler, which keeps no groups apart: remove it, {_EXTENDER}"
     for rule in spec.proximity:

@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
-from covey.backends.extender import refused_starts
+from covey.backends.extender import refused_starts, refused_vectors
 from covey.backends.hypernodes import NOWHERE, HyperNodes, find_inverted_levels
 from covey.backends.seam import Cluster, Identity, Owned, OwnedStatus, Probe, Progress, Release, UnitReport
 from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler, requests_of
@@ -51,6 +51,7 @@ def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: H
         yield "spec.disruptionMode: Volcano preempts pod by pod: remove it, or use backend Kubernetes"
     if spec.preemption is not None:
         yield f"spec.preemption: Volcano takes room by its own rules: remove it, {_ELSE}"
+    yield from refused_vectors(spec, "Volcano plans no replicas that are still to come")
     yield from refused_starts(spec, "Volcano")
     for role in spec.roles:
         yield from _of_role(role, confined=spec.topology.required is not None)

@@ -14,7 +14,7 @@ later than a creation is remembered (``observe.newborn``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -217,20 +217,21 @@ def _replicas(count: int) -> str:
     return "1 replica is" if count == 1 else f"{count} replicas are"
 
 
-def put_scalers(owner: Owner, scalers: Scalers, observed: Observed) -> Outcome:
+def put_scalers(owner: Owner, scalers: Scalers, observed: Observed, others: Collection[str] = ()) -> Outcome:
     """Write RoleScalers, and delete those that have no use any more.
 
     Args:
         owner: the resource.
         scalers: the roles that have one.
         observed: the snapshot.
+        others: names of further ones that have a use.
     """
     wanted = {scaler_name(owner.name, role): role for role in scalers.roles}
     puts = (_put_action(owner, name, role, scalers.roles[role], observed) for name, role in wanted.items())
     gone = (
         DeleteObject(ROLE_SCALERS.type, name, stored.metadata.uid)
         for name, stored in observed.scalers.items()
-        if name not in wanted and stored.metadata.deletion_timestamp is None
+        if name not in wanted and name not in others and stored.metadata.deletion_timestamp is None
     )
     actions = Actions(scalers=tuple(put for put in puts if put is not None), delete_objects=tuple(gone))
     return Outcome(actions, scalers.remarks)

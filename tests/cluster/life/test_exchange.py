@@ -1,0 +1,97 @@
+"""Replicas of one role exchanged for those of another with everything running: as a whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders.manifests import Object
+from cluster.conftest import Covey
+from cluster.serving import AddNodes, Serving, serving, workers
+from cluster.workbench import label, uids
+from localcluster import eventually
+from scheduler_trees import node_of
+
+__all__ = ["serving"]
+
+pytestmark = pytest.mark.usefixtures("covey")
+
+TOGETHER = {"scaling": {"mode": "Together"}}
+
+
+def create(serving: Serving, prefill: int, decode: int, *, drain: int = 0, **spec: Any) -> None:
+    fields = {"minReplicas": 1, "drainSeconds": drain, **TOGETHER}
+    serving.create(
+        workers("prefill", replicas=prefill, **fields), workers("decode", replicas=decode, **fields), name="llm", **spec
+    )
+
+
+def aim(serving: Serving, **targets: int) -> None:
+    serving.cluster.api("PATCH", serving.path("RoleScaler", "llm.together"), {"spec": {"targets": targets}})
+
+
+def judged(serving: Serving, status: str, reason: str) -> Object:
+    """The RoleScaler once it says so of its present generation."""
+
+    def reached() -> Object:
+        found = serving.get("RoleScaler", "llm.together")
+        (told,) = found["status"]["conditions"]
+        assert (told["status"], told["reason"]) == (status, reason), told
+        assert told["observedGeneration"] == found["metadata"]["generation"]
+        return found
+
+    return eventually(reached, 60, f"{status}/{reason}")
+
+
+def counts(serving: Serving) -> dict[str, int]:
+    """Bound replicas by role."""
+    found = {"prefill": 0, "decode": 0}
+    for pod in serving.pods(inference="llm", index=0):
+        found[label(pod, "role")] += bool(node_of(pod))
+    return found
+
+
+def test_a_vector_is_exchanged_on_a_full_cluster(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    create(serving, 3, 1)
+    before = uids(serving.await_ready(4, inference="llm"))
+    assert judged(serving, "True", "Committed")["spec"]["targets"] == {"prefill": 3, "decode": 1}
+    # One more on top finds no room: nothing moves, and the nearest vectors are named.
+    aim(serving, prefill=3, decode=2)
+    found = judged(serving, "False", "NoPlan")
+    assert "no room for 1 decode" in found["status"]["conditions"][0]["message"]
+    assert found["status"]["committed"] == {"prefill": 3, "decode": 1}
+    assert uids(serving.pods(inference="llm")) == before
+    aim(serving, prefill=1, decode=3)
+    judged(serving, "True", "Committed")
+    eventually(lambda: counts(serving) == {"prefill": 1, "decode": 3}, 60, "all have their places")
+    root = serving.get("CompositePodGroup", "llm-0")
+    eventually(lambda: "claim" not in serving.get("CompositePodGroup", "llm-0")["status"], 30, "the claim has ended")
+    assert root["status"]["exchange"]["feasible"]
+
+
+def test_the_scale_subresource_has_no_number_for_it(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    create(serving, 2, 2)
+    serving.await_ready(4, inference="llm")
+    judged(serving, "True", "Committed")
+    said = serving.cluster.kubectl(
+        "scale", "rscale", "llm.together", "-n", serving.namespace, "--replicas=3", check=False
+    )
+    assert "exactly one of replicas and targets" in said
+    assert counts(serving) == {"prefill": 2, "decode": 2}
+
+
+def test_processes_that_are_killed_exchange_the_same(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    create(serving, 3, 1, drain=5)
+    serving.await_ready(4, inference="llm")
+    judged(serving, "True", "Committed")
+    aim(serving, prefill=2, decode=2)
+    eventually(lambda: serving.get("CompositePodGroup", "llm-0")["status"].get("claim"), 60, "the claim is written")
+    for process in (covey_to_kill.operator, covey_to_kill.scheduler, covey_to_kill.operator):
+        process.kill()
+        process.start()
+    judged(serving, "True", "Committed")
+    eventually(lambda: counts(serving) == {"prefill": 2, "decode": 2}, 60, "all have their places")

@@ -1,0 +1,179 @@
+"""Exchanges in the scheduler process: a claim first, then the answer; freed room is for those that come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+import msgspec
+
+from builders.members import GATE, Seen, drop, group, member, node, put, role_groups, root_key
+from builders.members import cache as made_of
+from covey.api import core
+from covey.api.constants import ANNOTATION_EXCHANGE
+from covey.api.exchange import ExchangeQuestion, dump_question
+from covey.kube.clock import Clock
+from covey.scheduler.exchange import Exchanges
+from scheduler_loop import Loop, context_of
+
+ROOT = root_key("root")
+WALL = 1_767_225_600.0
+
+
+class Client:
+    """Notes what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    async def apply(self, _resource: object, body: dict[str, Any], **_options: object) -> None:
+        self.written.append(body["status"]["exchange"])
+
+
+def unit(name: str = "root", prefill: tuple[str | None, ...] = (), decode: tuple[str | None, ...] = ()) -> list[Seen]:
+    """A unit of single pods of eight devices: on these nodes, or waiting."""
+    places = {"prefill": prefill, "decode": decode}
+    labels = {"covey.dev/inference": name, "covey.dev/unit": "0"}
+    found: list[Seen] = [group(name, composite=True, minimum=2, desired=2, labels=labels)]
+    for role, names in places.items():
+        found += role_groups(role, replicas=4, minimum=1, size=1, root=name)
+        found += [waiting(role, number, name, place) for number, place in enumerate(names)]
+    return found
+
+
+def waiting(role: str, number: int, root: str = "root", place: str | None = None) -> core.Pod:
+    return member(role, number, root=root, node=place, gates=() if place else (GATE,), gpus=8)
+
+
+class Bench:
+    """Admission and exchanges over one cache."""
+
+    def __init__(self, *objects: Seen) -> None:
+        self.cache = made_of(*objects)
+        self.client = Client()
+        self.loop = Loop(self.cache)
+        self.now = 0.0
+        client: Any = self.client
+        books = self.loop.admission._books
+        context = context_of(self.cache, client, Clock(lambda: self.now, lambda: WALL + self.now))
+        self.exchanges = Exchanges(
+            *(context, books._queueing, books.reservations),
+            stir=self.loop.admission.stir,
+            mark=self.loop.admission.mark,
+        )
+        self.loop.admission.on_idle(self.exchanges.step)
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        settled = asyncio.Event()
+        settled.set()
+        self._running = asyncio.get_running_loop().create_task(self.exchanges.run(settled.wait))
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._running is not None
+        self._running.cancel()
+
+    async def turn(self) -> dict[str, str]:
+        self.now += 100.0
+        found = await self.loop.turn()
+        found |= await self.loop.turn()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return found
+
+    def ask(self, asked: str | None, **roles: int) -> None:
+        """The operator puts a question, or takes it away."""
+        before = self.cache.index.root(ROOT)
+        assert before is not None
+        notes = {ANNOTATION_EXCHANGE: dump_question(ExchangeQuestion(asked, roles, 3600))} if asked else {}
+        metadata = msgspec.structs.replace(before.metadata, annotations=notes)
+        put(self.cache, msgspec.structs.replace(before, metadata=metadata), before)
+
+    def shows_claim(self) -> None:
+        """The watch shows what was written of the decision."""
+        before = self.cache.index.root(ROOT)
+        assert before is not None
+        status = msgspec.structs.replace(before.status, claim=self.claim)
+        put(self.cache, msgspec.structs.replace(before, status=status), before)
+
+    @property
+    def claim(self) -> core.Claim | None:
+        return self.loop.admission.decision(ROOT).claim
+
+
+def full() -> list[Seen]:
+    """Three nodes, full with one unit; beside it one of equal priority that waits for more."""
+    return [
+        *(node(f"n{number}") for number in range(5)),
+        *unit("root", ("n0", "n1"), ("n2",)),
+        *unit("other", ("n3",), ("n4", None)),
+    ]
+
+
+async def test_the_answer_follows_its_claim() -> None:
+    async with Bench(*full()) as bench:
+        await bench.turn()
+        bench.ask("one", prefill=1, decode=2)
+        await bench.turn()
+        assert bench.claim is not None
+        assert [(each.role, each.replica, each.pods) for each in bench.claim.victims] == [
+            ("prefill", 1, ("uid-root-prefill-1-0",))
+        ]
+        assert (bench.claim.purpose, bench.claim.nodes, bench.claim.resource) == ("Exchange", ("n1",), "nvidia.com/gpu")
+        assert bench.client.written == []
+        bench.shows_claim()
+        await bench.turn()
+        (told,) = bench.client.written
+        assert (told["asked"], told["feasible"]) == ("one", True)
+
+
+async def test_freed_room_is_for_those_that_come() -> None:
+    async with Bench(*full()) as bench:
+        await bench.turn()
+        bench.ask("one", prefill=1, decode=2)
+        await bench.turn()
+        bench.shows_claim()
+        drop(bench.cache, waiting("prefill", 1, "root", "n1"))
+        assert await bench.turn() == {}, "another unit waits for it"
+        put(bench.cache, waiting("decode", 1))
+        assert list((await bench.turn()).values()) == ["n1"]
+
+
+async def test_without_a_claim_it_is_stolen() -> None:
+    async with Bench(*full()) as bench:
+        await bench.turn()
+        drop(bench.cache, waiting("prefill", 1, "root", "n1"))
+        assert list((await bench.turn()).values()) == ["n1"]
+
+
+async def test_a_no_claims_nothing_and_names_what_would_do() -> None:
+    async with Bench(*full()) as bench:
+        await bench.turn()
+        bench.ask("one", prefill=1, decode=3)
+        await bench.turn()
+        (told,) = bench.client.written
+        assert (told["feasible"], told["nearest"]) == (False, ["decode=2,prefill=1"])
+        assert bench.claim is None
+
+
+async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:
+    async with Bench(*full()) as bench:
+        await bench.turn()
+        bench.ask("one", prefill=1, decode=2)
+        await bench.turn()
+        bench.shows_claim()
+        bench.ask("two", prefill=1, decode=3)
+        await bench.turn()
+        assert bench.claim is not None, "what was begun goes on"
+        bench.now += 3600.0
+        bench.loop.admission.mark(ROOT)
+        await bench.turn()
+        assert bench.claim is None
+        bench.ask("three", prefill=1, decode=2)
+        await bench.turn()
+        assert bench.claim is not None
+        bench.ask(None)
+        await bench.turn()
+        assert bench.claim is None
