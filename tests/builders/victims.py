@@ -8,10 +8,10 @@ from typing import Any
 from builders.members import group, pod, unit
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.victims import Candidate
-from covey.api import core, times
+from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 
-NOW = times.seconds("2026-01-02T00:00:00Z") or 0.0
+NOW = core.seconds("2026-01-02T00:00:00Z") or 0.0
 INFERENCE = "inference.covey.dev/v1alpha1"
 
 
@@ -70,7 +70,7 @@ def serving(
             groups.append(group(leaf, parent=head, minimum=len(nodes), labels=own, owner=owner))
             seconds = served if isinstance(served, float) else served.get((role, number), 3600.0)
             ready = (role, number) not in unready
-            stamp = times.rfc3339(NOW - seconds)
+            stamp = core.rfc3339(NOW - seconds)
             for index, node in enumerate(nodes):
                 pods.append(
                     pod(

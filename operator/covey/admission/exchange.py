@@ -183,7 +183,9 @@ class _Judge:
         tried: set[frozenset[Member]] = set()
         for lies_elsewhere in (None, relaxed):
             for chosen in islice(self._sets(giving, lies_elsewhere), most // 2):
-                mark = frozenset((name, each.replica) for name, part in zip(giving, chosen, strict=True) for each in part)
+                mark = frozenset(
+                    (name, each.replica) for name, part in zip(giving, chosen, strict=True) for each in part
+                )
                 if mark in tried:
                     continue
                 tried.add(mark)

@@ -200,8 +200,8 @@ def _choice(
 ) -> Generator[None, None, Choice | None]:
     """Find what has to end before a domain can take the pods, and on which nodes; None when it never can."""
     slots: list[tuple[Wait, bool, str]] = []
-    for number, (name, state) in enumerate(list(domain.nodes.items()), start=1):
-        if number % _STEP == 0:
+    for count, (name, state) in enumerate(list(domain.nodes.items()), start=1):
+        if count % _STEP == 0:
             yield
         if name not in excluded:
             slots += [(wait, name not in before, name) for wait in _slots(need.shape, state, ending)]

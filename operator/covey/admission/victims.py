@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Role, Unit
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import (
     ANNOTATION_DRAINING_SINCE,
     ANNOTATION_STARTED,
@@ -240,9 +240,9 @@ def _is_ready(pod: core.Pod) -> bool:
 
 def _ready_since(pods: Sequence[core.Pod]) -> float | None:
     """When a replica whose pods are Ready became so first: as the operator has noted it, else as the conditions say."""
-    noted = [times.seconds(pod.metadata.annotation(ANNOTATION_STARTED)) for pod in pods]
+    noted = [core.seconds(pod.metadata.annotation(ANNOTATION_STARTED)) for pod in pods]
     stamps = (core.condition(pod.status.conditions, "Ready") for pod in pods)
-    ready = [times.seconds(each.last_transition_time) for each in stamps if each is not None]
+    ready = [core.seconds(each.last_transition_time) for each in stamps if each is not None]
     return _latest(noted) or _latest(ready)
 
 
@@ -252,7 +252,7 @@ def _bound_at(pods: Sequence[core.Pod]) -> float | None:
     for pod in pods:
         scheduled = core.condition(pod.status.conditions, "PodScheduled")
         bound = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
-        found.append(times.seconds(bound or pod.status.start_time) if podstate.bound(pod) else None)
+        found.append(core.seconds(bound or pod.status.start_time) if podstate.bound(pod) else None)
     return _latest(found)
 
 

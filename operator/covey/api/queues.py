@@ -4,8 +4,21 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from covey.api.meta import LABEL_KEY, Conditions, DnsLabel, NodeLabelKey, ObjectMeta
-from covey.api.model import ATOMIC, BY_NAME, LIVE, VERBATIM, Form, ListMap, Model, Rule
+from covey.api.model import (
+    ATOMIC,
+    BY_NAME,
+    LABEL_KEY,
+    LIVE,
+    VERBATIM,
+    Conditions,
+    DnsLabel,
+    Form,
+    ListMap,
+    Model,
+    NodeLabelKey,
+    ObjectMeta,
+    Rule,
+)
 
 _LABELS: Final[dict[str, Any]] = {
     VERBATIM: True,

@@ -29,7 +29,7 @@ from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, REASON_INFEASIBLE
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
@@ -117,7 +117,7 @@ class Claims:
                 self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
             return None
         self._made.append(now)
-        claim = _claim(asked, found, times.rfc3339(now))
+        claim = _claim(asked, found, core.rfc3339(now))
         metrics.CLAIMS.labels(claim.purpose, "Made").inc()
         log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
         return claim
@@ -127,7 +127,7 @@ class Claims:
         standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims), asked)
         if not standing.feasible:
             return None
-        left, now = sum(len(victim.pods) for victim in standing.needed), times.rfc3339(self._clock())
+        left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
         return msgspec.structs.replace(
             claim,
             victims=tuple(victim for victim in claim.victims if victim not in standing.pardoned),
@@ -170,7 +170,7 @@ class Claims:
         """UIDs of pods whose room comes free by itself, for whoever waits."""
         now, claimed = self._clock(), self._cache.capacity.claimed
         for pod in self._cache.index.pods():
-            deleted = times.seconds(pod.metadata.deletion_timestamp)
+            deleted = core.seconds(pod.metadata.deletion_timestamp)
             ends = now < deleted + LATE if deleted is not None else _drains(pod)
             if ends and pod.metadata.uid not in claimed:
                 yield pod.metadata.uid

@@ -23,7 +23,7 @@ from covey.admission.gangs import UnplannableError
 from covey.admission.growth import template
 from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
-from covey.api import core, times
+from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE, SCHEDULING_API
 from covey.api.exchange import ExchangeQuestion, describe_vector, read_question
 from covey.kube.client import Ignored
@@ -119,7 +119,7 @@ class Exchanges:
         if group is None or stored is None or stored.purpose != EXCHANGE:
             return None
         question = read_question(group.metadata.annotation(ANNOTATION_EXCHANGE))
-        until = (times.seconds(stored.since) or 0.0) + (question.seconds if question is not None else 0.0)
+        until = (core.seconds(stored.since) or 0.0) + (question.seconds if question is not None else 0.0)
         return stored if until > self._clock.wall() else None
 
     async def run(self, settled: Callable[[], Any]) -> None:
@@ -221,10 +221,10 @@ class Exchanges:
 
     def _conclude(self, unit: Unit, question: ExchangeQuestion, judged: _Judged) -> None:
         root, meta, judgement = unit.key, unit.root.metadata, judged.judgement
-        claim = _make_claim(unit, judged, times.rfc3339(self._clock.wall())) if judgement.feasible else None
+        claim = _make_claim(unit, judged, core.rfc3339(self._clock.wall())) if judgement.feasible else None
         body = {
             "asked": question.asked,
-            "observedAt": times.rfc3339(self._clock.wall()),
+            "observedAt": core.rfc3339(self._clock.wall()),
             "feasible": judgement.feasible,
             "message": judgement.message,
             "nearest": [describe_vector(each) for each in judgement.nearest],

@@ -246,9 +246,9 @@ class Reservations:
     def renew(self, claim: core.Claim) -> core.Claim:
         """A claim that others give way to; one to nothing, for a while, where it came no nearer for long."""
         now, longest = self._clock(), STILL * self._reserve_after
-        if now < (times.seconds(claim.last_progress_time) or now) + longest:
+        if now < (core.seconds(claim.last_progress_time) or now) + longest:
             return claim
-        return replace(claim, nodes=(), victims=(), retry_time=times.rfc3339(now + longest))
+        return replace(claim, nodes=(), victims=(), retry_time=core.rfc3339(now + longest))
 
     def _ending(self, uid: str, now: float) -> Ending:
         """The known end of a pod."""

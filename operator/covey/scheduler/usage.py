@@ -14,7 +14,7 @@ from typing import Any, Final
 from covey.admission.quota import Pool
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, SCHEDULING_API
-from covey.api.times import rfc3339
+from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, KubeError, NotFound
 from covey.kube.resources import QUEUES

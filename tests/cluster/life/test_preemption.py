@@ -67,7 +67,9 @@ def test_one_surplus_replica_of_ten_gives_way(serving: Serving, nodes: AddNodes,
     serving.await_bound(10, inference="batch")
 
 
-def test_a_unit_gives_way_whole_and_comes_back_whole(serving: Serving, nodes: AddNodes, classes: tuple[str, str]) -> None:
+def test_a_unit_gives_way_whole_and_comes_back_whole(
+    serving: Serving, nodes: AddNodes, classes: tuple[str, str]
+) -> None:
     """kai#1579: never a part of a minimum; the unit is queued again and gets the room back."""
     spare, online = classes
     nodes(blocks=1, racks=1, nodes=4)

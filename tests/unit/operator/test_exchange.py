@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from builders.inferences import CONTAINER, inference, role
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.exchange import read_question
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.compile.identity import slot_of
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model import podstate
@@ -65,7 +65,9 @@ class Room:
             elif status.exchange is None or status.exchange.asked != question.asked:
                 fits = sum(SIZES[name] * count for name, count in question.roles.items()) <= self.capacity
                 told = core.GroupExchange(question.asked, fits, rfc3339(world.now), "no room", ("decode=1,prefill=1",))
-                claim = core.Claim((), rfc3339(world.now), purpose="Exchange", victims=self.donors(unit, question.roles))
+                claim = core.Claim(
+                    (), rfc3339(world.now), purpose="Exchange", victims=self.donors(unit, question.roles)
+                )
                 status = msgspec.structs.replace(status, exchange=told, claim=claim if fits else status.claim)
             world.objects[key] = msgspec.structs.replace(root, status=status)
         world.claims = tuple(
@@ -84,7 +86,12 @@ class Room:
             there: dict[int, list[str]] = {}
             for pod in self.world.pods.values():
                 slot = slot_of(pod.spec.hostname)
-                if slot and (slot.unit, slot.role) == (unit, name) and podstate.is_bound(pod) and not podstate.is_going(pod):
+                if (
+                    slot
+                    and (slot.unit, slot.role) == (unit, name)
+                    and podstate.is_bound(pod)
+                    and not podstate.is_going(pod)
+                ):
                     there.setdefault(slot.replica, []).append(pod.metadata.uid)
             lowest = sorted(there)[: max(0, len(there) - count)]  # not those that would go anyway
             named = (("Replica", "ml", "llama", unit, name, number, tuple(there[number])) for number in lowest)
@@ -145,7 +152,9 @@ def test_an_exchange_takes_the_donors_of_the_claim() -> None:
     room.settle()
     assert told(world) == ("True", "Committed", {"prefill": 1, "decode": 5})
     assert replicas(world) == {"prefill": 1, "decode": 5}
-    left = {slot.replica for pod in world.pods.values() if (slot := slot_of(pod.spec.hostname)) and slot.role == "prefill"}
+    left = {
+        slot.replica for pod in world.pods.values() if (slot := slot_of(pod.spec.hostname)) and slot.role == "prefill"
+    }
     assert left == {1}, "the claim named the lowest"
     assert all(root.metadata.annotation(names.ANNOTATION_EXCHANGE) is None for root in world.objects.values())
 

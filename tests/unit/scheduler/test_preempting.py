@@ -11,13 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
-from covey.api import core, times
+from covey.api import core
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
 
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
-LATELY = {**WAITED, "lastTransitionTime": times.rfc3339(time.time())}
-OURS = core.OwnerReference("DisaggregatedInference", "llama", "owner", True, "inference.covey.dev/v1alpha1")
+LATELY = {**WAITED, "lastTransitionTime": core.rfc3339(time.time())}
+OURS = core.OwnerReference(
+    kind="DisaggregatedInference", name="llama", uid="owner", controller=True, api_version="inference.covey.dev/v1alpha1"
+)
 READY = ({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},)
 
 
@@ -159,8 +161,12 @@ def test_a_claim_outlives_the_process_that_made_it() -> None:
 def test_claims_of_a_minute_are_bounded() -> None:
     low = [unit(f"low-{n}", replicas=2, nodes=(f"n{n}", f"n{n}"), priority=1) for n in range(3)]
     high = [
-        [replace(each, metadata=replace(each.metadata, namespace=f"ns-{n}")) for each in
-         unit(f"high-{n}", replicas=1, gpus=4 + n, minimum=1, priority=10 + n, status={"conditions": [WAITED]})]
+        [
+            replace(each, metadata=replace(each.metadata, namespace=f"ns-{n}"))
+            for each in unit(
+                f"high-{n}", replicas=1, gpus=4 + n, minimum=1, priority=10 + n, status={"conditions": [WAITED]}
+            )
+        ]
         for n in range(3)
     ]
     loop = Loop(

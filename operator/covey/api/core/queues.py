@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from covey.api.core.affinity import LabelSelector
 from covey.api.core.meta import Condition, Meta, Read
+from covey.api.core.pod import LabelSelector
 
 
 class Namespace(Read, frozen=True):

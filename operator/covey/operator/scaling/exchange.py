@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.exchange import ExchangeQuestion, describe_vector, dump_question, read_question
 from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
@@ -286,7 +286,7 @@ def _ask(
         if answer.asked == f"{prefix}{attempt}"
     }
     refused = {unit: answer for unit, answer in answers.items() if not answer.feasible}
-    left = [(times.seconds(each.observed_at) or observed.now) + RETRY - observed.now for each in refused.values()]
+    left = [(core.seconds(each.observed_at) or observed.now) + RETRY - observed.now for each in refused.values()]
     if refused and min(left) <= 0:
         attempt += 1
     seconds = int(max((role.drain_seconds or 0 for role in spec.roles), default=0)) + SLACK
@@ -365,7 +365,7 @@ def _status(exchange: Exchange, observed: Observed, stored: RoleScaler | None) -
         "reason": exchange.reason,
         "message": exchange.message,
         "observedGeneration": generation,
-        "lastTransitionTime": since or times.rfc3339(observed.now),
+        "lastTransitionTime": since or core.rfc3339(observed.now),
     }
     bound = Counter(slot.role for slot, pod in observed.current.items() if slot.index == 0 and podstate.is_bound(pod))
     return {

@@ -16,8 +16,8 @@ import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.api.times import rfc3339
 from covey.backends import Owned
 from covey.kube.resources import (
     COMPOSITE_POD_GROUPS,
