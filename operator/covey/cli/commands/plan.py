@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import structs
@@ -16,15 +15,13 @@ from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.picture import svg
 from covey.manifests.sources import InputError
+from covey.picture.floor import Floor
 from covey.planning.additions import add_nodes, with_additions
 from covey.planning.drawing import floor_of
 from covey.planning.facts import Facts, read_facts
 from covey.planning.preemptions import preemptions_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
-
-if TYPE_CHECKING:
-    from covey.picture.floor import Floor
 
 _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 
