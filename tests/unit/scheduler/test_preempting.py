@@ -18,7 +18,11 @@ from scheduler_loop import Loop, labels
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
 LATELY = {**WAITED, "lastTransitionTime": core.rfc3339(time.time())}
 OURS = core.OwnerReference(
-    kind="DisaggregatedInference", name="llama", uid="owner", controller=True, api_version="inference.covey.dev/v1alpha1"
+    kind="DisaggregatedInference",
+    name="llama",
+    uid="owner",
+    controller=True,
+    api_version="inference.covey.dev/v1alpha1",
 )
 READY = ({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},)
 
