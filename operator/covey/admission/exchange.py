@@ -47,7 +47,7 @@ class Donor:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a unit can have the replicas that are asked for.
+    """The answer whether a unit can have the replicas that are asked for.
 
     ``donors``: those that give way. ``nodes``: where those that come would lie. ``nearest``: vectors that would do.
     """

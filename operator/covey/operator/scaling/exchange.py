@@ -327,7 +327,7 @@ def put_exchange(owner: Owner, exchange: Exchange, layout: Layout, observed: Obs
     """Write the RoleScaler and the questions; a vector is committed here, before anything is done for it."""
     annotate = tuple(_annotations(owner.name, exchange, layout, observed))
     remarks = (Remark(names.SCALING_LIMITED, exchange.reason, exchange.message),) if exchange.is_refused else ()
-    put = _put(owner, exchange, observed)
+    put = _put_action(owner, exchange, observed)
     return Outcome(Actions(annotate=annotate, scalers=(put,) if put is not None else ()), remarks, exchange.again)
 
 
@@ -341,7 +341,7 @@ def _annotations(inference: str, exchange: Exchange, layout: Layout, observed: O
             yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
 
 
-def _put(owner: Owner, exchange: Exchange, observed: Observed) -> PutScaler | None:
+def _put_action(owner: Owner, exchange: Exchange, observed: Observed) -> PutScaler | None:
     name = together_name(owner.name)
     stored, metadata = observed.scalers.get(name), owner.metadata(name, {})
     api = {"apiVersion": names.INFERENCE_API, "kind": ROLE_SCALERS.kind, "metadata": metadata}
