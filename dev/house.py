@@ -170,11 +170,11 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 318,
-    "lines": 59_110,
-    "lost pod": 50,
-    "refusal": 50,
-    "step of a rollout": 50,
+    "files": 346,
+    "lines": 65_520,
+    "lost pod": 54,
+    "refusal": 54,
+    "step of a rollout": 54,
 }
 
 

@@ -30,6 +30,7 @@ from covey.api.model import (
     Sentence,
     Timestamp,
     Uid,
+    Word,
 )
 
 _POLICY_RULE: Final = Rule(
@@ -327,7 +328,7 @@ class GroupExchange(Model):
     """All replicas that are to come have places once those that are to go have gone."""
     message: Annotated[str, Field(max_length=32_768)] = ""
     """Why not."""
-    nearest: Annotated[tuple[str, ...], ATOMIC, Field(max_length=8)] = ()
+    nearest: Annotated[tuple[Word, ...], ATOMIC, Field(max_length=8)] = ()
     """The nearest numbers of replicas of this unit that would do: decode=2,prefill=5."""
 
 

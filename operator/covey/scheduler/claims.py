@@ -94,17 +94,20 @@ class Claims:
         """A unit is gone, or has its places."""
         self._again.pop(root, None)
 
-    async def find(self, entry: Entry, asked: Gang) -> core.Claim | None:
+    async def find(
+        self, entry: Entry, asked: Gang, queue_of: Callable[[Key], str | None] = lambda _root: None
+    ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
 
         Args:
             entry: the unit.
             asked: its gang, as it was planned.
+            queue_of: the Queue of a root; priority counts inside a queue only.
         """
         unit, now = entry.unit, self._clock()
         if entry.decision.reason != REASON_INFEASIBLE or any(map(unmodelled_constraints, unit.pods())):
             return None
-        candidates = tuple(self._candidates(asked))
+        candidates = tuple(self._candidates(asked, lambda root: queue_of(root) == queue_of(unit.key)))
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
         started = time.perf_counter()
         found = (
@@ -156,13 +159,13 @@ class Claims:
             self._made.popleft()
         return self._made[0] + _MINUTE if len(self._made) >= self._terms.per_minute else 0.0
 
-    def _candidates(self, gang: Gang) -> Iterator[Candidate]:
-        """The units of lower priority."""
+    def _candidates(self, gang: Gang, shares_queue: Callable[[Key], bool]) -> Iterator[Candidate]:
+        """The units of lower priority in the same queue."""
         index = self._cache.index
         for key in index.roots():
             root = index.root(key)
             priority = (root_priority(self._cache, root) or 0) if root is not None else gang.priority
-            unit = index.unit(key) if priority < gang.priority else None
+            unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 yield Candidate(unit, priority)
 

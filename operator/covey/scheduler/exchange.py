@@ -222,13 +222,7 @@ class Exchanges:
     def _conclude(self, unit: Unit, question: ExchangeQuestion, judged: _Judged) -> None:
         root, meta, judgement = unit.key, unit.root.metadata, judged.judgement
         claim = _make_claim(unit, judged, core.rfc3339(self._clock.wall())) if judgement.feasible else None
-        body = {
-            "asked": question.asked,
-            "observedAt": core.rfc3339(self._clock.wall()),
-            "feasible": judgement.feasible,
-            "message": judgement.message,
-            "nearest": [describe_vector(each) for each in judgement.nearest],
-        }
+        body = dump_judgement(question.asked, core.rfc3339(self._clock.wall()), judgement)
         if judgement.feasible:
             self._claims[root] = (claim, self._clock.wall() + question.seconds)
             asyncio.get_running_loop().call_later(question.seconds, self._mark, root)
@@ -270,6 +264,17 @@ class Exchanges:
             return isinstance(error, Invalid)
         log.info("exchange told", namespace=root.namespace, root=root.name, feasible=answer.body["feasible"])
         return True
+
+
+def dump_judgement(asked: str, now: str, judgement: Judgement) -> dict[str, Any]:
+    """The value of ``status.exchange``; ``now`` is RFC 3339."""
+    return {
+        "asked": asked,
+        "observedAt": now,
+        "feasible": judgement.feasible,
+        "message": judgement.message,
+        "nearest": [describe_vector(each) for each in judgement.nearest],
+    }
 
 
 def _is_ready(pod: core.Pod) -> bool:

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from builders.inferences import inference, role
+from covey.admission.exchange import Judgement
 from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
 from covey.operator.model.problem import Problem
+from covey.scheduler.exchange import dump_judgement
 from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
@@ -108,7 +110,8 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
     answer = Headroom.dump_answers(
         "one", "2026-01-01T00:00:00Z", [Answer("decode", 1, is_floor=True, message="no more")]
     )
-    statuses.append({"headroom": answer})
+    said = Judgement(feasible=True, message="there is room", nearest=({"decode": 2},))
+    statuses += [{"headroom": answer}, {"exchange": dump_judgement("one", "2026-01-01T00:00:00Z", said)}]
     found = {path for status in statuses for path in filled(status)}
     for kind in ("PodGroup", "CompositePodGroup"):
         assert declared(kind) - found == set()

@@ -16,7 +16,7 @@ from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
 
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
-LATELY = {**WAITED, "lastTransitionTime": core.rfc3339(time.time())}
+LATELY = {**WAITED, "lastTransitionTime": core.rfc3339(time.time() + 3600)}
 OURS = core.OwnerReference(
     kind="DisaggregatedInference",
     name="llama",
