@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp, Uid
+from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp, Uid, Word
 from covey.api.model import ATOMIC, IMMUTABLE, LIVE, ListMap, Model, Rule
 from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
 
@@ -168,7 +168,7 @@ class GroupExchange(Model):
     """All replicas that are to come have places once those that are to go have gone."""
     message: Annotated[str, Field(max_length=32_768)] = ""
     """Why not."""
-    nearest: Annotated[tuple[str, ...], ATOMIC, Field(max_length=8)] = ()
+    nearest: Annotated[tuple[Word, ...], ATOMIC, Field(max_length=8)] = ()
     """The nearest numbers of replicas of this unit that would do: decode=2,prefill=5."""
 
 
