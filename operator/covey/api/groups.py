@@ -9,7 +9,18 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp, Uid, Word
+from covey.api.meta import (
+    Conditions,
+    Count,
+    DnsLabel,
+    DomainPath,
+    ObjectMeta,
+    ObjectName,
+    Sentence,
+    Timestamp,
+    Uid,
+    Word,
+)
 from covey.api.model import ATOMIC, IMMUTABLE, LIVE, ListMap, Model, Rule
 from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
 
