@@ -102,6 +102,21 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Read the message: access rules, a webhook that does not answer, or a policy; it is tried again by itself.",
     ),
     "Supported": Explanation("The cluster has what the backend needs."),
+    # A vector of roles that are scaled together
+    "Judging": Explanation(
+        "The targets of a RoleScaler are being judged as a whole; nothing moves meanwhile.",
+        "Nothing, if it passes within seconds; else see whether the scheduler process runs.",
+    ),
+    "NoPlan": Explanation(
+        "The replicas that the targets ask for have no places, even in the room of those that would go. Nothing has moved.",
+        "Write one of the vectors that the message names, or make room; it is judged again every minute.",
+    ),
+    "OverBudget": Explanation(
+        "The targets ask for more than spec.scaling.budget, or for more pods than a resource may have. Nothing has moved.",
+        "Write targets that ask for less, or raise the budget.",
+    ),
+    "Draining": Explanation("The targets are in force, and some of the replicas that go still drain."),
+    "Committed": Explanation("The targets of the RoleScaler are in force."),
     # The place
     names.REASON_SUSPENDED: Explanation(
         "spec.suspend is true: there are no pods, and no place in the queue.", "Set spec.suspend to false to start it."

@@ -37,6 +37,12 @@ def broken_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
 def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
     if not any(role.min_replicas for role in spec.roles):
         yield "spec.roles", "no role has minReplicas > 0", "give at least one role a minimum: it is what starts as one"
+    if sum(role.is_exchanged for role in spec.roles) == 1:
+        yield (
+            "spec.roles",
+            "one role alone has scaling.mode Together",
+            "set it on another role too, or set mode to External",
+        )
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
