@@ -280,21 +280,6 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "TooManyReplicas": Explanation(
         "The autoscaler asks for more replicas than scaling.max allows.", "Raise the maximum."
     ),
-    "Committed": Explanation("The roles that are scaled together have the numbers that spec.targets asks for."),
-    "Judging": Explanation(
-        "Whether the numbers of spec.targets can be had is being looked at; nothing moves meanwhile."
-    ),
-    "Draining": Explanation(
-        "Replicas that give way to others of their unit end their requests; then the others are made."
-    ),
-    "NoPlan": Explanation(
-        "The numbers of spec.targets do not fit, with the room of those that would go; nothing has moved.",
-        "Ask for one of the nearest numbers that the message names, or make room.",
-    ),
-    "OverBudget": Explanation(
-        "The numbers of spec.targets need more devices than spec.scaling.budget allows; nothing has moved.",
-        "Ask for fewer, or raise the budget.",
-    ),
     # Rollouts
     "RollingOut": Explanation(
         "Replicas of another revision are being replaced.", "covey rollout status --watch shows how far it is."

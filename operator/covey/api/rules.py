@@ -56,10 +56,6 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield from _dependencies(path, role, spec)
         yield from _scaling(f"{path}.scaling", role.scaling)
         yield from _backoff(f"{path}.restart.backoff", role.restart)
-    together = [role for role in spec.roles if role.scaling and role.scaling.mode is ScalingMode.TOGETHER]
-    if len(together) == 1:
-        what = f"{together[0].name} alone has scaling.mode Together"
-        yield "spec.roles", what, "set it on another role too, or set mode to External"
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
