@@ -2,10 +2,10 @@
 
 import gc
 
-from covey.scheduler.main import settle_memory
+from covey.kube.process import settle_memory
 
 
 def settle() -> None:
     """What is there now stays, and is not walked again and again; what was there before and is gone, is."""
     gc.unfreeze()
-    settle_memory()
+    settle_memory(10_000, 5, 5_000)
