@@ -12,7 +12,7 @@ SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
-	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
+	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -82,6 +82,9 @@ bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs 
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
+
+bench-claims: $(READY) ## What gives way to gangs of all sizes, 5,000 nodes full with 10,000 units of three priorities (nothing is asserted)
+	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/victims.py $(ARGS)
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
