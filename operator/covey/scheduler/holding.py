@@ -159,8 +159,12 @@ class Holding:
     @contextmanager
     def without_holds_of(self, root: Key, inventory: Inventory) -> Iterator[None]:
         """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
+        held = list(self._holds.get(root, ()))
+        if not held:
+            yield
+            return
         with overlay(inventory) as changes:
-            changes.remove(list(self._holds.get(root, ())))
+            changes.remove(held)
             yield
 
     @contextmanager
