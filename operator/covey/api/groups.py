@@ -158,7 +158,7 @@ class Prioritised(Model):
     """The fields by which preemption decides."""
 
     disruption_mode: DisruptionMode | None = None
-    """What preemption may take at a time."""
+    """The members that preemption may take at a time."""
     priority_class_name: Annotated[ObjectName | None, LIVE] = None
     """The PriorityClass of the group's pods."""
     priority: Annotated[int | None, LIVE, Field(ge=-2_147_483_648, le=1_000_000_000)] = None

@@ -287,7 +287,7 @@ class DisaggregatedInferenceSpec(Model):
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
-    """What preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of
+    """The pods that preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of
     backend Extender. Unit, Replica or Pod for Kubernetes from 1.36 on, where a change replaces the units. Default: Unit."""
     preemption: Preemption | None = None
     """The terms on which a unit takes room from others of lower priority, and gives its own. Only for backend Extender:

@@ -148,13 +148,13 @@ class QueueUsage(Model):
     name: ResourceName
     """The resource."""
     nominal: Amount
-    """What the queue has by right."""
+    """The amount that the queue has by right."""
     used: Amount
-    """What its units have."""
+    """The amount that its units have."""
     borrowed: Amount
-    """What of that is beyond nominal."""
+    """The part of it that is beyond nominal."""
     lent: Amount
-    """What of nominal others of the cohort have."""
+    """The part of nominal that others of the cohort have."""
     waiting: Amount
     """What is asked for by pods that have no places."""
 
@@ -167,9 +167,9 @@ class QueueSummary(Model):
     used: Annotated[str, Field(max_length=1024)]
     """What its units have, of what it has by right."""
     borrowed: Annotated[str, Field(max_length=1024)]
-    """What of that is beyond nominal."""
+    """The part of it that is beyond nominal."""
     lent: Annotated[str, Field(max_length=1024)]
-    """What of nominal others of the cohort have."""
+    """The part of nominal that others of the cohort have."""
     waiting: Annotated[str, Field(max_length=1024)]
     """What is asked for by pods that have no places."""
 
