@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -118,6 +119,11 @@ def asks(module: Module) -> Iterator[str]:
         first = (ast.get_docstring(node) or "").split(maxsplit=1)
         if first and first[0].strip(",.:;?*`'") in QUESTIONS:
             yield f"{module.name}:{getattr(node, 'lineno', 1)}: {(ast.get_docstring(node) or '').splitlines()[0]}"
+    for node in ast.walk(module.tree):
+        for before, after in pairwise(node.body) if isinstance(node, ast.ClassDef) else ():
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            if isinstance(before, ast.AnnAssign) and isinstance(text, str) and text.split(maxsplit=1)[0] in QUESTIONS:
+                yield f"{module.name}:{after.lineno}: {text.splitlines()[0]}"
 
 
 def bare(module: Module) -> Iterator[str]:
@@ -154,7 +160,7 @@ def counts(found: list[Module]) -> list[Count]:
 
     long = [f"{module.name}: {module.lines}" for module in found if module.lines > 400]
     return [
-        Count("docstrings that begin with a question word", over(asks), BOUNDS["questions"]),
+        Count("docstrings, of fields too, that begin with a question word", over(asks), BOUNDS["questions"]),
         Count("functions named by a bare participle or adverb", over(bare), BOUNDS["participles"]),
         Count("constructors of more than six arguments", over(wide), BOUNDS["arguments"]),
         Count("files of more than 400 lines", long, BOUNDS["long"]),

@@ -56,7 +56,7 @@ class Kind:
 
     @property
     def file_name(self) -> str:
-        """Where the CRD lies under ``crds/``."""
+        """The place of the CRD under ``crds/``."""
         return f"{self.group}_{self.plural}.yaml"
 
 

@@ -119,7 +119,7 @@ class SpreadConstraint(Model):
 
 
 class SchedulingConstraints(Model):
-    """Where the pods of a group may lie."""
+    """The domains in which the pods of a group may lie."""
 
     topology_name: Annotated[ObjectName | None, LIVE] = None
     """On a root: the ClusterTopology that levels come from."""
@@ -189,14 +189,14 @@ class _GroupSpec(Prioritised):
     workload_ref: Annotated[WorkloadReference | None, IMMUTABLE] = None
     """The template that the group was made from."""
     scheduling_constraints: SchedulingConstraints | None = None
-    """Where the pods may lie."""
+    """The domains in which the pods may lie."""
 
 
 class PodGroupSpec(_GroupSpec):
     """The desired state of a group of pods."""
 
     scheduling_policy: PodPolicy
-    """Whether the pods are a gang."""
+    """The policy: a gang of pods, or pods one by one."""
     desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
     """Pods that the controller means to create; the scheduler waits for them a short while."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
@@ -207,7 +207,7 @@ class CompositePodGroupSpec(_GroupSpec):
     """The desired state of a group of groups."""
 
     scheduling_policy: GroupPolicy
-    """Whether the child groups are a gang."""
+    """The policy: a gang of child groups, or groups one by one."""
     desired_group_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000)] = None
     """Child groups that the controller means to create; the scheduler waits for them a short while."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
@@ -271,8 +271,8 @@ class Claim(Model):
     retry_time: Timestamp | None = None
     """Until when the root is at the back of the line, because it came no nearer for long."""
     purpose: Literal["", "Preemption", "Reclaim", "Exchange"] = ""
-    """Why others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue), Exchange (replicas
-    of another role of the same unit). Empty where nobody does."""
+    """The reason for which others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue),
+    Exchange (replicas of another role of the same unit). Empty where nobody does."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
     """Those that give way, as the plan needs them. The operator takes down whole what stands here, and nothing else."""
     message: Annotated[str, Field(max_length=32_768)] = ""
@@ -287,9 +287,9 @@ class ExcludedNode(Model):
     node: ObjectName
     """The node."""
     reason: Sentence
-    """Why."""
+    """The reason, in a sentence."""
     until: Timestamp
-    """When it is tried again."""
+    """The time from which it is tried again."""
 
 
 class RoleHeadroom(Model):
@@ -303,7 +303,7 @@ class RoleHeadroom(Model):
     at_least: bool = False
     """There may be room for more, which nobody has looked for."""
     message: Sentence = ""
-    """Why there is no number, or why it is not greater where that is not for want of room."""
+    """The reason for which there is no number, or for which it is not greater where that is not for want of room."""
 
 
 class GroupHeadroom(Model):
@@ -312,7 +312,7 @@ class GroupHeadroom(Model):
     asked: Annotated[str, Field(min_length=1, max_length=253)]
     """The question that it answers."""
     observed_at: Timestamp
-    """When it was so."""
+    """The time at which it was so."""
     roles: Annotated[tuple[RoleHeadroom, ...], ListMap(("name",)), Field(max_length=16)] = ()
     """The roles that were asked for."""
 
@@ -323,11 +323,11 @@ class GroupExchange(Model):
     asked: Annotated[str, Field(min_length=1, max_length=253)]
     """The question that it answers."""
     observed_at: Timestamp
-    """When it was so."""
+    """The time at which it was so."""
     feasible: bool
     """All replicas that are to come have places once those that are to go have gone."""
     message: Annotated[str, Field(max_length=32_768)] = ""
-    """Why not."""
+    """The reason for a no."""
     nearest: Annotated[tuple[Word, ...], ATOMIC, Field(max_length=8)] = ()
     """The nearest numbers of replicas of this unit that would do: decode=2,prefill=5."""
 
@@ -361,7 +361,7 @@ class PodGroup(Model):
     kind: Literal["PodGroup"] = "PodGroup"
     metadata: ObjectMeta
     spec: PodGroupSpec
-    """What is wanted."""
+    """The desired state."""
     status: GroupStatus | None = None
     """The observed state, as the scheduler process saw it last."""
 
@@ -382,6 +382,6 @@ class CompositePodGroup(Model):
     kind: Literal["CompositePodGroup"] = "CompositePodGroup"
     metadata: ObjectMeta
     spec: CompositePodGroupSpec
-    """What is wanted."""
+    """The desired state."""
     status: GroupStatus | None = None
     """The observed state, as the scheduler process saw it last."""

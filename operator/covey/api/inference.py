@@ -85,7 +85,7 @@ SCHEDULER_NAMES: Final = {
 
 
 class UnitTopology(Model):
-    """Where the pods of one unit may lie. Holds for all of them, later growth and replacements included."""
+    """The domains in which the pods of one unit may lie. Holds for all of them, later growth and replacements included."""
 
     RULES: ClassVar = (
         Rule(
@@ -96,7 +96,7 @@ class UnitTopology(Model):
     )
 
     name: Annotated[ObjectName | None, IMMUTABLE] = None
-    """Which ClusterTopology the levels come from. Default: the one marked default, else the only one, else one
+    """The ClusterTopology that the levels come from. Default: the one marked default, else the only one, else one
     detected from the labels of the nodes."""
     required: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
     """A level of the topology, such as block: all pods of a unit lie in one domain of it, or the unit does not start.
@@ -271,7 +271,7 @@ class DisaggregatedInferenceSpec(Model):
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
     """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
     backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
-    """Who places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Default: Auto."""
+    """The scheduler that places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Default: Auto."""
     scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The scheduler that binds the pods. Default: covey-scheduler for Extender, default-scheduler for
     Kubernetes, volcano for Volcano."""
@@ -281,7 +281,7 @@ class DisaggregatedInferenceSpec(Model):
     """The queue whose quota the units use: a Queue of Covey's for backend Extender, one of Volcano's, which is immutable,
     for Volcano. Default: the only Queue that selects the namespace; the one that Volcano gives to whoever names none."""
     topology: UnitTopology = UnitTopology()
-    """Where the pods of one unit may lie."""
+    """The domains in which the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()
     """Roles that should lie together. At most 8 rules."""
     spread: Spread | None = None
@@ -348,4 +348,4 @@ class DisaggregatedInference(Model):
     spec: DisaggregatedInferenceSpec
     """The desired state."""
     status: DisaggregatedInferenceStatus | None = None
-    """What is, as the operator saw it last."""
+    """The observed state, as the operator saw it last."""

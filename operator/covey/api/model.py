@@ -219,13 +219,13 @@ class Condition(Model):
     """One aspect of the state, with the reason for it (``metav1.Condition``)."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """What the condition is about."""
+    """The aspect that the condition tells of."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     observed_generation: Count | None = None
     """The metadata.generation that the condition was computed from."""
     last_transition_time: Timestamp
-    """When the status changed last."""
+    """The time at which the status changed last."""
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
     """One word in CamelCase, for programs."""
     message: Sentence

@@ -156,7 +156,7 @@ class QueueUsage(Model):
     lent: Amount
     """The part of nominal that others of the cohort have."""
     waiting: Amount
-    """What is asked for by pods that have no places."""
+    """The amount that pods without places ask for."""
 
 
 class QueueSummary(Model):
@@ -165,13 +165,13 @@ class QueueSummary(Model):
     resources: Annotated[str, Field(max_length=8192)]
     """The names of the resources."""
     used: Annotated[str, Field(max_length=1024)]
-    """What its units have, of what it has by right."""
+    """The amount that its units have, of that which it has by right."""
     borrowed: Annotated[str, Field(max_length=1024)]
     """The part of it that is beyond nominal."""
     lent: Annotated[str, Field(max_length=1024)]
     """The part of nominal that others of the cohort have."""
     waiting: Annotated[str, Field(max_length=1024)]
-    """What is asked for by pods that have no places."""
+    """The amount that pods without places ask for."""
 
 
 class QueueStatus(Model):

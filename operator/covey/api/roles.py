@@ -76,7 +76,7 @@ class DependencyCondition(StrEnum):
 
 
 class RoleTopology(Model):
-    """Where the pods of one replica may lie. Holds for each replica on its own."""
+    """The domains in which the pods of one replica may lie. Holds for each replica on its own."""
 
     RULES: ClassVar = (
         Rule(
@@ -103,7 +103,7 @@ class Dependency(Model):
     """The name of the other role. Its minReplicas must not be 0, unless it has no replicas: what is outside the gang is
     placed once the gang runs, so nobody can wait for it."""
     condition: Annotated[DependencyCondition, LIVE]
-    """What must hold of its minimum before this role starts: Scheduled or Ready."""
+    """The condition of its minimum under which this role starts: Scheduled or Ready."""
 
 
 #: Seconds, as RoleBasedGroup has them: the first is about what a pull and a start take, the last is well below the
@@ -301,14 +301,14 @@ class Role(Model):
     leader_template: Annotated[PodTemplate | None, ROLLED] = None
     """The pod template of the leader, the pod with index 0, of each replica. Default: template."""
     topology: RoleTopology = RoleTopology()
-    """Where the pods of one replica may lie."""
+    """The domains in which the pods of one replica may lie."""
     depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), Field(max_length=16)] = ()
     """Roles that come first. The gang is placed as a whole before; only the start is held. At most 16, no cycles."""
     startup: Annotated[Startup | None, LIVE] = None
     """Parallel: all pods of a replica start at once. LeaderReady: the workers' places are reserved, they start when
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None
-    """What happens when a pod fails."""
+    """The reaction to a pod that fails."""
     drain_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds that a replica which is to go has for the requests that it serves: it is marked (covey.dev/draining),
     loses its address, and is deleted when they have passed, or when the annotation covey.dev/in-flight of every pod
@@ -317,11 +317,11 @@ class Role(Model):
     """A pod that has a node and is not Ready after so many seconds has failed, until its replica has once been Ready.
     1 to 86400. Default: none, a replica may load for as long as it takes."""
     update: Update | None = None
-    """How replicas are replaced when a rolled field changes."""
+    """The way in which replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None
     """The owner of the number of replicas."""
     network: Network | None = None
-    """How the pods are found by name."""
+    """The names under which the pods are found."""
 
     @property
     def is_scaled(self) -> bool:

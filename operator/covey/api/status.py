@@ -43,7 +43,7 @@ class UnitEscalation(Model):
     """Role: what is left of the roles that have too few replicas. Unit: all of it. Termination: all of it, because
     spec.gang.terminationDelaySeconds are over. Preemption: all of it, because a pod of it was evicted for another."""
     at: Timestamp | None = None
-    """When."""
+    """The time of it."""
 
 
 class MetMinimum(Model):
@@ -61,16 +61,16 @@ class UnitStatus(Model):
     unit: Count
     """The unit's number, from 0."""
     phase: Word = ""
-    """How far it has come."""
+    """The progress of the unit."""
     reason: Word = ""
-    """Why it is not further, in one word."""
+    """The reason for which it is not further, in one word."""
     message: Sentence = ""
-    """Why it is not further."""
+    """The reason for which it is not further."""
     path: DomainPath = ()
     """The finest domain that holds all its pods: label values from the broadest level down, null where a node lacks
     the level."""
     served: bool = False
-    """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
+    """True: its minimum has been Ready since the unit was made: only then is its loss a fault."""
     below_minimum_since: Timestamp | None = None
     """Since when a unit that has served has fewer replicas with their places than its minimum; where
     spec.gang.terminationDelaySeconds is set, than the one that it met last."""
@@ -78,16 +78,16 @@ class UnitStatus(Model):
     """By role, the minimum that the unit met last, less what its owner has allowed since to be missing (a rollout by
     maxUnavailable, an evacuation by allowBelowMinimum). Only where spec.gang.terminationDelaySeconds is set."""
     escalation: UnitEscalation | None = None
-    """What is about to be given up of it, so that it can be placed anew."""
+    """The part of it that is about to be given up, so that it can be placed anew."""
 
 
 class RolloutHold(Model):
     """The gate at which a rollout waits."""
 
     gate: Word = ""
-    """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
+    """The thing that is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
     message: Sentence = ""
-    """Why."""
+    """The reason, in a sentence."""
     since: Timestamp | None = None
     """Since when."""
 
@@ -106,10 +106,10 @@ class RolloutStatus(Model):
     outdated: Count = 0
     """Replicas of other revisions that are still there."""
     progressed_at: Timestamp | None = None
-    """When either of the two got better last; progressDeadlineSeconds are counted from it, but stand still while a
-    replica drains or terminates, and begin anew with another operator."""
+    """The time at which either of the two got better last; progressDeadlineSeconds are counted from it, but stand still
+    while a replica drains or terminates, and begin anew with another operator."""
     hold: RolloutHold | None = None
-    """What it waits for, if it does."""
+    """The gate that it waits at, if it does."""
 
 
 class Headroom(Model):
@@ -118,9 +118,9 @@ class Headroom(Model):
     asked: Word
     """The text of the annotation that was answered; another one there is not answered yet."""
     observed_at: Timestamp
-    """When it was so."""
+    """The time at which it was so."""
     message: Sentence = ""
-    """Why a role has no number, or why it is not greater where that is not for want of room."""
+    """The reason for which a role has no number, or for which it is not greater where that is not for want of room."""
 
 
 class Summary(Model):
@@ -133,7 +133,7 @@ class Summary(Model):
     updated: Word = ""
     """Replicas of the newest revision and wanted replicas, such as: 5/6."""
     reason: Sentence = ""
-    """Why it is not further."""
+    """The reason for which it is not further."""
     domain: Word = ""
     """The domain that the units reached."""
 

@@ -17,22 +17,22 @@ class PodGroupTemplate(Prioritised):
     name: Annotated[DnsLabel, LIVE]
     """The template's name, unique in the whole Workload."""
     scheduling_policy: PodPolicy
-    """Whether the pods are a gang."""
+    """The policy: a gang of pods, or pods one by one."""
     desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
     """Pods that the controller means to create."""
     scheduling_constraints: SchedulingConstraints | None = None
-    """Where the pods may lie."""
+    """The domains in which the pods may lie."""
 
 
 class _CompositeTemplate(Prioritised):
     name: Annotated[DnsLabel, LIVE]
     """The template's name, unique in the whole Workload."""
     scheduling_policy: GroupPolicy
-    """Whether the child groups are a gang."""
+    """The policy: a gang of child groups, or groups one by one."""
     desired_group_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000)] = None
     """Child groups that the controller means to create."""
     scheduling_constraints: SchedulingConstraints | None = None
-    """Where the pods may lie."""
+    """The domains in which the pods may lie."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a root: seconds from admission until the minimum is bound."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None

@@ -94,7 +94,7 @@ class Denied(Shape, frozen=True):
     namespace: str | None
     """None: all namespaces."""
     message: str
-    """What the API server says, and what is missing on the page."""
+    """The words of the API server, and the parts that are missing on the page."""
 
 
 class Viewer(Shape, frozen=True):
@@ -104,7 +104,7 @@ class Viewer(Shape, frozen=True):
     """As the API server knows the viewer; empty where it does not say."""
     mode: Mode
     namespaces: tuple[str, ...]
-    """What is looked at; empty: all namespaces."""
+    """The namespace that is looked at; empty: all namespaces."""
 
 
 class Topology(Shape, frozen=True):
@@ -125,7 +125,7 @@ class Node(Shape, frozen=True):
     others: int
     """Cells of pods that are not in ``pods``."""
     closed: str | None
-    """Why nothing can be placed there now: ``cordoned``, ``not ready``."""
+    """The reason for which nothing can be placed there now: ``cordoned``, ``not ready``."""
 
 
 class Role(Shape, frozen=True):
@@ -147,7 +147,7 @@ class Role(Shape, frozen=True):
     updated: int
     restarts: int
     max_feasible: int | None
-    """How many replicas would have places if as many were asked for; null where it was not computed."""
+    """The number of replicas that would have places if as many were asked for; null where it was not computed."""
 
 
 class Unit(Shape, frozen=True):
@@ -211,12 +211,12 @@ class Gang(Shape, frozen=True):
     """It is being deleted."""
     backend: str
     problem: str
-    """Why it cannot be shown in full (this release does not understand it); else empty."""
+    """The reason for which it cannot be shown in full (this release does not understand it); else empty."""
     roles: tuple[Role, ...]
     units: tuple[Unit, ...]
     rollout: Rollout | None
     conditions: tuple[Condition, ...]
-    """What is wrong first."""
+    """The first thing that is wrong."""
     advice: tuple[Advice, ...]
     """The gravest first."""
 
@@ -254,7 +254,7 @@ class Waiting(Shape, frozen=True):
     needs_person: bool
     """Nothing that Covey retries helps."""
     reserved: str | None
-    """What is kept for it meanwhile, in words."""
+    """The room that is kept for it meanwhile, in words."""
 
 
 class State(Shape, frozen=True):
@@ -272,11 +272,11 @@ class State(Shape, frozen=True):
     warnings: tuple[str, ...]
     topology: Topology
     resource: str
-    """What is counted: the commonest device, such as ``nvidia.com/gpu``; ``cpu`` where no node has one."""
+    """The resource that is counted: the commonest device, such as ``nvidia.com/gpu``; ``cpu`` where no node has one."""
     device: str
     """A word for it, such as ``GPU``."""
     scale: int
-    """How much of the resource a cell is."""
+    """The amount of the resource that a cell stands for."""
     nodes: Mapping[str, Node]
     """By name."""
     gangs: Mapping[str, Gang]
@@ -309,7 +309,7 @@ class Event(Shape, frozen=True):
     role: str | None
     replica: int | None
     object: str
-    """Who says it, such as ``Pod/llm-0-prefill-0-0-x8k2p``."""
+    """The object that says it, such as ``Pod/llm-0-prefill-0-0-x8k2p``."""
     source: str
     """Where it is written: metadata, condition, event, status, pod."""
 
@@ -373,10 +373,10 @@ class PlanAnswer(Shape, frozen=True):
     """The command's exit status. 0: every minimum is placed; 3: something is infeasible; 4: unknown."""
     report: Any
     sentences: tuple[str, ...]
-    """Why something has no place."""
+    """The reason for which something has no place."""
     floor: Floor
     denied: tuple[Denied, ...]
-    """What was not taken into account, since the viewer cannot read it."""
+    """The parts that were not taken into account, since the viewer cannot read it."""
 
 
 class Explained(Shape, frozen=True):
