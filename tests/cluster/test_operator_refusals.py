@@ -66,7 +66,7 @@ def refusals(cluster: Cluster) -> float:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"disruptionMode": "Unit"}, "spec.disruptionMode is not supported by backend Extender: remove it"),
+        ({"disruptionMode": "Pod"}, "spec.disruptionMode Pod is not supported by backend Extender"),
         ({"backend": "Volcano"}, "the operator runs without backend Volcano: add it to its --backends"),
     ],
 )
