@@ -310,13 +310,7 @@ BAD_OTHERS: list[tuple[Object, Edits, str, str]] = [
     (pod_group(), {"spec.workloadRef": {}}, "spec.workloadRef.templateName", "Required value"),
     (queue(), {"spec.cohort": GONE}, "spec.cohort", NEED_COHORT),
     (queue(), {f"{AMOUNT}.lend": 65}, f"{AMOUNTS}.lend", LENDS_TOO_MUCH),
-    (queue(), {f"{AMOUNT}.nominal": "1k", f"{AMOUNT}.lend": "1001"}, f"{AMOUNTS}.lend", LENDS_TOO_MUCH),
-    (
-        queue(),
-        {f"{AMOUNT}.nominal": "500m"},
-        f"{AMOUNTS}.nominal",
-        "nominal must be a whole number: only cpu comes in parts",
-    ),
+    (queue(), {f"{AMOUNT}.nominal": "500m"}, f"{AMOUNTS}.nominal", "Ei)?$'"),
     (queue(), {f"{AMOUNT}.nominal": "many"}, f"{AMOUNTS}.nominal", "Ei)?$'"),
     (queue(), {f"{AMOUNT}.name": "a gpu"}, f"{AMOUNTS}.name", "use a resource's name, such as nvidia.com/gpu"),
     (queue(), {"spec.flavors.0.resources": [{"name": "cpu", "nominal": 1}] * 2}, "spec.flavors[0].resources[1]", ""),
@@ -401,7 +395,7 @@ GOOD: list[tuple[Object, Edits]] = [
     (
         queue(),
         {
-            AMOUNT: {"name": "cpu", "nominal": "1500m", "lend": "0.5"},
+            AMOUNT: {"name": "cpu", "nominal": "2k", "lend": 5},
             "spec.namespaces": {"selector": {"matchLabels": {"team": "search"}}},
             "spec.flavors.1": {"nodes": {"product": "h100"}, "resources": [{"name": "memory", "nominal": "64Gi"}]},
         },

@@ -29,6 +29,16 @@ from localcluster.programs import scheduler_config
 SCRAPE: Final = 2.0
 NAMESPACES: Final = ("chat", "code", "research")
 CLUSTER: Final = "demo"
+#: More than enough for one of the namespaces, so that it delays nobody.
+QUEUE: Final = {
+    "apiVersion": "scheduling.covey.dev/v1alpha1",
+    "kind": "Queue",
+    "metadata": {"name": "code"},
+    "spec": {
+        "namespaces": {"selector": {"matchLabels": {"kubernetes.io/metadata.name": "code"}}},
+        "flavors": [{"resources": [{"name": "nvidia.com/gpu", "nominal": 10_000}]}],
+    },
+}
 #: What somebody who looks at the dashboard would choose: all but the small gangs that come and go.
 CHOSEN: Final = {"name": ("edge", "gemma", "giant", "late", "llama", "mistral", "phi", "qwen", "wide")}
 #: Replicas of Covey's processes: the second stands by.
@@ -43,6 +53,7 @@ def run(directory: Path) -> Iterator[tuple[Fleet, Prometheus]]:
     with Cluster(kwok=False) as cluster:
         for namespace in NAMESPACES:
             cluster.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        cluster.ensure("/apis/scheduling.covey.dev/v1alpha1/queues", QUEUE)
         for kind in KINDS:
             cluster.add_nodes(kind)
         start_covey(cluster)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import webbrowser
 from collections.abc import Awaitable
 
 import click
@@ -87,6 +86,8 @@ async def _for_one(
         click.echo(link)
         if browse and not opened:
             opened.append(link)
+            import webbrowser  # noqa: PLC0415 - only where a person sits, and no part of the image
+
             webbrowser.open(link)
 
     if not is_loopback(address):
