@@ -20,7 +20,7 @@ from handbook.pages import ROOT
 _EXAMPLES: Final = {
     "DisaggregatedInference": "examples/disaggregated.yaml",
     "ClusterTopology": "examples/topology.yaml",
-    "Queue": "examples/queues.yaml",
+    "Queue": "examples/queues/queues.yaml",
 }
 #: What is said of a field by its class, behind its description.
 _CLASSES: Final = {
