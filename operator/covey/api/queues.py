@@ -125,8 +125,8 @@ class QueueSpec(Model):
     cohort: Annotated[DnsLabel | None, LIVE] = None
     """Queues of one cohort lend to each other what they do not use, on flavors with equal nodes. Default: none is lent."""
     weight: Annotated[int, LIVE, Field(ge=1, le=1000)] = 1
-    """Of what is borrowed, a queue of weight 2 may have twice as much, for its nominal, as one of weight 1 before it gives
-    way. 1 to 1000. Default: 1."""
+    """The weight of the queue in its cohort: one of weight 2 may have borrowed twice as much, for its nominal, as one of
+    weight 1 before it gives way. 1 to 1000. Default: 1."""
     flavors: Annotated[tuple[QueueFlavor, ...], ATOMIC, Field(min_length=1, max_length=16)]
     """Kinds of nodes, the most special first. 1 to 16."""
     borrow_minimums: Annotated[bool, LIVE] = False

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from covey.admission import queue
+from covey.admission.order import priority_of
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import Taking, search
 from covey.admission.queue import Entry, Want
@@ -39,7 +40,6 @@ from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
-from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
 log = get_logger(__name__)
@@ -148,8 +148,7 @@ class Claims:
 
     def _may_preempt(self, root: core.Group) -> bool:
         """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
-        name = root.spec.priority_class_name
-        found = next((each for each in self._cache.priority_classes.store.values() if each.metadata.name == name), None)
+        found = self._cache.priority_classes.store.get(("", root.spec.priority_class_name or ""))
         return found is None or found.preemption_policy != _NEVER
 
     def _next_turn(self) -> float:
@@ -161,10 +160,15 @@ class Claims:
 
     def _candidates(self, gang: Gang, shares_queue: Callable[[Key], bool]) -> Iterator[Candidate]:
         """The units of lower priority in the same queue."""
-        index = self._cache.index
+        index, classes = (
+            self._cache.index,
+            {name: each for (_, name), each in self._cache.priority_classes.store.items()},
+        )
         for key in index.roots():
             root = index.root(key)
-            priority = (root_priority(self._cache, root) or 0) if root is not None else gang.priority
+            if root is None:
+                continue
+            priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 yield Candidate(unit, priority)
