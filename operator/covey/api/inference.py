@@ -312,6 +312,11 @@ class DisaggregatedInferenceSpec(Model):
         return HOLD_SECONDS if said is None else said
 
     @property
+    def is_exchanged(self) -> bool:
+        """Tell whether some roles are scaled together."""
+        return any(role.is_exchanged for role in self.roles)
+
+    @property
     def pods(self) -> int:
         """The number of pods of all units together."""
         return self.replicas * sum(role.replicas * role.size for role in self.roles)

@@ -86,7 +86,7 @@ def desire(
     leaving = replace(find_leaving(spec, observed), claimed=victims.places.keys())
     idle = find_idle(spec, leaving, states, observed)
     scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
-    committed = find_committed(spec, inference.metadata.name, observed, states, before)
+    committed = find_committed(spec, inference.metadata.name, observed, states, before) if spec.is_exchanged else {}
     totals = {**scalers.totals, **committed}
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
     lacking = make_refusal_check(compile_layout, observed)

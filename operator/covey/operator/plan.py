@@ -78,6 +78,8 @@ from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.receivers import find_withheld
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 
+#: Annotations by which somebody asks for head-room.
+_ASKS: Final = frozenset({names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS})
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {
@@ -146,15 +148,18 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     if accepted is None or backend is None:
         return _stand_still(verdict, observed, before)
     # 2. What there shall be: units and replicas, each of its revision; their objects and pods. What is pardoned stays.
-    observed = confine_claims(inference.spec, inference.metadata.name, accepted.revision, observed, before)
-    victims = find_victims(inference.spec, accepted.revision, observed)
-    observed = victims.without_marks(observed)
+    victims = NO_VICTIMS
+    if observed.is_claimed:
+        observed = confine_claims(inference.spec, inference.metadata.name, accepted.revision, observed, before)
+        victims = find_victims(inference.spec, accepted.revision, observed)
+        observed = victims.without_marks(observed)
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, victims, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
     exchange = judge_vector(spec, tree.owner, layout, observed, want.committed) if want.committed else None
     going = tuple(_surplus(tree, observed, partial(_why, verdict, want, victims.places)))
-    going = hold_donors(going, exchange, layout, want.committed, victims.places)
+    if exchange is not None:
+        going = hold_donors(going, exchange, layout, want.committed, victims.places)
     surplus = drain(spec, going, observed, victims.places)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
@@ -169,12 +174,16 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     starting = find_starting(spec, states, observed)
-    headroom = find_headroom(inference, backend, layout, observed, before)
+    headroom = Headroom()
+    if _ASKS.intersection(inference.metadata.annotations or ()):
+        headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys() | victims.find_withheld(tree.slots)
     create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
-    donors, over = find_withheld(spec, create, layout, observed, rolls=want.rolling.progress is not None)
-    create = tuple(item for item in create if item.slot not in donors and item.slot not in over)
-    not_yet |= donors | over
+    over: frozenset[Slot] = frozenset()
+    if exchange is not None:
+        donors, over = find_withheld(spec, create, layout, observed, rolls=want.rolling.progress is not None)
+        create = tuple(item for item in create if item.slot not in donors and item.slot not in over)
+        not_yet |= donors | over
     fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # A surge that the budget has no room for is one that quotas have none for.
@@ -244,7 +253,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
     inference = verdict.inference
     asked = (inference.spec, inference.metadata.name, observed, states, before)
-    totals = {**find_scalers(*asked).totals, **find_committed(*asked)}
+    totals = {**find_scalers(*asked).totals, **(find_committed(*asked) if inference.spec.is_exchanged else {})}
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
     headroom = find_headroom(inference, verdict.backend, layout, observed, before)

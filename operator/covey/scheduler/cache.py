@@ -77,7 +77,7 @@ class Cache:
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         self.index = Index()
         self.volumes = Volumes()
-        self.capacity = Capacity(lambda pod: self.volumes.confine_to_volumes(pod, counted_spec(pod)))
+        self.capacity = Capacity(self._counted_spec)
         self._listeners: list[Listener] = []
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
@@ -159,6 +159,10 @@ class Cache:
         """This incarnation of a pod."""
         found = self.pods.store.get((namespace, name))
         return found if found is not None and found.metadata.uid == uid else None
+
+    def _counted_spec(self, pod: core.Pod) -> core.PodSpec:
+        spec = counted_spec(pod)
+        return self.volumes.confine_to_volumes(pod, spec) if spec.volumes else spec
 
     def path(self, topology: Topology, node: str) -> Path:
         """A node's domain path; empty when the node is unknown."""

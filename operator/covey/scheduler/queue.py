@@ -33,7 +33,9 @@ from covey.admission.queue import Entry, Want, excluded_now, waiting_since
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core
+from covey.api.annotations import Avoided
 from covey.api.constants import (
+    ANNOTATION_AVOID,
     ANNOTATION_DEFAULT_TOPOLOGY,
     REASON_DENIED,
     REASON_INVALID_TOPOLOGY,
@@ -329,7 +331,7 @@ class Queueing:
         for each in self._exclusions(entry.unit):
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (core.seconds(each.until) or now) - now
-        yield from (each.until - now for each in avoided_now(entry.unit.root, now))
+        yield from (each.until - now for each in self._avoided(entry.unit))
         claim = entry.decision.claim
         if entry.refused and claim is not None:
             retry = core.seconds(claim.retry_time)
@@ -364,14 +366,18 @@ class Queueing:
 
     def _avoided_nodes(self, unit: Unit, topology: Topology) -> dict[str, str]:
         """The nodes that the operator wants new pods of the unit to avoid."""
-        told = avoided_now(unit.root, self._clock())
+        told = self._avoided(unit)
         return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
+
+    def _avoided(self, unit: Unit) -> Sequence[Avoided]:
+        root = unit.root
+        return avoided_now(root, self._clock()) if root.metadata.annotation(ANNOTATION_AVOID) is not None else ()
 
     def gang_beside_siblings(self, entry: Entry) -> Gang:
         """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
         gang, topology = entry.gang, entry.decision.topology
         assert gang is not None
-        if topology is None:
+        if topology is None or gang.spread is None:
             return gang
         path_of = partial(self._cache.path, topology)
         return with_occupied_domains(gang, topology, self._siblings(entry.unit), self._cache.capacity.assumed, path_of)

@@ -323,6 +323,8 @@ class Quotas:
         )
 
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:
+        if not self.ledger.policies:
+            return
         before = self.ledger.of(root)
         if self.ledger.enter(root, now):
             self._eased = self._eased or not set(before) <= set(now)
@@ -337,7 +339,8 @@ class Quotas:
         for node in self._cache.nodes.store.values():
             for land in self._lands.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})
-        self.ledger = Ledger(policies)
+        if policies or self.ledger.policies:
+            self.ledger = Ledger(policies)
         self._queues = {root: name for root, name in self._queues.items() if name in policies}
         self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
         self._eased = True

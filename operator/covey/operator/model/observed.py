@@ -218,6 +218,11 @@ class Observed:
         return {slot: pod for slot, pod in found if pod is not None}
 
     @cached_property
+    def is_claimed(self) -> bool:
+        """Tell whether claims name replicas, or marks of claims are left on pods."""
+        return bool(self.claims) or any(map(podstate.claimed_by, self.every_pod()))
+
+    @cached_property
     def claimed(self) -> Mapping[tuple[int, str, int], Claimed]:
         """The replicas (unit, role, number) that claims name."""
         return find_claimed(self.claims, self.pods) if self.claims else {}

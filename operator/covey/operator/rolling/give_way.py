@@ -107,8 +107,6 @@ def find_victims(spec: DisaggregatedInferenceSpec, in_force: Revision, observed:
         in_force: the revision that is rolled out.
         observed: the snapshot, with the claims as they are stored.
     """
-    if not observed.claims and not any(podstate.claimed_by(pod) for pod in observed.every_pod()):
-        return NO_VICTIMS
     return _Judge(spec, in_force, observed).decide()
 
 
@@ -226,7 +224,8 @@ def _pardons(victims: Victims) -> Iterator[Note]:
 
 
 def _describe_preempting(observed: Observed) -> Iterator[Remark]:
-    found = (read_claim(owned) for _, owned in sorted(observed.objects.items()))
+    owned = (each for _, each in sorted(observed.objects.items()))
+    found = (read_claim(each) for each in owned if each.status.claim is not None)
     claims = [each for each in found if each is not None]
     if claims:
         told = dict.fromkeys(each.message or "others give way to a unit that waits" for each in claims)

@@ -206,17 +206,13 @@ def judge_vector(
 
 def hold_donors(
     surplus: tuple[DeletePod, ...],
-    exchange: Exchange | None,
+    exchange: Exchange,
     layout: Layout,
     committed: Vector,
     claimed: Container[tuple[int, str, int]],
 ) -> tuple[DeletePod, ...]:
     """Leave out replicas that no claim names while another vector is judged: it may need them, or others in their place."""
-    if (
-        exchange is None
-        or exchange.is_refused
-        or (exchange.reason != REASON_JUDGING and exchange.committed == committed)
-    ):
+    if exchange.is_refused or (exchange.reason != REASON_JUDGING and exchange.committed == committed):
         return surplus
 
     def stays(item: DeletePod) -> bool:
