@@ -16,7 +16,7 @@ from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, DeletePod, Exchange
+from covey.operator.model.actions import Actions, DeletePod, UpdateInPlace
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.podstate import Stored
@@ -100,8 +100,8 @@ async def test_a_replica_that_served_goes_whatever_is_written_to_it(replica: Rep
 async def test_a_pod_that_has_begun_to_serve_keeps_its_images(replica: Replica) -> None:
     pod = await replica.make("leader")
     await replica.serve("leader")
-    change = Exchange(pod, {"main": "registry.test/engine:2"}, "b")
-    await replica.execute(Actions(exchange=(change,)))
+    change = UpdateInPlace(pod, {"main": "registry.test/engine:2"}, "b")
+    await replica.execute(Actions(in_place=(change,)))
     stored: dict[str, Any] = await replica.client.get(PODS, "leader", replica.namespace)
     assert stored["spec"]["containers"][0]["image"] == "registry.test/engine:1"
 
@@ -120,8 +120,8 @@ async def test_a_pod_that_begins_to_serve_while_it_is_looked_at_keeps_its_images
 async def test_a_pod_that_does_not_serve_gets_its_images(replica: Replica) -> None:
     pod = await replica.make("leader")
     await replica.touch("leader")
-    change = Exchange(pod, {"main": "registry.test/engine:2"}, "b")
-    await replica.execute(Actions(exchange=(change,)))
+    change = UpdateInPlace(pod, {"main": "registry.test/engine:2"}, "b")
+    await replica.execute(Actions(in_place=(change,)))
     stored: dict[str, Any] = await replica.client.get(PODS, "leader", replica.namespace)
     assert stored["spec"]["containers"][0]["image"] == "registry.test/engine:2"
 

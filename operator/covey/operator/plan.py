@@ -60,7 +60,7 @@ from covey.operator.replicas.replace import (
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
 from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims
-from covey.operator.rolling.in_place import find_exchanges
+from covey.operator.rolling.in_place import find_in_place_updates
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.leaving import Place
 from covey.operator.rolling.observe import find_unmarked, read_complete
@@ -207,7 +207,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
-            find_exchanges(tree.layout, observed, accepted.revision, gone),
+            find_in_place_updates(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),

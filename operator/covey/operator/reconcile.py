@@ -234,7 +234,7 @@ class Reconciler:
             apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
-            exchange=len(actions.exchange),
+            in_place=len(actions.in_place),
         )
         key = (owner.namespace, owner.name)
         executor = Executor(

@@ -68,7 +68,7 @@ class Replica:
     """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
 
     ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not
-    go without one yet. ``exchangeable``: its pods can be given the images of the target where they are. ``exchanging``:
+    go without one yet. ``updatable``: its pods can be given the images of the target where they are. ``updating``:
     they were given others, and do not serve with them yet.
     """
 
@@ -78,8 +78,8 @@ class Replica:
     fresh: bool = False
     leaving: bool = False
     patient: bool = False
-    exchangeable: bool = False
-    exchanging: bool = False
+    updatable: bool = False
+    updating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

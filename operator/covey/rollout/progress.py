@@ -142,7 +142,7 @@ def tell(
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
     ready, outdated = _counts(states)
     lacking = any(
-        serving(state.updated) < state.wanted or any(each.exchanging for each in state.updated.values())
+        serving(state.updated) < state.wanted or any(each.updating for each in state.updated.values())
         for state in states
     )
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):

@@ -11,12 +11,12 @@ than the window allows.
 
 In-place updates: old replicas that become new ones by other images in their pods.
 
-The windows are the same: a replica that is exchanged is an old one that was to go and a new one that was to come, so
-what a deletion may take from the serving ones is all that an exchange takes. ``maxUnavailable: 0`` therefore brings a
-surge replica first. When the old side ends, the surge has served its purpose: the last old replicas are exchanged as
+The windows are the same: a replica that is updated in place is an old one that was to go and a new one that was to come, so
+what a deletion may take from the serving ones is all that an in-place update takes. ``maxUnavailable: 0`` therefore brings a
+surge replica first. When the old side ends, the surge has served its purpose: the last old replicas are updated in place as
 well, and the surge goes once they serve.
 
-A revision arrives with all its roles: nothing is exchanged while another changing role would still wait for its first
+A revision arrives with all its roles: nothing is updated in place while another changing role would still wait for its first
 new replica to be placed. Until then its first ones come as new replicas, together, as ever.
 """
 
@@ -89,8 +89,8 @@ def _is_latest(image: str | None) -> bool:
 Rolled = tuple[RoleState, Window, Collection[int]]
 
 
-def choose_exchanges(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
-    """The replicas of each changing role that are to be exchanged now."""
+def choose_in_place(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
+    """The replicas of each changing role that are to be updated in place now."""
     found = {name: _leaving(*rolled) for name, rolled in roles.items()}
     arrives = all(
         found[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
@@ -99,13 +99,13 @@ def choose_exchanges(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]
 
 
 def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
-    """Replicas that do not serve now because they are exchanged, and will be among the first ``number``."""
-    return [n for n in sorted(replicas)[:number] if replicas[n].exchanging]
+    """Replicas that do not serve now because they are updated in place, and will be among the first ``number``."""
+    return [n for n in sorted(replicas)[:number] if replicas[n].updating]
 
 
 def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequence[int]:
     """Those that leave the old side, as far as the new one has use for them: the lowest numbers."""
-    candidates = {n for n, each in state.outdated.items() if each.exchangeable and n not in kept}
+    candidates = {n for n, each in state.outdated.items() if each.updatable and n not in kept}
     placed = {n for n in _placed_numbers(state.new) if n in kept}
     surge = state.budget.surge if window.old + window.new <= state.wanted else 0
     first = sorted(candidates | placed)[: window.new]
@@ -138,7 +138,7 @@ def next_step(unit: UnitState) -> UnitStep:
         name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
         for name, window in found.items()
     }
-    turned = choose_exchanges({n: (changing[n], window, kept[n].every) for n, window in found.items()})
+    turned = choose_in_place({n: (changing[n], window, kept[n].every) for n, window in found.items()})
     steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
     steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
     first = {name: state for name, state in changing.items() if not turned.get(name)}
@@ -188,7 +188,7 @@ def _alike(state: RoleState, *, starved: bool) -> RoleState:
 
     A rollout may go below where ``maxUnavailable`` asks for it. Who drains a node has not asked this resource.
     """
-    replicas = {n: replace(each, revision=state.target, exchangeable=False) for n, each in state.replicas.items()}
+    replicas = {n: replace(each, revision=state.target, updatable=False) for n, each in state.replicas.items()}
     budget = replace(state.budget, partition=0)
     if state.yields and starved:
         least = 0 if budget.unavailable is not None else _kept_for_successors(state, 0)
@@ -311,7 +311,7 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
 
 
 def _choose(replicas: Mapping[int, Replica], number: int) -> list[int]:
-    """The best ones, and those being exchanged that will be among them."""
+    """The best ones, and those being updated in place that will be among them."""
     coming = expected_back(replicas, number)
     return [*coming, *_best({n: each for n, each in replicas.items() if n not in coming}, number)]
 

@@ -83,7 +83,7 @@ def await_updated(serving: Serving, *wanted: tuple[str, str]) -> list[Object]:
         assert all(map(runs_its_images, pods))
         assert all(map(serves, pods))
         annotated = [pod for pod in pods if "covey.dev/in-place" in pod["metadata"].get("annotations", {})]
-        assert not annotated, f"{len(annotated)} exchanges are open"
+        assert not annotated, f"{len(annotated)} updates are open"
         return True
 
     eventually(updated, 180, "all pods run the new images")

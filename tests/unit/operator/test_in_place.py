@@ -1,4 +1,4 @@
-"""Images that are exchanged through the whole plan: what is written, when a pod serves again, what is told."""
+"""Images that are updated in place through the whole plan: what is written, when a pod serves again, what is told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Invalid, NotFound
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
-from covey.operator.model.actions import Exchange
+from covey.operator.model.actions import UpdateInPlace
 from covey.operator.observe.expectations import Ledger
 from unit.operator.test_rolling import act, condition, told
 from unit.operator.world import World
@@ -75,8 +75,8 @@ def test_pods_keep_their_uids_and_one_replica_is_missing_at_a_time(world: World)
 def test_the_plan_says_what_is_given_to_whom(world: World) -> None:
     world.inference = llama("2")
     planned = world.plan()
-    assert [item.pod.metadata.name for item in planned.actions.exchange] == of(world, 1)
-    assert {tuple(item.images.items()) for item in planned.actions.exchange} == {(("engine", "engine:2"),)}
+    assert [item.pod.metadata.name for item in planned.actions.in_place] == of(world, 1)
+    assert {tuple(item.images.items()) for item in planned.actions.in_place} == {(("engine", "engine:2"),)}
     assert not planned.actions.create
     assert not planned.actions.delete_pods
     notes = [note for note in planned.actions.notes if note.reason == "UpdatedInPlace"]
@@ -89,7 +89,7 @@ def test_the_plan_says_what_is_given_to_whom(world: World) -> None:
 def test_off_by_default_and_only_for_images(world: World, change: dict[str, Any]) -> None:
     world.inference = llama("2", **change)
     planned = world.plan()
-    assert not planned.actions.exchange
+    assert not planned.actions.in_place
     assert sorted(item.pod.metadata.name for item in planned.actions.delete_pods) == of(world, 1)
 
 
@@ -101,7 +101,7 @@ def test_images_that_somebody_else_has_put_in_are_replaced(world: World) -> None
     )
     world.inference = llama("2")
     planned = world.plan()
-    assert not planned.actions.exchange
+    assert not planned.actions.in_place
     assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
 
 
@@ -119,7 +119,7 @@ def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: W
     assert all(podstate.is_ready(pod) for pod in world.pods.values())
     world.inference = llama("2", update={})
     planned = world.plan()
-    assert [item.pod.metadata.name for item in planned.actions.exchange] == of(world, 1)[1:]
+    assert [item.pod.metadata.name for item in planned.actions.in_place] == of(world, 1)[1:]
     assert not planned.actions.delete_pods, "the other one is all that serves"
     assert not [each for each in planned.actions.relabel if each.annotations], "it is not over"
 
@@ -208,7 +208,7 @@ FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
 
 
 def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any = None, generation: int = 4) -> core.Pod:
-    """A pod whose engine was exchanged: its container's status, and the generation that the kubelet has seen."""
+    """A pod whose engine was updated in place: its container's status, and the generation that the kubelet has seen."""
     written = former if isinstance(former, str) else json.dumps({"engine": former or FORMER})
     return pods.pod(
         labels={"covey.dev/revision": "a"},
@@ -282,7 +282,7 @@ class Server:
 
 
 async def put(server: Server, revision: str = "b") -> Any:
-    action = Exchange(pod({}), {"engine": "engine:3"}, revision, 1700.5)
+    action = UpdateInPlace(pod({}), {"engine": "engine:3"}, revision, 1700.5)
     return await put_images(cast("Client", server), action)
 
 

@@ -365,7 +365,7 @@ def test_images_that_are_changed_in_place_leave_addresses_as_they_are() -> None:
     world.settle()
     world.inference = asked("engine:2")
     actions = world.plan().actions
-    assert [item.pod.spec.hostname for item in actions.exchange] == ["0-prefill-1-0", "0-prefill-1-1"]
+    assert [item.pod.spec.hostname for item in actions.in_place] == ["0-prefill-1-0", "0-prefill-1-1"]
     assert not actions.delete_pods
     assert not [item for item in actions.delete_objects if item.type == SERVICES.type]
 

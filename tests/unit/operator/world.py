@@ -31,12 +31,12 @@ from covey.operator.model.actions import (
     CreatePod,
     DeleteObject,
     Drain,
-    Exchange,
     Mark,
     PutScaler,
     Relabel,
     Serve,
     Ungate,
+    UpdateInPlace,
 )
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
@@ -200,8 +200,8 @@ class World:
             yield lambda scaler=scaler: self._put_scaler(scaler)
         for body in itertools.chain(*actions.apply, actions.publish):
             yield lambda body=body: self._apply(body)
-        for change in actions.exchange:
-            yield lambda change=change: self._exchange(change)
+        for change in actions.in_place:
+            yield lambda change=change: self._update_in_place(change)
         for item in actions.create:
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
@@ -411,7 +411,7 @@ class World:
             self.label(action.pod.metadata.name, action.labels)
             self.annotate(action.pod.metadata.name, action.annotations)
 
-    def _exchange(self, action: Exchange) -> None:
+    def _update_in_place(self, action: UpdateInPlace) -> None:
         """As the API server applies the patch."""
         name = action.pod.metadata.name
         pod = self.pods.get(name)

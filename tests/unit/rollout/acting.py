@@ -24,7 +24,7 @@ class Role:
     target: str = "a"
     replicas: dict[int, Replica] = field(default_factory=dict)
     yields: bool = False
-    #: Every change is one of images alone, and they may be exchanged.
+    #: Every change is one of images alone, and they may be updated in place.
     in_place: bool = False
 
     @classmethod
@@ -42,11 +42,11 @@ class Role:
         return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, replicas, yields=self.yields)
 
     def seen(self) -> dict[int, Replica]:
-        """The replicas, those that can be exchanged marked."""
+        """The replicas, those that can be updated in place marked."""
         return {
             n: replace(
                 each,
-                exchangeable=self.in_place
+                updatable=self.in_place
                 and not each.leaving
                 and each.stage > Stage.WAITING
                 and each.revision.hash != self.target,
@@ -99,8 +99,8 @@ class Unit:
             for number, each in role.replicas.items():
                 if number not in wanted:
                     role.replicas[number] = replace(each, stage=Stage.GOING)
-                elif wanted[number].hash != each.revision.hash and role.seen()[number].exchangeable:
-                    role.replicas[number] = Replica(wanted[number], Stage.STARTING, exchanging=True)
+                elif wanted[number].hash != each.revision.hash and role.seen()[number].updatable:
+                    role.replicas[number] = Replica(wanted[number], Stage.STARTING, updating=True)
                 elif wanted[number].hash != each.revision.hash:
                     role.replicas[number] = Replica(wanted[number], Stage.WAITING, fresh=True)
             for number, each in wanted.items():
@@ -131,8 +131,8 @@ class Unit:
             if number in role.replicas and role.replicas[number].stage is not Stage.GOING:
                 each = role.replicas[number]
                 leaving = each.leaving and stage is not Stage.WAITING
-                goes_on = each.exchanging and stage in {Stage.STARTING, Stage.DOUBTFUL}
-                role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving, exchanging=goes_on)
+                goes_on = each.updating and stage in {Stage.STARTING, Stage.DOUBTFUL}
+                role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving, updating=goes_on)
 
     def leave(self, name: str, number: int, *, leaving: bool = True, patient: bool = False) -> None:
         """The nodes of a replica are to be empty, or no longer."""

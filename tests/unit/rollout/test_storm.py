@@ -157,10 +157,10 @@ def plan(unit: Unit) -> None:
         for number in layout.keys() & before[name].keys():
             assert before[name][number].stage is not Stage.GOING
             former = before[name][number]
-            assert fresh or former.exchangeable or layout[number].hash == former.revision.hash
+            assert fresh or former.updatable or layout[number].hash == former.revision.hash
         # 5. A role that does not change keeps what serves, and what will serve again where it was.
         if name not in changing and name not in leaving:
-            coming = sum(each.exchanging for each in before[name].values())
+            coming = sum(each.updating for each in before[name].values())
             assert role.wanted <= len(layout) <= role.wanted + coming
     # 6. No half revisions.
     moving = [name for name in changing if unit.roles[name].wanted]
@@ -177,12 +177,12 @@ def plan(unit: Unit) -> None:
         assert all(arrived) or not any(new - set(before[name]) for name, new in zip(moving, came, strict=True)), (
             "half of the new revision is made"
         )
-        exchanged = {
+        turned = {
             name
             for name, new in zip(moving, came, strict=True)
             if any(n in before[name] and before[name][n].revision.hash != unit.roles[name].target for n in new)
         }
-        if exchanged:
+        if turned:
             placed = {
                 name
                 for name in moving
@@ -192,7 +192,7 @@ def plan(unit: Unit) -> None:
                     if each.revision.hash == unit.roles[name].target
                 )
             }
-            assert exchanged | placed == set(moving), "half of the new revision has its nodes"
+            assert turned | placed == set(moving), "half of the new revision has its nodes"
     # 7. Planned again before anything has happened, it is the same. A role that only leaves once its rollout is over, or
     # is only rolled once nothing leaves, takes another step or two.
     for _ in range(3 if leaving and not unit.starved else 0):

@@ -207,7 +207,7 @@ class Executor:
         for level in actions.apply:
             await self._each(self._put_object, level)
         unpublished = await self._publish(actions.publish)
-        await self._each(self._pods.exchange, actions.exchange)
+        await self._each(self._pods.update_in_place, actions.in_place)
         create = [item for item in actions.create if item.slot not in self._pods.addressed]
         if create:
             assert actions.factory is not None

@@ -17,7 +17,7 @@ from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
-from covey.operator.model.actions import CreatePod, DeletePod, Drain, Exchange, Relabel, Serve, Ungate
+from covey.operator.model.actions import CreatePod, DeletePod, Drain, Relabel, Serve, Ungate, UpdateInPlace
 from covey.operator.model.observed import is_ours
 from covey.operator.model.problem import Blocked, of_pod_refusal
 
@@ -153,7 +153,7 @@ class PodWriter:
         except ApiError as error:
             self._denials.add("readiness", metadata, error)
 
-    async def exchange(self, action: Exchange) -> None:
+    async def update_in_place(self, action: UpdateInPlace) -> None:
         """Give a pod other images."""
         metadata = action.pod.metadata
         try:

@@ -26,7 +26,7 @@ from covey.kube.json_text import go_json
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, ROLE_SCALERS
 from covey.observability.logging import get_logger
 from covey.operator.model import podstate
-from covey.operator.model.actions import Annotate, DeleteObject, Exchange, Mark, Object, PutScaler
+from covey.operator.model.actions import Annotate, DeleteObject, Mark, Object, PutScaler, UpdateInPlace
 from covey.operator.model.objects import (
     ANNOTATION_COMPLETED,
     ANNOTATION_FAILED,
@@ -268,7 +268,7 @@ def _is_of_data(error: Invalid) -> bool:
     return any(isinstance(each, dict) and each.get("field") == "data" for each in error.details.get("causes") or ())
 
 
-async def put_images(client: Client, action: Exchange) -> core.Pod | None:
+async def put_images(client: Client, action: UpdateInPlace) -> core.Pod | None:
     """Change images and revision of a pod in one request; return the pod as written, None where nothing was.
 
     What its containers run now is read first: the watch may be behind the kubelet. So may what it was chosen by: a pod
@@ -294,7 +294,7 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
         raise
 
 
-def _is_settled(stored: podstate.Stored, action: Exchange) -> bool:
+def _is_settled(stored: podstate.Stored, action: UpdateInPlace) -> bool:
     """Tell whether a pod takes no images: another incarnation, on its way out, or done already."""
     metadata = stored.metadata
     return (

@@ -83,7 +83,7 @@ class Relabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class UpdateInPlace:
     """Give the containers of a pod other images (by name), so that it is one of another revision (its hash).
 
     ``at``: when that was decided, in seconds since the epoch.
@@ -220,7 +220,7 @@ class Actions:
     apply: tuple[tuple[Object, ...], ...] = ()
     #: Services that no pod waits for: what is wrong with one of them keeps nothing else from being done.
     publish: tuple[Object, ...] = ()
-    exchange: tuple[Exchange, ...] = ()
+    in_place: tuple[UpdateInPlace, ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
     #: Builds the pods of ``create``.
@@ -230,7 +230,7 @@ class Actions:
     def __bool__(self) -> bool:
         """Tell whether there is anything to do besides ``annotate`` and ``protect``, which change nothing that runs."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)
+        return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.in_place)) or any(self.apply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bind is held.
 
-Pods whose images are being exchanged: what is written on them, and how it is seen that the kubelet has done it.
+Pods whose images are being updated in place: what is written on them, and how it is seen that the kubelet has done it.
 
 The image that a kubelet reports need not be spelled as in the spec, and a pod stays Ready for a moment after the
 change. So what each container ran before is written down with the change: it runs the new image when it has another
@@ -12,7 +12,7 @@ alone proves nothing: the container may have crashed before the kubelet heard of
 A pod that is Ready a minute after the change is taken to have heard of it, whatever the statuses say: the same image
 may have two names, and not every kubelet tells image IDs.
 
-The annotation stays until the whole replica serves again: the *exchange* of a pod is open as long as it is there.
+The annotation stays until the whole replica serves again: the *update* of a pod is open as long as it is there.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _before(stored: Stored, container: core.Container, former: Former | None, im
 
 
 def closing(pod: core.Pod) -> Mapping[str, str | None]:
-    """The annotations that end the exchange of a pod: restarts until now say nothing of its health."""
+    """The annotations that end the update of a pod: restarts until now say nothing of its health."""
     counts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
     return {names.ANNOTATION_IN_PLACE: None, names.ANNOTATION_RESTART_BASELINE: json.dumps(counts, sort_keys=True)}
 

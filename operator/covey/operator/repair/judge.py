@@ -262,7 +262,7 @@ class _Judge:
         self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
-        # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
+        # While images are updated in place the kubelet restarts containers on purpose, and their peers may crash for it.
         restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
         for place in places:
             if place.now is None:

@@ -16,7 +16,7 @@ from covey.api import core
 from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, Exchange, Note, Outcome, Relabel
+from covey.operator.model.actions import Actions, Note, Outcome, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import known_revisions
@@ -66,8 +66,8 @@ class Turning:
         return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
 
-def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Outcome:
-    """Pods whose replica shall be of another revision than they are, and those whose exchange is over.
+def find_in_place_updates(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Outcome:
+    """Pods whose replica shall be of another revision than they are, and those whose update is over.
 
     Args:
         layout: the revision of each replica.
@@ -75,22 +75,22 @@ def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going
         in_force: the revision that is rolled out.
         going: UIDs of pods that are to be deleted.
     """
-    exchanges = tuple(_exchanges(layout, observed, in_force, going))
-    closed = tuple(_end_exchange(layout, observed))
-    return Outcome(Actions(relabel=closed, exchange=exchanges, notes=tuple(_notes(exchanges))))
+    updates = tuple(_updates(layout, observed, in_force, going))
+    closed = tuple(_end_update(layout, observed))
+    return Outcome(Actions(relabel=closed, in_place=updates, notes=tuple(_notes(updates))))
 
 
-def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[Exchange]:
+def _updates(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[UpdateInPlace]:
     turning = Turning.of(observed, in_force)
     for slot, pod in observed.current.items():
         revision = layout.revision_of(slot) if pod.metadata.uid not in going else None
         images = turning.images(slot, pod, revision) if revision is not None and slot.index < revision.size else None
         if revision is not None and images is not None:
-            yield Exchange(pod, images, revision.hash, observed.now)
+            yield UpdateInPlace(pod, images, revision.hash, observed.now)
 
 
-def _end_exchange(layout: Layout, observed: Observed) -> Iterator[Relabel]:
-    """End the exchange of pods whose replica serves again, all with their new images."""
+def _end_update(layout: Layout, observed: Observed) -> Iterator[Relabel]:
+    """End the update of pods whose replica serves again, all with their new images."""
     replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(podstate.is_open, pods))}
     for replica in sorted(replicas):
         unit, role, number = replica
@@ -107,12 +107,12 @@ def _serves(pod: core.Pod, now: float) -> bool:
     return podstate.is_ready(pod) or (late and podstate.says_ready(pod))
 
 
-def _notes(exchanges: Sequence[Exchange]) -> Iterator[Note]:
-    """Make one Event for all replicas whose images are exchanged."""
+def _notes(updates: Sequence[UpdateInPlace]) -> Iterator[Note]:
+    """Make one Event for all replicas whose images are updated in place."""
     label = attrgetter("pod.metadata.label")
     replicas = {
         tuple(label(each)(name) for name in (names.LABEL_ROLE, names.LABEL_UNIT, names.LABEL_REPLICA))
-        for each in exchanges
+        for each in updates
     }
     listed = by_role(str(role) for role, _, _ in replicas)
     if listed:

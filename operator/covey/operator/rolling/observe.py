@@ -224,11 +224,11 @@ class Seen:
             wanted = counts[role.name].replicas
             in_place = role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE
             changes = any(each.revision.hash != target.hash for each in replicas.values())
-            # What is exchanged is to stay where it is in the end, whatever its room is worth.
+            # What is updated in place is to stay where it is in the end, whatever its room is worth.
             if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
                 replicas = self._rank_by_room(unit, role.name, replicas)
             if in_place:
-                replicas = {n: self._exchangeable((unit, role.name, n), each) for n, each in replicas.items()}
+                replicas = {n: self._mark_updatable((unit, role.name, n), each) for n, each in replicas.items()}
             roles[role.name] = RoleState(
                 target,
                 wanted,
@@ -315,15 +315,15 @@ class Seen:
             fresh,
             leaving=leaves,
             patient=leaves and place in self.leaving.patient,
-            exchanging=opened,
+            updating=opened,
         )
 
-    def _exchangeable(self, place: Place, replica: Replica) -> Replica:
+    def _mark_updatable(self, place: Place, replica: Replica) -> Replica:
         if replica.leaving:
             return replica
         size = replica.revision.size
         target = self.in_force.roles[place[1]]
-        return replace(replica, exchangeable=self._turning.can_turn(self._members(place, size), size, target))
+        return replace(replica, updatable=self._turning.can_turn(self._members(place, size), size, target))
 
     def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""

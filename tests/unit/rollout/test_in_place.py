@@ -1,4 +1,4 @@
-"""Replicas that are exchanged in place: step by step."""
+"""Replicas that are updated in place: step by step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_last_one_is_waited_for_before_the_surge_goes_and_given_up_where_it_
     assert progress is None, "nothing of another revision is left, and nothing was remembered"
     # Too late: it is taken for one that does not serve.
     role = unit.roles["decode"]
-    role.replicas[0] = replace(role.replicas[0], exchanging=False)
+    role.replicas[0] = replace(role.replicas[0], updating=False)
     unit.step()
     unit.gone()
     assert numbers(unit) == {1: "b"}
@@ -90,7 +90,7 @@ def test_roles_are_exchanged_at_the_same_time() -> None:
 
 
 def test_first_new_ones_come_together_where_another_role_is_replaced() -> None:
-    """One that is exchanged at once would be alone until the other finds room."""
+    """One that is updated in place at once would be alone until the other finds room."""
     unit = Unit({"prefill": Role.serving(2), "decode": in_place(3, budget=NO_SURGE)})
     planned = unit.begin("b")
     assert planned.together == {("prefill", 2), ("decode", 3)}
