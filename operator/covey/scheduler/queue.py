@@ -331,7 +331,7 @@ class Queueing:
         for each in self._exclusions(entry.unit):
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (core.seconds(each.until) or now) - now
-        yield from (each.until - now for each in self._avoided(entry.unit))
+        yield from (each.until - now for each in self._named_to_avoid(entry.unit))
         claim = entry.decision.claim
         if entry.refused and claim is not None:
             retry = core.seconds(claim.retry_time)
@@ -366,10 +366,10 @@ class Queueing:
 
     def _avoided_nodes(self, unit: Unit, topology: Topology) -> dict[str, str]:
         """The nodes that the operator wants new pods of the unit to avoid."""
-        told = self._avoided(unit)
+        told = self._named_to_avoid(unit)
         return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
 
-    def _avoided(self, unit: Unit) -> Sequence[Avoided]:
+    def _named_to_avoid(self, unit: Unit) -> Sequence[Avoided]:
         root = unit.root
         return avoided_now(root, self._clock()) if root.metadata.annotation(ANNOTATION_AVOID) is not None else ()
 
