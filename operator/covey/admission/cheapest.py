@@ -173,10 +173,10 @@ class Cheapest:
         ground = self._ground
         free = [number for number, _ in ground.on.get(name, ()) if allowed >> number & 1 and not mask >> number & 1]
         steps = ground.steps
-        orders = (
-            sorted(free, key=lambda number: (steps[number].kind == "Unit", steps[number].count, number)),
-            sorted(free, key=lambda number: (steps[number].kind == "Unit", -steps[number].count, number)),
-        )
+        orders = {
+            tuple(sorted(free, key=lambda number: (steps[number].kind == "Unit", sign * steps[number].count, number)))
+            for sign in (1, -1)
+        }
         found = [move for order in orders if (move := self._bundle(mask, order, name, lacks)) is not None]
         return min(found, default=None)
 

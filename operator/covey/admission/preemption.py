@@ -8,16 +8,17 @@ fewest whole units, the fewest replicas, the fewest devices. Without any one of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import sub
 from typing import Final, NamedTuple
 
 from covey.admission.cheapest import Cheapest
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
+from covey.admission.tree import Key
 from covey.admission.victims import (
     Candidate,
     Offer,
@@ -140,17 +141,23 @@ class _Search:
         self._terms = terms
         self._rules = rules
         self._candidates = [each for each in candidates if rules.may_take(each)]
-        self._ranks = sorted({rules.rank(each) for each in self._candidates})
+        ranks = [rules.rank(each) for each in self._candidates]
+        self._ranks = sorted(set(ranks))
+        at = {rank: position for position, rank in enumerate(self._ranks)}
         #: Key of a holder → its unit, and the position of its rank.
         self._owner: dict[str, tuple[int, int]] = {}
-        for number, each in enumerate(self._candidates):
-            rank = self._ranks.index(rules.rank(each))
+        for number, (each, rank) in enumerate(zip(self._candidates, ranks, strict=True)):
+            owner = (number, at[rank])
             for pod in each.unit.pods():
-                self._owner[pod.metadata.uid] = (number, rank)
+                self._owner[pod.metadata.uid] = owner
+        #: By node: the holders of these units there.
+        self._there: dict[str, list[tuple[str, int, int]]] = {}
+        self._surplus: dict[int, bool] = {}
         self._offers: dict[int, Offer] = {}
         self._vectors: dict[str, Vector] = {}
         self._peaks: dict[tuple[str, int], Vector] = {}
-        self._rank_of = {each.unit.key: rules.rank(each) for each in self._candidates}
+        #: Of the units that were looked at.
+        self._rank_of: dict[Key, int] = {}
         self._found: _Solution | None = None
         self._unproven = False
 
@@ -209,18 +216,23 @@ class _Search:
     def _base(self, state: NodeState) -> Vector:
         found = self._vectors.get(state.name)
         if found is None:
-            found = self._vectors[state.name] = self._wanted.measure(state, {}, ())
+            found = self._vectors[state.name] = self._wanted.measure(state, ())
+        return found
+
+    def _holders(self, state: NodeState) -> list[tuple[str, int, int]]:
+        """The holders on a node that are pods of a candidate: key, unit, and position of the rank."""
+        found = self._there.get(state.name)
+        if found is None:
+            owner = self._owner
+            found = self._there[state.name] = [(key, *owner[key]) for key in state.held if key in owner]
         return found
 
     def _peak(self, state: NodeState, rank: int) -> Vector:
         """Count what a node would hold at most if all that may be taken up to a rank were gone."""
         found = self._peaks.get((state.name, rank))
         if found is None:
-            gone = {key for key in state.held if self._owner.get(key, (0, rank + 1))[1] <= rank}
-            freed: Counter[str] = Counter()
-            for key in gone:
-                freed.update(dict(state.held[key].shape.requests))
-            found = self._wanted.measure(state, freed, gone) if gone else self._base(state)
+            gone = {key for key, _, own in self._holders(state) if own <= rank}
+            found = self._wanted.measure(state, gone) if gone else self._base(state)
             self._peaks[state.name, rank] = found
         return found
 
@@ -228,10 +240,12 @@ class _Search:
         """The position of the lowest rank at which no bound forbids a plan in a domain."""
 
         def may_hold(rank: int) -> bool:
-            sums = [0] * len(self._wanted.need)
+            left = list(self._wanted.need)
             for state in domain.nodes.values():
-                sums = [have + more for have, more in zip(sums, self._peak(state, rank), strict=True)]
-            return all(have >= want for have, want in zip(sums, self._wanted.need, strict=True))
+                left = [want - more for want, more in zip(left, self._peak(state, rank), strict=True)]
+                if max(left, default=0) <= 0:
+                    return True
+            return max(left, default=0) <= 0
 
         found = bisect_left(range(len(self._ranks)), 1, key=may_hold)
         return found if found < len(self._ranks) else None
@@ -261,12 +275,11 @@ class _Search:
         """The nodes of a domain that give anything when they are emptied, those that cost little for it first."""
         found: list[_Estimate] = []
         for state in domain.nodes.values():
-            base, peak = self._base(state), self._peak(state, rank)
-            gain = tuple(new - old for new, old in zip(peak, base, strict=True))
-            owners = {number for key in state.held if (number := self._owner.get(key, (-1, 0))[0]) >= 0}
-            whole = sum(not self._has_surplus(number) for number in owners)
-            total = sum(gain)
-            if any(self._owner.get(key, (0, rank + 1))[1] <= rank for key in state.held):
+            holders = self._holders(state)
+            if any(own <= rank for _, _, own in holders):
+                gain = tuple(map(sub, self._peak(state, rank), self._base(state)))
+                owners, total = {number for _, number, _ in holders}, sum(gain)
+                whole = sum(not self._has_surplus(number) for number in owners)
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
                 found.append(_Estimate(price, state.name, gain))
         return self._by_place(sorted(found), domain)
@@ -291,16 +304,20 @@ class _Search:
         return [each for group in sorted(groups.values(), key=price) for each in group]
 
     def _has_surplus(self, number: int) -> bool:
-        return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
+        found = self._surplus.get(number)
+        if found is None:
+            roles = self._candidates[number].unit.roles
+            found = self._surplus[number] = any(len(role.replicas) > role.minimum for role in roles)
+        return found
 
     def _ground(self, site: _Site, rank: int, size: int) -> Ground:
         """The steps that hold anything on the first nodes of a site."""
         names = {each.name for each in site.nodes[:size]}
         numbers = {
-            owner[0]: None
+            number: None
             for each in site.nodes[:size]
-            for key in site.domain.nodes[each.name].held
-            if (owner := self._owner.get(key)) is not None and owner[1] <= rank
+            for _, number, own in self._holders(site.domain.nodes[each.name])
+            if own <= rank
         }
         steps: list[Step] = []
         offers: dict[object, Offer] = {}
@@ -320,6 +337,7 @@ class _Search:
         found = self._offers.get(number)
         if found is None:
             candidate = self._candidates[number]
+            self._rank_of[candidate.unit.key] = self._rules.rank(candidate)
             eligible = is_eligible(candidate)
             found = offer_of(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
             self._offers[number] = found
