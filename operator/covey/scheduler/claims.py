@@ -54,7 +54,7 @@ LONGEST: Final = 600.0
 LATE: Final = 60.0
 _MINUTE: Final = 60.0
 #: Roots that are looked at between two looks at the time.
-_STEP: Final = 64
+_STEP: Final = 16
 _NEVER: Final = "Never"
 
 
