@@ -281,7 +281,7 @@ class Cheapest:
         peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
         found: dict[int, int] = {}
         for number, nodes in enumerate(self._ground.nodes):
-            pairs = ((peak[name], self._ground.vectors[name]) for name in nodes)
+            pairs = ((peak[name], self._ground.wanted.bases[name]) for name in nodes)
             found[number] = sum(new - old for one, other in pairs for new, old in zip(one, other, strict=True))
         return found
 

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from operator import sub
 from typing import Final, NamedTuple
 
@@ -152,9 +153,7 @@ class _Search:
                 self._owner[pod.metadata.uid] = owner
         #: By node: the holders of these units there.
         self._there: dict[str, list[tuple[str, int, int]]] = {}
-        self._surplus: dict[int, bool] = {}
         self._offers: dict[int, Offer] = {}
-        self._vectors: dict[str, Vector] = {}
         self._peaks: dict[tuple[str, int], Vector] = {}
         #: Of the units that were looked at.
         self._rank_of: dict[Key, int] = {}
@@ -213,12 +212,6 @@ class _Search:
         anchor = unit_anchor(gang, self._inventory, depth)
         yield from (domain for domain in tree.at(depth) if anchor is None or domain.path == anchor)
 
-    def _base(self, state: NodeState) -> Vector:
-        found = self._vectors.get(state.name)
-        if found is None:
-            found = self._vectors[state.name] = self._wanted.measure(state, ())
-        return found
-
     def _holders(self, state: NodeState) -> list[tuple[str, int, int]]:
         """The holders on a node that are pods of a candidate: key, unit, and position of the rank."""
         found = self._there.get(state.name)
@@ -232,7 +225,7 @@ class _Search:
         found = self._peaks.get((state.name, rank))
         if found is None:
             gone = {key for key, _, own in self._holders(state) if own <= rank}
-            found = self._wanted.measure(state, gone) if gone else self._base(state)
+            found = self._wanted.measure(state, gone) if gone else self._wanted.base(state)
             self._peaks[state.name, rank] = found
         return found
 
@@ -277,7 +270,7 @@ class _Search:
         for state in domain.nodes.values():
             holders = self._holders(state)
             if any(own <= rank for _, _, own in holders):
-                gain = tuple(map(sub, self._peak(state, rank), self._base(state)))
+                gain = tuple(map(sub, self._peak(state, rank), self._wanted.base(state)))
                 owners, total = {number for _, number, _ in holders}, sum(gain)
                 whole = sum(not self._has_surplus(number) for number in owners)
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
@@ -296,19 +289,13 @@ class _Search:
             groups.setdefault(path[: depth + 1], []).append(each)
 
         def price(group: Sequence[_Estimate]) -> tuple[float, ...]:
-            lacks = [0] * len(self._wanted.need)
-            for shape, count in pods:
-                lacks[shape] = count
-            return _Site(list(group), domain, tuple(lacks)).price
+            lacks = tuple(map(dict(pods).get, range(len(self._wanted.need)), repeat(0)))
+            return _Site(list(group), domain, lacks).price
 
         return [each for group in sorted(groups.values(), key=price) for each in group]
 
     def _has_surplus(self, number: int) -> bool:
-        found = self._surplus.get(number)
-        if found is None:
-            roles = self._candidates[number].unit.roles
-            found = self._surplus[number] = any(len(role.replicas) > role.minimum for role in roles)
-        return found
+        return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
 
     def _ground(self, site: _Site, rank: int, size: int) -> Ground:
         """The steps that hold anything on the first nodes of a site."""
@@ -331,7 +318,7 @@ class _Search:
                 if self._rules.may_take_step(step)
                 and any(held[0] in names for key in step.keys if (held := self._inventory.hold_of(key)) is not None)
             ]
-        return Ground(self._wanted, site.domain, self._inventory, offers, steps, self._vectors)
+        return Ground(self._wanted, site.domain, self._inventory, offers, steps)
 
     def _offer(self, number: int) -> Offer:
         found = self._offers.get(number)
@@ -357,7 +344,7 @@ class _Search:
     def _lacking(self, domain: DomainNode) -> Vector:
         sums = [0] * len(self._wanted.need)
         for state in domain.nodes.values():
-            sums = [have + more for have, more in zip(sums, self._base(state), strict=True)]
+            sums = [have + more for have, more in zip(sums, self._wanted.base(state), strict=True)]
         return tuple(max(want - have, 0) for want, have in zip(self._wanted.need, sums, strict=True))
 
     def _look(self, ground: Ground) -> bool:

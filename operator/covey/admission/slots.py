@@ -39,6 +39,8 @@ class Wanted:
     classes: tuple[tuple[int, tuple[tuple[int, int], ...], int], ...] = ()
     excluded: Collection[str] = ()
     names: tuple[str, ...] = ()
+    #: By node: what it holds while nobody is gone, once it was asked for.
+    bases: dict[str, Vector] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[tuple[Vector, tuple[bool, ...]], Vector] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -66,16 +68,21 @@ class Wanted:
         names = sorted({name for shape in shapes for name, amount in shape.requests if amount})
         return cls(full.topology, shapes, need, sums, found, full.excluded_nodes, tuple(names))
 
+    def base(self, state: NodeState) -> Vector:
+        """Count what a node can hold at most while nobody is gone."""
+        found = self.bases.get(state.name)
+        if found is None:
+            found = self.bases[state.name] = self.measure(state, ())
+        return found
+
     def measure(self, state: NodeState, gone: Collection[str]) -> Vector:
         """Count what a node can hold at most, of each by itself, once some holders (``gone``) have freed their room."""
         if state.name in self.excluded:
             return (0,) * len(self.need)
-        free = state.free
-        if gone:
-            free = dict(free)
-            for key in gone:
-                for name, amount in state.held[key].shape.requests:
-                    free[name] = free.get(name, 0) + amount
+        free = dict(state.free)
+        for key in gone:
+            for name, amount in state.held[key].shape.requests:
+                free[name] = free.get(name, 0) + amount
         have = tuple([max(free.get(name, 0), 0) for name in self.names])
         open_ = tuple([state.static_cause(each) is None and not _is_blocked(state, each, gone) for each in self.shapes])
         found = self._known.get((have, open_))
@@ -108,7 +115,6 @@ class Ground:
         inventory: the holders.
         offers: of the units whose steps these are.
         steps: those that are looked at.
-        vectors: what nodes hold while nobody is gone; shared between grounds.
     """
 
     wanted: Wanted
@@ -116,7 +122,6 @@ class Ground:
     inventory: Inventory
     offers: Mapping[object, Offer]
     steps: Sequence[Step]
-    vectors: dict[str, Vector]
     #: By node: the keys of each step that hold there.
     on: dict[str, list[tuple[int, tuple[str, ...]]]] = field(init=False)
     nodes: list[tuple[str, ...]] = field(init=False)
@@ -134,7 +139,7 @@ class Ground:
         base = [0] * len(self.wanted.need)
         self._below = {}
         for state in self.domain.nodes.values():
-            vector = self._base_of(state)
+            vector = self.wanted.base(state)
             for index, value in enumerate(vector):
                 base[index] += value
             for place in self.places(state.name):
@@ -227,7 +232,7 @@ class Ground:
         """Count the whole replicas of a class that a domain of its level holds at most."""
         sums = list(self._below[place])
         for name in self._inside[place] if mask else ():
-            vector, before = self.vector(name, mask), self.vectors[name]
+            vector, before = self.vector(name, mask), self.wanted.bases[name]
             if vector is not before:
                 sums = [have + new - old for have, new, old in zip(sums, vector, before, strict=True)]
         return min(sums[shape] // pods for shape, pods in self.wanted.classes[number][1])
@@ -236,7 +241,7 @@ class Ground:
         """Count what a node holds at most once these steps are gone."""
         here = mask & self._masks.get(name, 0)
         if not here:
-            return self.vectors[name]
+            return self.wanted.bases[name]
         found = self._known.get((name, here))
         if found is None:
             gone = {key for number, keys in self.on[name] if here >> number & 1 for key in keys}
@@ -246,12 +251,6 @@ class Ground:
 
     def _nodes_of(self, mask: int) -> Iterable[str]:
         return {name for number in self.bits(mask) for name in self.nodes[number]}
-
-    def _base_of(self, state: NodeState) -> Vector:
-        found = self.vectors.get(state.name)
-        if found is None:
-            found = self.vectors[state.name] = self.wanted.measure(state, ())
-        return found
 
     def places(self, name: str) -> Iterator[Place]:
         """The domains of the replicas' levels that a node lies in, below this one."""
