@@ -8,7 +8,7 @@ fewest whole units, the fewest replicas, the fewest devices. Without any one of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -233,19 +233,14 @@ class _Search:
         """The position of the lowest rank at which no bound forbids a plan in a domain."""
 
         def may_hold(rank: int) -> bool:
-            left = list(self._wanted.need)
-            for state in domain.nodes.values():
-                left = [want - more for want, more in zip(left, self._peak(state, rank), strict=True)]
-                if max(left, default=0) <= 0:
-                    return True
-            return max(left, default=0) <= 0
+            return not any(self._short(domain, lambda state: self._peak(state, rank)))
 
         found = bisect_left(range(len(self._ranks)), 1, key=may_hold)
         return found if found < len(self._ranks) else None
 
     def _at(self, rank: int, domains: Sequence[DomainNode]) -> bool:
         """Find the cheapest steps up to a rank in some domains; returns whether there are any."""
-        sites = [_Site(self._nodes(domain, rank), domain, self._lacking(domain)) for domain in domains]
+        sites = [_Site(self._nodes(domain, rank), domain, self._short(domain, self._wanted.base)) for domain in domains]
         ordered = sorted(sites, key=lambda site: site.price)
         for number, site in enumerate(ordered):
             if number == _DOMAINS:
@@ -341,11 +336,14 @@ class _Search:
                 return
             size *= 2
 
-    def _lacking(self, domain: DomainNode) -> Vector:
-        sums = [0] * len(self._wanted.need)
+    def _short(self, domain: DomainNode, hold: Callable[[NodeState], Vector]) -> Vector:
+        """The least that a domain is short of, by what its nodes hold."""
+        left = self._wanted.need
         for state in domain.nodes.values():
-            sums = [have + more for have, more in zip(sums, self._wanted.base(state), strict=True)]
-        return tuple(max(want - have, 0) for want, have in zip(self._wanted.need, sums, strict=True))
+            left = tuple(map(sub, left, hold(state)))
+            if max(left, default=0) <= 0:
+                break
+        return tuple(max(each, 0) for each in left)
 
     def _look(self, ground: Ground) -> bool:
         """Find steps of a ground that cost less than what is known; returns whether there are any of any cost."""
