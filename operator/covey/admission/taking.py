@@ -28,18 +28,10 @@ class Cost(NamedTuple):
 
 def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
     """The cost of some steps; minutes of service count up to ``longest`` seconds."""
-    highest: int | None = None
-    units = replicas = devices = minutes = 0
-    for step in steps:  # one pass: a search asks for the cost of thousands of sets
-        own, count = rank(step), step.count
-        highest = own if highest is None else max(highest, own)
-        if step.kind == "Unit":
-            units += 1
-        else:
-            replicas += 1
-        devices += count
-        minutes += count * int(min(step.served, longest) // 60)
-    return Cost(highest or 0, units, replicas, devices, minutes)
+    found = list(steps)
+    counts, units = [step.count for step in found], sum(step.kind == "Unit" for step in found)
+    minutes = (count * int(min(step.served, longest) // 60) for step, count in zip(found, counts, strict=True))
+    return Cost(max(map(rank, found), default=0), units, len(found) - units, sum(counts), sum(minutes))
 
 
 @dataclass(frozen=True, slots=True)
