@@ -15,11 +15,18 @@ NOW = core.seconds("2026-01-02T00:00:00Z") or 0.0
 INFERENCE = "inference.covey.dev/v1alpha1"
 
 
-def serving(
+Roles = Mapping[str, tuple[int, Sequence[Sequence[str | None]]]]
+
+
+def serving(name: str, roles: Roles, *, priority: int = 0, **more: Any) -> Candidate:
+    """A unit on nodes, of a priority; ``more`` is as of `objects_of`."""
+    return Candidate(unit(*objects_of(name, roles, **more)), priority)
+
+
+def objects_of(
     name: str,
-    roles: Mapping[str, tuple[int, Sequence[Sequence[str | None]]]],
+    roles: Roles,
     *,
-    priority: int = 0,
     gpus: int = 8,
     served: float | Mapping[tuple[str, int], float] = 3600.0,
     unready: Sequence[tuple[str, int]] = (),
@@ -27,13 +34,12 @@ def serving(
     inference: str = "",
     foreign: bool = False,
     **root: Any,
-) -> Candidate:
-    """A unit on nodes.
+) -> tuple[core.Group, list[core.Group], list[core.Pod]]:
+    """The root, the other groups, and the pods of a unit on nodes.
 
     Args:
         name: of its root.
         roles: for each its minimum, and for each replica the nodes of its pods; None where a pod has none yet.
-        priority: of the unit.
         gpus: that each pod has.
         served: seconds for which all of it, or each replica by role and number, has been Ready or, if it is not, bound.
         unready: replicas that are not Ready.
@@ -91,7 +97,7 @@ def serving(
                         else [],
                     )
                 )
-    return Candidate(unit(top, groups, pods), priority)
+    return top, groups, pods
 
 
 def hold(inventory: Inventory, *candidates: Candidate) -> Inventory:

@@ -173,10 +173,10 @@ class Cheapest:
         ground = self._ground
         free = [number for number, _ in ground.on.get(name, ()) if allowed >> number & 1 and not mask >> number & 1]
         steps = ground.steps
-        orders = (
-            sorted(free, key=lambda number: (steps[number].kind == "Unit", steps[number].count, number)),
-            sorted(free, key=lambda number: (steps[number].kind == "Unit", -steps[number].count, number)),
-        )
+        orders = {
+            tuple(sorted(free, key=lambda number: (steps[number].kind == "Unit", sign * steps[number].count, number)))
+            for sign in (1, -1)
+        }
         found = [move for order in orders if (move := self._bundle(mask, order, name, lacks)) is not None]
         return min(found, default=None)
 
@@ -281,7 +281,7 @@ class Cheapest:
         peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
         found: dict[int, int] = {}
         for number, nodes in enumerate(self._ground.nodes):
-            pairs = ((peak[name], self._ground.vectors[name]) for name in nodes)
+            pairs = ((peak[name], self._ground.wanted.bases[name]) for name in nodes)
             found[number] = sum(new - old for one, other in pairs for new, old in zip(one, other, strict=True))
         return found
 

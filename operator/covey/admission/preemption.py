@@ -8,16 +8,18 @@ fewest whole units, the fewest replicas, the fewest devices. Without any one of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import sub
 from typing import Final, NamedTuple
 
 from covey.admission.cheapest import Cheapest
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
+from covey.admission.tree import Key
 from covey.admission.victims import (
     Candidate,
     Offer,
@@ -140,17 +142,21 @@ class _Search:
         self._terms = terms
         self._rules = rules
         self._candidates = [each for each in candidates if rules.may_take(each)]
-        self._ranks = sorted({rules.rank(each) for each in self._candidates})
+        ranks = [rules.rank(each) for each in self._candidates]
+        self._ranks = sorted(set(ranks))
+        at = {rank: position for position, rank in enumerate(self._ranks)}
         #: Key of a holder → its unit, and the position of its rank.
         self._owner: dict[str, tuple[int, int]] = {}
-        for number, each in enumerate(self._candidates):
-            rank = self._ranks.index(rules.rank(each))
+        for number, (each, rank) in enumerate(zip(self._candidates, ranks, strict=True)):
+            owner = (number, at[rank])
             for pod in each.unit.pods():
-                self._owner[pod.metadata.uid] = (number, rank)
+                self._owner[pod.metadata.uid] = owner
+        #: By node: the holders of these units there.
+        self._there: dict[str, list[tuple[str, int, int]]] = {}
         self._offers: dict[int, Offer] = {}
-        self._vectors: dict[str, Vector] = {}
         self._peaks: dict[tuple[str, int], Vector] = {}
-        self._rank_of = {each.unit.key: rules.rank(each) for each in self._candidates}
+        #: Of the units that were looked at.
+        self._rank_of: dict[Key, int] = {}
         self._found: _Solution | None = None
         self._unproven = False
 
@@ -206,21 +212,20 @@ class _Search:
         anchor = unit_anchor(gang, self._inventory, depth)
         yield from (domain for domain in tree.at(depth) if anchor is None or domain.path == anchor)
 
-    def _base(self, state: NodeState) -> Vector:
-        found = self._vectors.get(state.name)
+    def _holders(self, state: NodeState) -> list[tuple[str, int, int]]:
+        """The holders on a node that are pods of a candidate: key, unit, and position of the rank."""
+        found = self._there.get(state.name)
         if found is None:
-            found = self._vectors[state.name] = self._wanted.measure(state, {}, ())
+            owner = self._owner
+            found = self._there[state.name] = [(key, *owner[key]) for key in state.held if key in owner]
         return found
 
     def _peak(self, state: NodeState, rank: int) -> Vector:
         """Count what a node would hold at most if all that may be taken up to a rank were gone."""
         found = self._peaks.get((state.name, rank))
         if found is None:
-            gone = {key for key in state.held if self._owner.get(key, (0, rank + 1))[1] <= rank}
-            freed: Counter[str] = Counter()
-            for key in gone:
-                freed.update(dict(state.held[key].shape.requests))
-            found = self._wanted.measure(state, freed, gone) if gone else self._base(state)
+            gone = {key for key, _, own in self._holders(state) if own <= rank}
+            found = self._wanted.measure(state, gone) if gone else self._wanted.base(state)
             self._peaks[state.name, rank] = found
         return found
 
@@ -228,17 +233,14 @@ class _Search:
         """The position of the lowest rank at which no bound forbids a plan in a domain."""
 
         def may_hold(rank: int) -> bool:
-            sums = [0] * len(self._wanted.need)
-            for state in domain.nodes.values():
-                sums = [have + more for have, more in zip(sums, self._peak(state, rank), strict=True)]
-            return all(have >= want for have, want in zip(sums, self._wanted.need, strict=True))
+            return not any(self._short(domain, lambda state: self._peak(state, rank)))
 
         found = bisect_left(range(len(self._ranks)), 1, key=may_hold)
         return found if found < len(self._ranks) else None
 
     def _at(self, rank: int, domains: Sequence[DomainNode]) -> bool:
         """Find the cheapest steps up to a rank in some domains; returns whether there are any."""
-        sites = [_Site(self._nodes(domain, rank), domain, self._lacking(domain)) for domain in domains]
+        sites = [_Site(self._nodes(domain, rank), domain, self._short(domain, self._wanted.base)) for domain in domains]
         ordered = sorted(sites, key=lambda site: site.price)
         for number, site in enumerate(ordered):
             if number == _DOMAINS:
@@ -261,12 +263,11 @@ class _Search:
         """The nodes of a domain that give anything when they are emptied, those that cost little for it first."""
         found: list[_Estimate] = []
         for state in domain.nodes.values():
-            base, peak = self._base(state), self._peak(state, rank)
-            gain = tuple(new - old for new, old in zip(peak, base, strict=True))
-            owners = {number for key in state.held if (number := self._owner.get(key, (-1, 0))[0]) >= 0}
-            whole = sum(not self._has_surplus(number) for number in owners)
-            total = sum(gain)
-            if any(self._owner.get(key, (0, rank + 1))[1] <= rank for key in state.held):
+            holders = self._holders(state)
+            if any(own <= rank for _, _, own in holders):
+                gain = tuple(map(sub, self._peak(state, rank), self._wanted.base(state)))
+                owners, total = {number for _, number, _ in holders}, sum(gain)
+                whole = sum(not self._has_surplus(number) for number in owners)
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
                 found.append(_Estimate(price, state.name, gain))
         return self._by_place(sorted(found), domain)
@@ -283,10 +284,8 @@ class _Search:
             groups.setdefault(path[: depth + 1], []).append(each)
 
         def price(group: Sequence[_Estimate]) -> tuple[float, ...]:
-            lacks = [0] * len(self._wanted.need)
-            for shape, count in pods:
-                lacks[shape] = count
-            return _Site(list(group), domain, tuple(lacks)).price
+            lacks = tuple(map(dict(pods).get, range(len(self._wanted.need)), repeat(0)))
+            return _Site(list(group), domain, lacks).price
 
         return [each for group in sorted(groups.values(), key=price) for each in group]
 
@@ -297,10 +296,10 @@ class _Search:
         """The steps that hold anything on the first nodes of a site."""
         names = {each.name for each in site.nodes[:size]}
         numbers = {
-            owner[0]: None
+            number: None
             for each in site.nodes[:size]
-            for key in site.domain.nodes[each.name].held
-            if (owner := self._owner.get(key)) is not None and owner[1] <= rank
+            for _, number, own in self._holders(site.domain.nodes[each.name])
+            if own <= rank
         }
         steps: list[Step] = []
         offers: dict[object, Offer] = {}
@@ -314,12 +313,13 @@ class _Search:
                 if self._rules.may_take_step(step)
                 and any(held[0] in names for key in step.keys if (held := self._inventory.hold_of(key)) is not None)
             ]
-        return Ground(self._wanted, site.domain, self._inventory, offers, steps, self._vectors)
+        return Ground(self._wanted, site.domain, self._inventory, offers, steps)
 
     def _offer(self, number: int) -> Offer:
         found = self._offers.get(number)
         if found is None:
             candidate = self._candidates[number]
+            self._rank_of[candidate.unit.key] = self._rules.rank(candidate)
             eligible = is_eligible(candidate)
             found = offer_of(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
             self._offers[number] = found
@@ -336,11 +336,14 @@ class _Search:
                 return
             size *= 2
 
-    def _lacking(self, domain: DomainNode) -> Vector:
-        sums = [0] * len(self._wanted.need)
+    def _short(self, domain: DomainNode, hold: Callable[[NodeState], Vector]) -> Vector:
+        """The least that a domain is short of, by what its nodes hold."""
+        left = self._wanted.need
         for state in domain.nodes.values():
-            sums = [have + more for have, more in zip(sums, self._base(state), strict=True)]
-        return tuple(max(want - have, 0) for want, have in zip(self._wanted.need, sums, strict=True))
+            left = tuple(map(sub, left, hold(state)))
+            if max(left, default=0) <= 0:
+                break
+        return tuple(max(each, 0) for each in left)
 
     def _look(self, ground: Ground) -> bool:
         """Find steps of a ground that cost less than what is known; returns whether there are any of any cost."""

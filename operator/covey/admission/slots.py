@@ -39,6 +39,8 @@ class Wanted:
     classes: tuple[tuple[int, tuple[tuple[int, int], ...], int], ...] = ()
     excluded: Collection[str] = ()
     names: tuple[str, ...] = ()
+    #: By node: what it holds while nobody is gone, once it was asked for.
+    bases: dict[str, Vector] = field(default_factory=dict, compare=False, repr=False)
     _known: dict[tuple[Vector, tuple[bool, ...]], Vector] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -66,12 +68,22 @@ class Wanted:
         names = sorted({name for shape in shapes for name, amount in shape.requests if amount})
         return cls(full.topology, shapes, need, sums, found, full.excluded_nodes, tuple(names))
 
-    def measure(self, state: NodeState, freed: Mapping[str, int], gone: Collection[str]) -> Vector:
+    def base(self, state: NodeState) -> Vector:
+        """Count what a node can hold at most while nobody is gone."""
+        found = self.bases.get(state.name)
+        if found is None:
+            found = self.bases[state.name] = self.measure(state, ())
+        return found
+
+    def measure(self, state: NodeState, gone: Collection[str]) -> Vector:
         """Count what a node can hold at most, of each by itself, once some holders (``gone``) have freed their room."""
         if state.name in self.excluded:
             return (0,) * len(self.need)
-        free, more = state.free.get, freed.get
-        have = tuple([max(free(name, 0) + more(name, 0), 0) for name in self.names])
+        free = dict(state.free)
+        for key in gone:
+            for name, amount in state.held[key].shape.requests:
+                free[name] = free.get(name, 0) + amount
+        have = tuple([max(free.get(name, 0), 0) for name in self.names])
         open_ = tuple([state.static_cause(each) is None and not _is_blocked(state, each, gone) for each in self.shapes])
         found = self._known.get((have, open_))
         if found is None:
@@ -103,7 +115,6 @@ class Ground:
         inventory: the holders.
         offers: of the units whose steps these are.
         steps: those that are looked at.
-        vectors: what nodes hold while nobody is gone; shared between grounds.
     """
 
     wanted: Wanted
@@ -111,30 +122,32 @@ class Ground:
     inventory: Inventory
     offers: Mapping[object, Offer]
     steps: Sequence[Step]
-    vectors: dict[str, Vector]
-    base: list[int] = field(init=False)
     #: By node: the keys of each step that hold there.
     on: dict[str, list[tuple[int, tuple[str, ...]]]] = field(init=False)
     nodes: list[tuple[str, ...]] = field(init=False)
     closed: list[bool] = field(init=False)
     _masks: dict[str, int] = field(init=False)
     _known: dict[tuple[str, int], Vector] = field(init=False)
+    _allowed: dict[int, bool] = field(init=False)
+    #: The set that was looked at last, and all that the domain holds at most without it.
+    _last: tuple[int, list[int]] = field(init=False)
     _below: dict[Place, list[int]] = field(init=False)
     _inside: dict[Place, list[str]] = field(init=False)
     _whole: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.base = [0] * len(self.wanted.need)
+        base = [0] * len(self.wanted.need)
         self._below = {}
         for state in self.domain.nodes.values():
-            vector = self._base_of(state)
+            vector = self.wanted.base(state)
             for index, value in enumerate(vector):
-                self.base[index] += value
+                base[index] += value
             for place in self.places(state.name):
                 sums = self._below.setdefault(place, [0] * len(vector))
                 for index, value in enumerate(vector):
                     sums[index] += value
         self.on, self.nodes, self.closed, self._known = {}, [], [], {}
+        self._allowed, self._last = {}, (0, base)
         for number, step in enumerate(self.steps):
             at: dict[str, list[str]] = {}
             for key in step.keys:
@@ -176,21 +189,25 @@ class Ground:
 
     def allows(self, mask: int) -> bool:
         """Tell whether these steps may be taken together: no replica of a unit that goes whole, and none of a minimum."""
-        units: dict[object, list[Step]] = {}
-        for step in self.steps_of(mask):
-            units.setdefault(step.unit, []).append(step)
-        return all(
-            (len(steps) == 1 and steps[0].kind == "Unit")
-            or (all(step.kind == "Replica" for step in steps) and self.offers[unit].allows(steps))
-            for unit, steps in units.items()
-        )
+        found = self._allowed.get(mask)
+        if found is None:
+            units: dict[object, list[Step]] = {}
+            for step in self.steps_of(mask):
+                units.setdefault(step.unit, []).append(step)
+            found = self._allowed[mask] = all(
+                (len(steps) == 1 and steps[0].kind == "Unit")
+                or (all(step.kind == "Replica" for step in steps) and self.offers[unit].allows(steps))
+                for unit, steps in units.items()
+            )
+        return found
 
     def lacks(self, mask: int) -> list[int]:
         """The least that the domain is short of once these steps are gone; nothing is below zero."""
-        sums = list(self.base)
-        for name in self._nodes_of(mask):
-            for index, (new, old) in enumerate(zip(self.vector(name, mask), self.vectors[name], strict=True)):
+        before, sums = self._last  # sets follow one another that differ by a few steps
+        for name in self._nodes_of(mask ^ before):
+            for index, (new, old) in enumerate(zip(self.vector(name, mask), self.vector(name, before), strict=True)):
                 sums[index] += new - old
+        self._last = mask, sums
         return [max(want - have, 0) for want, have in zip(self.wanted.need, sums, strict=True)]
 
     def fits(self, mask: int) -> bool:
@@ -215,7 +232,7 @@ class Ground:
         """Count the whole replicas of a class that a domain of its level holds at most."""
         sums = list(self._below[place])
         for name in self._inside[place] if mask else ():
-            vector, before = self.vector(name, mask), self.vectors[name]
+            vector, before = self.vector(name, mask), self.wanted.bases[name]
             if vector is not before:
                 sums = [have + new - old for have, new, old in zip(sums, vector, before, strict=True)]
         return min(sums[shape] // pods for shape, pods in self.wanted.classes[number][1])
@@ -224,26 +241,16 @@ class Ground:
         """Count what a node holds at most once these steps are gone."""
         here = mask & self._masks.get(name, 0)
         if not here:
-            return self.vectors[name]
+            return self.wanted.bases[name]
         found = self._known.get((name, here))
         if found is None:
             gone = {key for number, keys in self.on[name] if here >> number & 1 for key in keys}
-            freed: Counter[str] = Counter()
-            for key in gone:
-                held = self.inventory.hold_of(key)
-                freed.update(dict(held[1].shape.requests) if held is not None else {})
-            found = self.wanted.measure(self.domain.nodes[name], freed, gone)
+            found = self.wanted.measure(self.domain.nodes[name], gone)
             self._known[name, here] = found
         return found
 
     def _nodes_of(self, mask: int) -> Iterable[str]:
         return {name for number in self.bits(mask) for name in self.nodes[number]}
-
-    def _base_of(self, state: NodeState) -> Vector:
-        found = self.vectors.get(state.name)
-        if found is None:
-            found = self.vectors[state.name] = self.wanted.measure(state, {}, ())
-        return found
 
     def places(self, name: str) -> Iterator[Place]:
         """The domains of the replicas' levels that a node lies in, below this one."""

@@ -29,13 +29,9 @@ class Cost(NamedTuple):
 def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) -> Cost:
     """The cost of some steps; minutes of service count up to ``longest`` seconds."""
     found = list(steps)
-    return Cost(
-        max(map(rank, found), default=0),
-        sum(step.kind == "Unit" for step in found),
-        sum(step.kind == "Replica" for step in found),
-        sum(step.count for step in found),
-        sum(step.count * int(min(step.served, longest) // 60) for step in found),
-    )
+    counts, units = [step.count for step in found], sum(step.kind == "Unit" for step in found)
+    minutes = (count * int(min(step.served, longest) // 60) for step, count in zip(found, counts, strict=True))
+    return Cost(max(map(rank, found), default=0), units, len(found) - units, sum(counts), sum(minutes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,7 @@ class Books:
             self._breath.begin()
             found = self.reservations.renew(followed) if followed is not None else None
         if found is None and takes:
-            found = await self.claims.find(entry, asked, self.quotas.queue_of)
+            found = await self.claims.find(entry, asked, self.quotas.queue_of, self._breath.take)
             self._breath.begin()
         if found is None and self.reservations.due(entry):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -31,7 +31,7 @@ from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, REASON_INFEASIBLE
+from covey.api.constants import REASON_INFEASIBLE
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -53,6 +53,8 @@ LONGEST: Final = 600.0
 #: Seconds for which a pod may be late to end, and its room counts as coming free still.
 LATE: Final = 60.0
 _MINUTE: Final = 60.0
+#: Roots that are looked at between two looks at the time.
+_STEP: Final = 16
 _NEVER: Final = "Never"
 
 
@@ -95,7 +97,11 @@ class Claims:
         self._again.pop(root, None)
 
     async def find(
-        self, entry: Entry, asked: Gang, queue_of: Callable[[Key], str | None] = lambda _root: None
+        self,
+        entry: Entry,
+        asked: Gang,
+        queue_of: Callable[[Key], str | None] = lambda _root: None,
+        take_turn: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
 
@@ -103,11 +109,13 @@ class Claims:
             entry: the unit.
             asked: its gang, as it was planned.
             queue_of: the Queue of a root; priority counts inside a queue only.
+            take_turn: lets others have theirs, while all roots are looked at.
         """
         unit, now = entry.unit, self._clock()
         if entry.decision.reason != REASON_INFEASIBLE or any(map(unmodelled_constraints, unit.pods())):
             return None
-        candidates = tuple(self._candidates(asked, lambda root: queue_of(root) == queue_of(unit.key)))
+        own = queue_of(unit.key)
+        candidates = await self._candidates(asked, lambda root: queue_of(root) == own, take_turn)
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
         started = time.perf_counter()
         found = (
@@ -158,33 +166,31 @@ class Claims:
             self._made.popleft()
         return self._made[0] + _MINUTE if len(self._made) >= self._terms.per_minute else 0.0
 
-    def _candidates(self, gang: Gang, shares_queue: Callable[[Key], bool]) -> Iterator[Candidate]:
-        """The units of lower priority in the same queue."""
-        index, classes = (
-            self._cache.index,
-            {name: each for (_, name), each in self._cache.priority_classes.store.items()},
-        )
-        for key in index.roots():
+    async def _candidates(
+        self, gang: Gang, shares_queue: Callable[[Key], bool], take_turn: Callable[[], Awaitable[None]]
+    ) -> list[Candidate]:
+        """The units of lower priority in the same queue; what changes meanwhile is judged as it was."""
+        index, found = self._cache.index, list[Candidate]()
+        classes = {name: each for (_, name), each in self._cache.priority_classes.store.items()}
+        for number, key in enumerate(index.roots()):
+            if number % _STEP == 0:
+                await take_turn()
             root = index.root(key)
             if root is None:
                 continue
             priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
-                yield Candidate(unit, priority)
+                found.append(Candidate(unit, priority))
+        return found
 
     def _freeing(self) -> Iterator[str]:
         """UIDs of pods whose room comes free by itself, for whoever waits."""
         now, claimed = self._clock(), self._cache.capacity.claimed
-        for pod in self._cache.index.pods():
+        for pod in self._cache.index.ending():
             deleted = core.seconds(pod.metadata.deletion_timestamp)
-            ends = now < deleted + LATE if deleted is not None else _drains(pod)
-            if ends and pod.metadata.uid not in claimed:
+            if (deleted is None or now < deleted + LATE) and pod.metadata.uid not in claimed:
                 yield pod.metadata.uid
-
-
-def _drains(pod: core.Pod) -> bool:
-    return pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
 
 
 def _claim(gang: Gang, taking: Taking, now: str) -> core.Claim:

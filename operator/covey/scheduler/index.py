@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from covey.admission import podstate
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
-from covey.api.constants import LABEL_POD_GROUP
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
 MAX_DEPTH = 4
@@ -29,6 +29,8 @@ class Index:
         self._children: dict[Name, set[Key]] = {}
         self._pods: dict[Name, dict[str, core.Pod]] = {}
         self._by_uid: dict[str, core.Pod] = {}
+        #: Those of them that are being deleted, or drain.
+        self._ending: dict[str, core.Pod] = {}
         self._declared: dict[Name, dict[str, int]] = {}
         #: Workload → the roots that refer to it.
         self._of_workload: dict[Name, set[Key]] = {}
@@ -80,6 +82,11 @@ class Index:
         uid = pod.metadata.uid
         changed = self.remove_pod(uid)
         self._by_uid[uid] = pod
+        if (
+            pod.metadata.deletion_timestamp is not None
+            or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+        ):
+            self._ending[uid] = pod
         leaf = _leaf(pod)
         if leaf is not None:
             self._pods.setdefault(leaf, {})[uid] = pod
@@ -88,6 +95,7 @@ class Index:
     def remove_pod(self, uid: str) -> set[Key]:
         """Forget a pod. Returns the roots whose units it changed."""
         old = self._by_uid.pop(uid, None)
+        self._ending.pop(uid, None)
         leaf = _leaf(old) if old else None
         if leaf is None:
             return set()
@@ -152,6 +160,10 @@ class Index:
     def pods(self) -> Iterable[core.Pod]:
         """Every pod of the cluster."""
         return self._by_uid.values()
+
+    def ending(self) -> Iterable[core.Pod]:
+        """Every pod that is being deleted or drains."""
+        return self._ending.values()
 
     def leaf_of(self, pod: core.Pod) -> core.Group | None:
         """The PodGroup that a pod's label names, if it exists."""

@@ -178,3 +178,12 @@ def test_a_podgroup_and_a_composite_of_one_name_are_two_units() -> None:
     drop(made, group("twin", minimum=1))
     assert made.index.unit(one.key) is None
     assert made.index.unit(other.key) is not None
+
+
+def test_pods_that_drain_or_are_deleted_are_known_until_they_stay_or_are_gone() -> None:
+    drains = pod("drains", annotations={"covey.dev/draining-since": "2026-01-01T00:00:00Z"})
+    made = cache(pod("stays"), drains, pod("deleted", deleted=True))
+    assert sorted(each.metadata.name for each in made.index.ending()) == ["deleted", "drains"]
+    put(made, pod("drains"))
+    drop(made, pod("deleted", deleted=True))
+    assert not list(made.index.ending())
