@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +16,6 @@ from covey.admission import queue
 from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
-    Claimant,
     Entitlement,
     Group,
     Lane,
@@ -33,6 +33,7 @@ from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.reclaim import Right
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     first_choice,
@@ -51,6 +52,10 @@ from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
 
+#: The purpose of a claim by which borrowed quota is given back.
+RECLAIM: Final = "Reclaim"
+#: The age of what is promised: before all surplus, behind no admission but those that no status tells.
+PROMISED: Final = "}"
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
 
@@ -105,6 +110,8 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
+        #: What is given back to a root: the charge of its minimum, and the pods that go for it.
+        self._promises: dict[Key, tuple[Charge, frozenset[str]]] = {}
         self._eased = False
         self._stale = True
         self._changed: list[Callable[[], None]] = []
@@ -146,6 +153,7 @@ class Quotas:
         self._problems.pop(root, None)
         self._queues.pop(root, None)
         self._asleep.pop(root, None)
+        self._promise(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
         self._enter(root, ())
@@ -160,6 +168,9 @@ class Quotas:
             since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
             now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
             self.wishes.setdefault(name, {})[root] = now[0]
+        claim = entry.decision.claim
+        claims = claim is not None and claim.purpose == RECLAIM and bool(claim.victims) and entry.want is Want.MINIMUM
+        self._promise(root, claim if claims else None, entry.gang)
         if now != before:
             self._tell()
 
@@ -167,16 +178,22 @@ class Quotas:
         """The reason for which a unit may use no queue."""
         return self._problems.get(root)
 
-    def judge(self, entry: Entry, ledger: Ledger | None = None) -> Entitlement | None:
-        """The part of a unit's wish that may be planned now, or by another ledger; None where no queue counts it."""
+    def judge(self, entry: Entry) -> Entitlement | None:
+        """The part of a unit's wish that may be planned now; None where no queue counts it.
+
+        What is given back to a minimum is for minimums within nominal alone.
+        """
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
-        ledger = ledger or self.ledger
         own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
         if entry.want is Want.MINIMUM:
-            minimum = next((each for each in own if each.member is None), None)
-            return judge_minimum(ledger, name, minimum_shapes(gang), minimum, free=free)
+            minimum, shapes = next((each for each in own if each.member is None), None), minimum_shapes(gang)
+            found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
+            if found.inside:
+                return found
+            with self._promised(self.ledger, entry.unit.key):
+                return judge_minimum(self.ledger, name, shapes, minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
             number: (
@@ -188,7 +205,35 @@ class Quotas:
             )
             for number, members in enumerate(surplus_groups(gang))
         }
-        return judge_surplus(ledger, name, groups, free=free) if groups else None
+        with self._promised(self.ledger, entry.unit.key):
+            return judge_surplus(self.ledger, name, groups, free=free) if groups else None
+
+    @contextmanager
+    def _promised(self, ledger: Ledger, root: Key) -> Iterator[None]:
+        """Charge what is given back to other roots, as if they had it already."""
+        before = {other: ledger.of(other) for other in self._promises if other != root}
+        for other, charged in before.items():
+            ledger.enter(other, (*charged, self._promises[other][0]))
+        try:
+            yield
+        finally:
+            for other, charged in before.items():
+                ledger.enter(other, charged)
+
+    def _promise(self, root: Key, claim: core.Claim | None, gang: Gang | None = None) -> None:
+        name, now = self._queues.get(root), None
+        if claim is not None and gang is not None and name is not None:
+            land = self._lands[name]
+            there = {land.flavor.get(node) for node in claim.nodes}
+            flavors = tuple(each for each in land.policy.flavors if each in there) or land.policy.flavors
+            amounts = first_choice(replace(land.policy, flavors=flavors), minimum_shapes(gang))
+            charge = Charge(name, root, None, tuple(sorted(amounts.items())), since=PROMISED)
+            now = charge, frozenset(uid for victim in claim.victims for uid in victim.pods)
+        before = self._promises.pop(root, None)
+        if now is not None:
+            self._promises[root] = now
+        if before is not None and before != now:
+            self._eased = True
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -282,25 +327,57 @@ class Quotas:
                 total += max(0, min(room[pool] // amount for pool, amount in need.items()))
         return total
 
-    def claimant(self, root: Key, amounts: Amounts | None = None) -> Claimant | None:
-        """A waiting unit as one that may reclaim what its minimum would be charged for, if it has a right to it.
+    def has_right(self, entry: Entry) -> bool:
+        """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
+        found = self.judge(entry) if entry.want is Want.MINIMUM else None
+        return found is not None and found.right
 
-        Args:
-            root: of the unit.
-            amounts: the charge, on the flavors where it would lie; without, on the first that its pods may lie on.
+    def rights(self, entry: Entry) -> Iterator[Right]:
+        """The rights of a minimum by which others must give way, on one flavor after another."""
+        name, gang = self._queues.get(entry.unit.key), entry.gang
+        if name is None or gang is None or not self.has_right(entry):
+            return
+        land, seen = self._lands[name], list[Amounts]()
+        for number in range(len(land.policy.flavors)):
+            amounts = first_choice(
+                replace(land.policy, flavors=land.policy.flavors[number:]), minimum_shapes(gang)
+            )
+            if amounts and amounts not in seen:
+                seen.append(amounts)
+                found = self.right(entry, amounts)
+                if found is not None and found.order:
+                    yield found
+
+    def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
+        """The right of a minimum on a ledger of its own; with amounts, only if it is one to these, and the order of victims.
+
+        What gives way to others is gone there, and they have it.
         """
-        name, group = self._queues.get(root), self._cache.index.root(root)
-        wish = self.wishes.get(name, {}).get(root) if name is not None else None
-        if amounts is None and wish is not None and wish.since is not None:
-            amounts = wish.amounts
-        if name is None or group is None or not amounts:
+        root = entry.unit.key
+        name, gang = self._queues.get(root), entry.gang
+        if name is None or gang is None:
             return None
-        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(group))
-        return claimant(self.ledger, name, charge)
-
-    def victims(self, who: Claimant) -> Iterator[Charge]:
-        """The charges that must give way to a claimant, in their order."""
-        return victims(self.ledger, who)
+        cohort = set(self.ledger.cohort(name))
+        charge_of: dict[str, Charge] = {}
+        for other, queue_name in self._queues.items():
+            unit = self._cache.index.unit(other) if queue_name in cohort else None
+            if unit is not None:
+                charge_of |= _charges_of_pods(unit, self.ledger.of(other))
+        claimed = {uid for other, (_, uids) in self._promises.items() if other != root for uid in uids}
+        ledger = self.ledger.without({charge_of[uid] for uid in claimed & charge_of.keys()})
+        for other, (charge, _) in self._promises.items():
+            if other != root:
+                ledger.enter(other, (*ledger.of(other), charge))
+        order: tuple[Charge, ...] = ()
+        if amounts is not None:
+            mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
+            who = claimant(ledger, name, mine)
+            if who is None:
+                return None
+            order = tuple(victims(ledger, who))
+        own = next((each for each in self.ledger.of(root) if each.member is None), None)
+        nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
+        return Right(ledger, name, minimum_shapes(gang), own, nodes, order, charge_of)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
@@ -366,4 +443,15 @@ class Quotas:
             callback()
 
 
-__all__ = ["Quotas", "Wish"]
+def _charges_of_pods(unit: Unit, charged: Sequence[Charge]) -> dict[str, Charge]:
+    """By UID of a pod of a unit: what is charged for its replica, or for the minimum."""
+    of = {each.member: each for each in charged}
+    found: dict[str, Charge] = {}
+    for role in unit.roles:
+        for replica in role.replicas:
+            charge = of.get((role.name, replica.number)) or of.get(None)
+            found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
+    return found
+
+
+__all__ = ["RECLAIM", "Quotas", "Wish"]
