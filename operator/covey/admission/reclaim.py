@@ -184,16 +184,23 @@ class _Reclaim:
             lambda step: (step.unit, step.role, step.replica) in allowed,
         )
         room = search(
-            widest, self._inventory, self._candidates, self._terms, rules, freeing=self._freeing, plans=plans, limit=limit
+            widest,
+            self._inventory,
+            self._candidates,
+            self._terms,
+            rules,
+            freeing=self._freeing,
+            plans=plans,
+            limit=limit,
         )
         if isinstance(room, Nobody) and room.verdict is not Verdict.ADMITTED:
             return room
-        first = room.steps if isinstance(room, Taking) else ()
+        first, proven = (room.steps, not room.unproven) if isinstance(room, Taking) else ((), True)
         with overlay(self._inventory) as changes:
             changes.remove(self._freeing)
             gang = least_of(self._gang)
             judge = RightJudge(gang, self._inventory, limit, plans, right=self._right, freeing=self._freeing)
-            return self._with_quota(judge, self._widen(first, steps), len(first), proven=not (first and room.unproven))
+            return self._with_quota(judge, self._widen(first, steps), len(first), proven=proven)
 
     def _widen(self, first: Sequence[Step], steps: Sequence[Step]) -> list[Step]:
         """Some steps, and behind them all others that may be taken beside them, in their order."""

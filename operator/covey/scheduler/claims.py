@@ -41,7 +41,8 @@ from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
-from covey.scheduler.quotas import RECLAIM, Quotas
+from covey.scheduler.quotas import Quotas
+from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
 log = get_logger(__name__)

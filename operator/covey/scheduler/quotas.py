@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -51,11 +50,8 @@ from covey.placement.model import Gang, Shape
 from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
+from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods
 
-#: The purpose of a claim by which borrowed quota is given back.
-RECLAIM: Final = "Reclaim"
-#: The age of what is promised: before all surplus, behind no admission but those that no status tells.
-PROMISED: Final = "}"
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
 
@@ -110,8 +106,7 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
-        #: What is given back to a root: the charge of its minimum, and the pods that go for it.
-        self._promises: dict[Key, tuple[Charge, frozenset[str]]] = {}
+        self._promises = Promises()
         self._eased = False
         self._stale = True
         self._changed: list[Callable[[], None]] = []
@@ -153,7 +148,7 @@ class Quotas:
         self._problems.pop(root, None)
         self._queues.pop(root, None)
         self._asleep.pop(root, None)
-        self._promise(root, None)
+        self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
         self._enter(root, ())
@@ -168,11 +163,16 @@ class Quotas:
             since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
             now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
             self.wishes.setdefault(name, {})[root] = now[0]
-        claim = entry.decision.claim
-        claims = claim is not None and claim.purpose == RECLAIM and bool(claim.victims) and entry.want is Want.MINIMUM
-        self._promise(root, claim if claims else None, entry.gang)
+        self._eased |= self._promises.enter(root, self._promise_of(root, entry))
         if now != before:
             self._tell()
+
+    def _promise_of(self, root: Key, entry: Entry) -> Promise | None:
+        claim, name = entry.decision.claim, self._queues.get(root)
+        if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
+            return None
+        land, shapes = self._lands[name], minimum_shapes(entry.gang)
+        return Promise.of(root, claim, land.policy, shapes, land.flavor.get) if entry.want is Want.MINIMUM else None
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -192,7 +192,7 @@ class Quotas:
             found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
             if found.inside:
                 return found
-            with self._promised(self.ledger, entry.unit.key):
+            with self._promises.charged(self.ledger, entry.unit.key):
                 return judge_minimum(self.ledger, name, shapes, minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
@@ -205,35 +205,8 @@ class Quotas:
             )
             for number, members in enumerate(surplus_groups(gang))
         }
-        with self._promised(self.ledger, entry.unit.key):
+        with self._promises.charged(self.ledger, entry.unit.key):
             return judge_surplus(self.ledger, name, groups, free=free) if groups else None
-
-    @contextmanager
-    def _promised(self, ledger: Ledger, root: Key) -> Iterator[None]:
-        """Charge what is given back to other roots, as if they had it already."""
-        before = {other: ledger.of(other) for other in self._promises if other != root}
-        for other, charged in before.items():
-            ledger.enter(other, (*charged, self._promises[other][0]))
-        try:
-            yield
-        finally:
-            for other, charged in before.items():
-                ledger.enter(other, charged)
-
-    def _promise(self, root: Key, claim: core.Claim | None, gang: Gang | None = None) -> None:
-        name, now = self._queues.get(root), None
-        if claim is not None and gang is not None and name is not None:
-            land = self._lands[name]
-            there = {land.flavor.get(node) for node in claim.nodes}
-            flavors = tuple(each for each in land.policy.flavors if each in there) or land.policy.flavors
-            amounts = first_choice(replace(land.policy, flavors=flavors), minimum_shapes(gang))
-            charge = Charge(name, root, None, tuple(sorted(amounts.items())), since=PROMISED)
-            now = charge, frozenset(uid for victim in claim.victims for uid in victim.pods)
-        before = self._promises.pop(root, None)
-        if now is not None:
-            self._promises[root] = now
-        if before is not None and before != now:
-            self._eased = True
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -329,45 +302,26 @@ class Quotas:
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
-        found = self.judge(entry) if entry.want is Want.MINIMUM else None
-        return found is not None and found.right
+        return entry.want is Want.MINIMUM and (found := self.judge(entry)) is not None and found.right
 
     def rights(self, entry: Entry) -> Iterator[Right]:
         """The rights of a minimum by which others must give way, on one flavor after another."""
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None or not self.has_right(entry):
             return
-        land, seen = self._lands[name], list[Amounts]()
-        for number in range(len(land.policy.flavors)):
-            amounts = first_choice(
-                replace(land.policy, flavors=land.policy.flavors[number:]), minimum_shapes(gang)
-            )
-            if amounts and amounts not in seen:
-                seen.append(amounts)
-                found = self.right(entry, amounts)
-                if found is not None and found.order:
-                    yield found
+        wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
+        yield from (found for each in wishes if (found := self.right(entry, each)) is not None and found.order)
 
     def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
-        """The right of a minimum on a ledger of its own; with amounts, only if it is one to these, and the order of victims.
-
-        What gives way to others is gone there, and they have it.
-        """
+        """The right of a minimum, on a ledger where others have what is promised; with amounts, one to these, and its order."""
         root = entry.unit.key
         name, gang = self._queues.get(root), entry.gang
         if name is None or gang is None:
             return None
         cohort = set(self.ledger.cohort(name))
-        charge_of: dict[str, Charge] = {}
-        for other, queue_name in self._queues.items():
-            unit = self._cache.index.unit(other) if queue_name in cohort else None
-            if unit is not None:
-                charge_of |= _charges_of_pods(unit, self.ledger.of(other))
-        claimed = {uid for other, (_, uids) in self._promises.items() if other != root for uid in uids}
-        ledger = self.ledger.without({charge_of[uid] for uid in claimed & charge_of.keys()})
-        for other, (charge, _) in self._promises.items():
-            if other != root:
-                ledger.enter(other, (*ledger.of(other), charge))
+        others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
+        charge_of = charges_of_pods(filter(None, others), self.ledger)
+        ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
         order: tuple[Charge, ...] = ()
         if amounts is not None:
             mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
@@ -443,15 +397,4 @@ class Quotas:
             callback()
 
 
-def _charges_of_pods(unit: Unit, charged: Sequence[Charge]) -> dict[str, Charge]:
-    """By UID of a pod of a unit: what is charged for its replica, or for the minimum."""
-    of = {each.member: each for each in charged}
-    found: dict[str, Charge] = {}
-    for role in unit.roles:
-        for replica in role.replicas:
-            charge = of.get((role.name, replica.number)) or of.get(None)
-            found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
-    return found
-
-
-__all__ = ["RECLAIM", "Quotas", "Wish"]
+__all__ = ["Quotas", "Wish"]
