@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, member, node, put, queue, root_key
 from covey.api import core
+from covey.scheduler.reservations import Limits
+from oracle import quotas
+from oracle.quotas import Taken, Tenant
 from scheduler_loop import Loop, labels
 
-from .test_preempting import LATELY, WAITED, _owned, claim_of, unit
+from unit.scheduler.test_preempting import LATELY, WAITED, _owned, claim_of, unit
 
 A, B = queue("a", 8, cohort="c"), queue("b", 8, cohort="c")
 
@@ -133,3 +138,134 @@ async def test_a_shrunk_nominal_evicts_nobody() -> None:
     assert await loop.turn() == {}
     assert claim_of(loop, "mine") is None
     assert claim_of(loop, "theirs") is None
+
+
+#: Queue, replicas that run, those of the minimum, priority.
+RUNNING = st.lists(
+    st.tuples(st.sampled_from("abd"), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=4
+)
+#: Queue and replicas of a minimum that waits, priority.
+WAITING = st.lists(st.tuples(st.sampled_from("abd"), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=3)
+NOMINALS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abd"})
+LIMITS = Limits(cluster=50, namespace=50, percent=100, preemptions=10**6)
+
+
+class Story:
+    """Units of three queues, of pods of half a node; victims end at once, and their successors wait."""
+
+    def __init__(self, nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int) -> None:
+        self.tenants = {name: Tenant(4 * nominal, borrow_minimums=True) for name, nominal in nominals.items()}
+        self.slots = sum(count for _, count, _, _ in running) + spare
+        nodes = [node(f"n{number}", labels=labels(), gpus=8) for number in range(self.slots // 2)]
+        nodes += [node("last", labels=labels(), gpus=4)] if self.slots % 2 else []
+        places = [each.metadata.name for each in nodes for _ in range(2)][: self.slots]
+        made: list[Any] = [queue(n, 4 * count, cohort="c", borrowMinimums=True) for n, count in nominals.items()]
+        for number, (name, count, least, priority) in enumerate(running):
+            spots, places = tuple(places[:count]), places[count:]
+            made += unit(
+                f"r{number}", replicas=count, minimum=min(count, least), nodes=spots, queue=name, priority=priority
+            )
+        self.asked = {f"w{number}": each for number, each in enumerate(waiting)}
+        for root, (name, count, priority) in self.asked.items():
+            status = {"conditions": [WAITED]}
+            made += unit(root, replicas=count, minimum=count, queue=name, priority=priority, status=status)
+        self.loop = Loop(cache(*nodes, *made), limits=LIMITS)
+
+    @property
+    def taken(self) -> list[Taken]:
+        ledger = self.loop.admission._quotas.ledger
+        found = (each for name in self.tenants for each in ledger.charges_of(name))
+        rank = {"": 0}
+        return [
+            Taken(each.queue, each.unit.name, each.member and each.member[1], sum(a for _, a in each.amounts),
+                  each.priority, rank.get(each.since, 0))
+            for each in found
+        ]  # fmt: skip
+
+    def pods_of(self, name: str) -> list[core.Pod]:
+        return [each for each in self.loop.cache.index.pods() if each.metadata.name.startswith(f"{name}-")]
+
+    async def turn(self) -> dict[str, str]:
+        given = await self.loop.turn()
+        for name, place in given.items():
+            pod = self.loop.cache.pods.store["ns", name]
+            put(self.loop.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
+        return given
+
+    def find_claim(self) -> tuple[str, core.Claim] | None:
+        found = ((root, claim_of(self.loop, root)) for root in self.asked)
+        return next(((root, each) for root, each in found if each is not None and each.purpose == "Reclaim"), None)
+
+    def check(self, root: str, claim: core.Claim) -> None:
+        """C2: all is borrowed; C4: a unit only where surplus would not do; L2: each is needed."""
+        name, count, priority = self.asked[root]
+        new, before = Taken(name, root, None, 4 * count, priority, 10**6), self.taken
+        uids = [set(each.pods) for each in claim.victims]
+
+        def without(gone: set[str]) -> tuple[list[Taken], int]:
+            left = {each.metadata.uid for each in self.loop.cache.index.pods() if each.spec.node_name} - gone
+            units = {
+                each.namespace + each.name for each in claim.victims if set(each.pods) <= gone and each.kind == "Unit"
+            }
+            single = {(e.name, e.replica) for e in claim.victims if set(e.pods) <= gone and e.kind == "Replica"}
+            kept = [e for e in before if "ns" + e.unit not in units and (e.unit, e.replica) not in single]
+            return kept, self.slots - len(left)
+
+        def suffices(gone: set[str]) -> bool:
+            kept, free = without(gone)
+            inside = sum(e.amount for e in quotas.within(self.tenants[name], kept, name) if e.replica is None)
+            fits = inside + 4 * count <= self.tenants[name].nominal and 4 * count <= quotas.room(
+                self.tenants, kept, name
+            )
+            return fits and free >= count
+
+        every = set().union(*uids)
+        assert suffices(every)
+        assert all(not suffices(every - each) for each in uids)
+        for each in (e for e in before if e not in without(every)[0]):
+            assert quotas.must_give_way(self.tenants, before, new, each)
+        if any(each.kind == "Unit" for each in claim.victims):
+            surplus = [e for e in before if e.replica is not None]
+            surplus = [e for e in surplus if quotas.must_give_way(self.tenants, before, new, e)]
+            kept = [e for e in before if e not in surplus]
+            room = quotas.room(self.tenants, kept, name)
+            free = self.slots - sum(e.amount for e in kept) // 4
+            assert room < 4 * count or free < count
+
+    def obey(self, claim: core.Claim) -> None:
+        uids = {uid for each in claim.victims for uid in each.pods}
+        for pod in [each for each in self.loop.cache.index.pods() if each.metadata.uid in uids]:
+            drop(self.loop.cache, pod)
+            name, number = pod.metadata.name.split("-")[0], int(pod.metadata.name.split("-")[2])
+            put(self.loop.cache, _owned(member("decode", number + 100, root=name, gpus=4, gates=(GATE,))))
+
+
+@settings(max_examples=120, deadline=None)
+@given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
+async def test_the_laws_of_reclaim(
+    nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
+) -> None:
+    """C2, C4 and L2 of each claim; C3: after few of them nobody with a right waits; C7: then nobody goes any more."""
+    story = Story(nominals, running, waiting, spare)
+    claims = 0
+    for _ in range(40):
+        while await story.turn():
+            pass
+        found = story.find_claim()
+        if found is None:
+            break
+        claims += 1
+        story.check(*found)
+        story.obey(found[1])
+    assert claims <= len(waiting) + 1
+    assert story.find_claim() is None
+    for root, (name, count, priority) in story.asked.items():
+        kept_for = [each for each in story.asked if (claim := claim_of(story.loop, each)) and claim.nodes]
+        if any(pod.spec.node_name for pod in story.pods_of(root)) or kept_for:
+            continue
+        new, taken = Taken(name, root, None, 4 * count, priority, 10**6), story.taken
+        kept = [each for each in taken if not quotas.must_give_way(story.tenants, taken, new, each)]
+        inside = sum(e.amount for e in quotas.within(story.tenants[name], kept, name) if e.replica is None)
+        free = story.slots - sum(each.amount for each in kept) // 4
+        fits = 4 * count <= quotas.room(story.tenants, kept, name) and free >= count
+        assert inside + 4 * count > story.tenants[name].nominal or not fits
