@@ -192,12 +192,12 @@ class Story:
             put(self.loop.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
         return given
 
-    def find_claim(self) -> tuple[str, core.Claim] | None:
+    def find_claims(self) -> list[tuple[str, core.Claim]]:
         found = ((root, claim_of(self.loop, root)) for root in self.asked)
-        return next(((root, each) for root, each in found if each is not None and each.purpose == "Reclaim"), None)
+        return [(root, each) for root, each in found if each is not None and each.purpose == "Reclaim"]
 
-    def check(self, root: str, claim: core.Claim) -> None:
-        """C2: all is borrowed; C4: a unit only where surplus would not do; L2: each is needed."""
+    def check(self, root: str, claim: core.Claim, *, alone: bool) -> None:
+        """C2: all is borrowed; C4: a unit only where surplus would not do; L2: each is needed, if no other claim stands."""
         name, count, priority = self.asked[root]
         new, before = Taken(name, root, None, 4 * count, priority, 10**6), self.taken
         uids = [set(each.pods) for each in claim.victims]
@@ -220,10 +220,14 @@ class Story:
             return fits and free >= count
 
         every = set().union(*uids)
+        others = [other for other, _ in self.find_claims() if other != root]
+        promised = [Taken(q, other, None, 4 * n, p) for other in others for q, n, p in [self.asked[other]]]
+        for each in (e for e in before if e not in without(every)[0]):
+            assert quotas.must_give_way(self.tenants, [*before, *promised], new, each)
+        if not alone:
+            return
         assert suffices(every)
         assert all(not suffices(every - each) for each in uids)
-        for each in (e for e in before if e not in without(every)[0]):
-            assert quotas.must_give_way(self.tenants, before, new, each)
         if any(each.kind == "Unit" for each in claim.victims):
             surplus = [e for e in before if e.replica is not None]
             surplus = [e for e in surplus if quotas.must_give_way(self.tenants, before, new, e)]
@@ -240,7 +244,7 @@ class Story:
             put(self.loop.cache, _owned(member("decode", number + 100, root=name, gpus=4, gates=(GATE,))))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
@@ -251,14 +255,16 @@ async def test_the_laws_of_reclaim(
     for _ in range(40):
         while await story.turn():
             pass
-        found = story.find_claim()
-        if found is None:
+        found = story.find_claims()
+        claims += len(found)
+        for root, claim in found:
+            story.check(root, claim, alone=len(found) == 1)
+        for _, claim in found:
+            story.obey(claim)
+        if not found:
             break
-        claims += 1
-        story.check(*found)
-        story.obey(found[1])
     assert claims <= len(waiting) + 1
-    assert story.find_claim() is None
+    assert not story.find_claims()
     for root, (name, count, priority) in story.asked.items():
         kept_for = [each for each in story.asked if (claim := claim_of(story.loop, each)) and claim.nodes]
         if any(pod.spec.node_name for pod in story.pods_of(root)) or kept_for:
