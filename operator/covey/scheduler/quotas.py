@@ -192,7 +192,7 @@ class Quotas:
             found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
             if found.inside:
                 return found
-            with self._promises.charged(self.ledger, entry.unit.key):
+            with self._promises.charge_others(self.ledger, entry.unit.key):
                 return judge_minimum(self.ledger, name, shapes, minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
@@ -205,7 +205,7 @@ class Quotas:
             )
             for number, members in enumerate(surplus_groups(gang))
         }
-        with self._promises.charged(self.ledger, entry.unit.key):
+        with self._promises.charge_others(self.ledger, entry.unit.key):
             return judge_surplus(self.ledger, name, groups, free=free) if groups else None
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:

@@ -59,7 +59,7 @@ class Promises:
         return before not in {None, now}
 
     @contextmanager
-    def charged(self, ledger: Ledger, root: Key) -> Iterator[None]:
+    def charge_others(self, ledger: Ledger, root: Key) -> Iterator[None]:
         """Charge what is promised to other roots, as if they had it already."""
         before = {other: ledger.of(other) for other in self._of if other != root}
         for other, charged in before.items():

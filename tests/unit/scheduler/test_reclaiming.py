@@ -15,7 +15,6 @@ from covey.scheduler.reservations import Limits
 from oracle import quotas
 from oracle.quotas import Taken, Tenant
 from scheduler_loop import Loop, labels
-
 from unit.scheduler.test_preempting import LATELY, WAITED, _owned, claim_of, unit
 
 A, B = queue("a", 8, cohort="c"), queue("b", 8, cohort="c")
