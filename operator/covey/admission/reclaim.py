@@ -200,9 +200,9 @@ class _Reclaim:
             changes.remove(self._freeing)
             gang = least_of(self._gang)
             judge = RightJudge(gang, self._inventory, limit, plans, right=self._right, freeing=self._freeing)
-            return self._with_quota(judge, self._widen(first, steps), len(first), proven=proven)
+            return self._with_quota(judge, self._with_others(first, steps), len(first), proven=proven)
 
-    def _widen(self, first: Sequence[Step], steps: Sequence[Step]) -> list[Step]:
+    def _with_others(self, first: Sequence[Step], steps: Sequence[Step]) -> list[Step]:
         """Some steps, and behind them all others that may be taken beside them, in their order."""
         found, names = list(first), {self._key_of(step) for step in first}
         for step in steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as dataclass_replace
 from typing import Any
 
 import pytest
@@ -278,3 +279,23 @@ async def test_the_laws_of_reclaim(
         free = story.slots - sum(each.amount for each in kept) // 4
         fits = 4 * count <= quotas.room(story.tenants, kept, name) and free >= count
         assert inside + 4 * count > story.tenants[name].nominal or not fits
+
+
+async def test_held_room_is_charged_and_nobody_can_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A charge without pods has no step: others give way, or the hold ends by itself."""
+    loop = world(*theirs(3), nodes=4, replicas=2, minimum=2)
+    quotas = loop.admission._quotas
+    real = quotas._enter
+
+    def enter(root: Any, now: Any) -> None:
+        held = [dataclass_replace(each, member=("decode", -1), since="~") for each in now if each.member is not None][
+            :1
+        ]
+        real(root, (*now, *held))
+
+    monkeypatch.setattr(quotas, "_enter", enter)
+    claim = await refused(loop)
+    assert claim is None or not claim.victims
+    entry = loop.admission._books.shelf.entries[root_key("mine")]
+    [right] = quotas.rights(entry)
+    assert ("decode", -1) in {each.member for each in right.order}
