@@ -37,13 +37,15 @@ def used(taken: Sequence[Taken], queue: str) -> int:
 
 
 def within(tenant: Tenant, taken: Sequence[Taken], queue: str) -> list[Taken]:
-    """Q2: minimums, then priority, then age; each that fits whole."""
-    left, found = tenant.nominal, []
+    """Q2: minimums, then priority, then age; each that fits whole, and no surplus of a minimum that does not."""
+    left, found, out = tenant.nominal, [], set[str]()
     own = [each for each in taken if each.queue == queue]
     for each in sorted(own, key=lambda e: (e.replica is not None, -e.priority, e.age, e.unit, e.replica or 0)):
-        if each.amount <= left:
+        if each.amount <= left and each.unit not in out:
             left -= each.amount
             found.append(each)
+        elif each.replica is None:
+            out.add(each.unit)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from covey.admission.preemption import PLANS
+from covey.admission.reclaim import Right, RightJudge
 from covey.admission.reprieve import Judge, OutOfPlansError, least_of, put_back, room_of
 from covey.admission.victims import devices_of
 from covey.api import core
@@ -39,6 +40,7 @@ def still_needed(
     freeing: Collection[str] = (),
     plans: int = PLANS,
     limit: int = LIMIT,
+    right: Right | None = None,
 ) -> Standing:
     """Find the victims of a claim that are needed on the inventory as it is now.
 
@@ -50,11 +52,14 @@ def still_needed(
         freeing: keys of holders whose room comes free anyway.
         plans: how many may be made.
         limit: see `plan_minimum`.
+        right: of the gang, where it reclaims: quota is asked too.
     """
     judge = Judge(least_of(gang), inventory, limit, plans)
     gone = {*freeing, *(key for victim in victims if not set(freeing).isdisjoint(victim.pods) for key in victim.pods)}
     there = [victim for victim in victims if gone.isdisjoint(victim.pods)]
     there = [victim for victim in there if any(inventory.hold_of(key) is not None for key in victim.pods)]
+    if right is not None:
+        judge = RightJudge(judge.gang, inventory, limit, plans, right=right, freeing=gone)
     order = sorted(there, key=lambda victim: (victim.kind != "Unit", -_devices(victim, inventory)))
 
     def suffices(kept: Sequence[core.Victim]) -> bool:

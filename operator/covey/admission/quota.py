@@ -4,7 +4,8 @@ A *charge* is the minimum of a unit as far as it has nodes, or a surplus replica
 as soon as one of its pods has a node. A *pool* is one resource on the nodes of one flavor. Nothing is stored: charges
 follow from pods, groups and nodes, and which of them are within nominal is computed: minimums before surplus, then by
 priority, then by the age of the admission, each that fits whole into what those before it have left. All others are
-borrowed. Taking any of those away changes nothing for the rest, so they may be reclaimed one by one.
+borrowed, and so is the surplus of a unit whose minimum is. Taking any of those away changes nothing for the rest, so they
+may be reclaimed one by one, and a unit that goes whole has nothing within nominal.
 
 A queue may use beyond its nominal what others of its cohort neither use nor keep back (``lend``), up to ``borrow``.
 Minimums do so only where the queue says so.
@@ -241,9 +242,13 @@ class Ledger:
         line = sorted(self._in[queue], key=lambda each: each.rank)
         if more is not None:
             line.insert(sum(each.member is None for each in line), more)
+        whole: dict[Key, frozenset[Pool]] = {}
         for each in line:
             over = frozenset(pool for pool, amount in each.amounts if amount > left.get(pool, 0))
+            over |= whole.get(each.unit, frozenset())
             found[each] = over
+            if each.member is None:
+                whole[each.unit] = whole.get(each.unit, frozenset()) | over
             for pool, amount in () if over else each.amounts:
                 left[pool] -= amount
         if more is None:

@@ -39,7 +39,7 @@ class Taking:
     """Steps without which a gang's minimum has its room.
 
     ``nodes`` are those that it would lie on, ``domain`` the narrowest that holds them; ``unproven``: of some step, or of
-    a lower priority, it is not known that it does not do.
+    a lower priority, it is not known that it does not do; ``verb`` begins its sentence.
     """
 
     steps: tuple[Step, ...]
@@ -48,6 +48,7 @@ class Taking:
     cost: Cost
     plans: int
     unproven: bool = False
+    verb: str = "takes"
 
     @property
     def path(self) -> Path:
@@ -57,7 +58,7 @@ class Taking:
     @property
     def sentence(self) -> str:
         """A sentence for people."""
-        return sentence(self.steps, self.domain)
+        return sentence(self.steps, self.domain, self.verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Rules:
     may_take_step: Callable[[Step], bool] = lambda _step: True
 
 
-def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
+def sentence(steps: Sequence[Step], domain: Domain | None = None, verb: str = "takes") -> str:
     """A sentence of what is taken, and of what that frees: ``takes decode/3 of dev/chat-0 and all of dev/batch-1: 24 nvidia.com/gpu``."""
     freed: Counter[str] = Counter()
     for step in steps:
@@ -89,7 +90,7 @@ def sentence(steps: Sequence[Step], domain: Domain | None = None) -> str:
     )
     named = "/".join(value for value in (domain.path if domain is not None else ()) if value is not None)
     place = f" in {domain.level} {named}" if domain is not None and named else ""
-    return f"takes {listed}: {amounts or 'room'}{place}"
+    return f"{verb} {listed}: {amounts or 'room'}{place}"
 
 
 __all__ = ["Cost", "Nobody", "Rules", "Taking", "cost_of", "sentence"]

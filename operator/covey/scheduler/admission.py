@@ -277,7 +277,7 @@ class Admission:
             return
         want, entitled = entry.want, self._quotas.judge(entry)
         if why := self._quotas.refusal(entry, entitled):
-            self._books.refuse_by_quota(root, entry, why)
+            await self._books.refuse_by_quota(root, entry, why)
             return
         asked, closed = self._books.confine(entry, entitled)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)

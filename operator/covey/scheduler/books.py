@@ -19,7 +19,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
-from covey.api.constants import REASON_FAILED
+from covey.api.constants import REASON_FAILED, REASON_OVER_QUOTA
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
@@ -159,7 +159,7 @@ class Books:
         if timer := self._timers.pop(root, None):
             timer.cancel()
         delays = [*self._queueing.deadlines(entry)]
-        wait = self.claims.wait(entry) if entry.refused and entry.gang is not None else None
+        wait = self._wait_for_claim(entry) if entry.refused and entry.gang is not None else None
         delays += [wait] if wait else []
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
@@ -198,8 +198,11 @@ class Books:
         gang = self.quotas.confine(entry, self._queueing.gang_beside_siblings(entry), entitled)
         return self.reservations.confine(gang, surplus=entry.want is Want.SURPLUS, unit=entry.unit)
 
-    def refuse_by_quota(self, root: Key, entry: Entry, why: QueueError) -> None:
-        """A unit's queue has no room for it: it stands aside until there is, and nothing is kept for it meanwhile."""
+    def _wait_for_claim(self, entry: Entry) -> float | None:
+        return self.claims.wait(entry, right=self.quotas.has_right(entry))
+
+    async def refuse_by_quota(self, root: Key, entry: Entry, why: QueueError) -> None:
+        """A unit's queue has no room for it: it stands aside until there is, and may reclaim what it has a right to."""
         before, claim = self.shelf.decision(root), entry.decision.claim
         kept = claim if claim is not None and claim.purpose else None
         decision = replace(entry.decision, reason=why.reason, message=why.message, claim=kept, move="")
@@ -210,6 +213,9 @@ class Books:
         if entry.want is Want.MINIMUM:
             metrics.GANG_REFUSALS.labels(why.reason).inc()
             self.log_refusal(refused, before)
+            if kept is not None or self.quotas.has_right(refused):
+                asked, _ = self.confine(refused, None)
+                await self.reserve(root, asked)
 
     async def ease(self) -> None:
         """Look again at units that wait for quota, if there may be more of it."""
@@ -250,11 +256,12 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first alone."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        follows, takes = claim is not None and bool(claim.victims), self.claims.wait(entry) == 0.0
+        follows, takes = claim is not None and bool(claim.victims), self._wait_for_claim(entry) == 0.0
         if self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry)):
             return
         found = None
-        if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
+        leads = self.shelf.leads(root) is not None or self.quotas.is_asleep(root)
+        if leads and self.reservations.allows(root, entry):
             found = await self._find_claim(entry, asked, takes=takes)
         if self.shelf.entries.get(root) is not entry or found == claim:
             return
@@ -270,13 +277,13 @@ class Books:
         """The claim of a refused unit: the one that stands, one that others give way to, or one to wait with."""
         claim, found = entry.decision.claim, None
         if claim is not None and claim.victims:
-            followed = await self.claims.follow(entry, asked, claim)
+            followed = await self.claims.follow(entry, asked, claim, self.quotas)
             self._breath.begin()
             found = self.reservations.renew(followed) if followed is not None else None
         if found is None and takes:
-            found = await self.claims.find(entry, asked, self.quotas.queue_of, self._breath.take)
+            found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()
-        if found is None and self.reservations.due(entry):
+        if found is None and self.reservations.due(entry) and entry.decision.reason != REASON_OVER_QUOTA:
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
         return found
@@ -289,11 +296,11 @@ class Books:
             if entry.gang is not None
             and entry.refused
             and entry.decision.claim is None
-            and not self.quotas.is_asleep(root)
+            and (not self.quotas.is_asleep(root) or self.quotas.has_right(entry))
         ]
         for _, root in sorted(waiting):
             entry = self.shelf.entries[root]
-            due = self.reservations.due(entry) or self.claims.wait(entry) == 0.0
+            due = self.reservations.due(entry) or self._wait_for_claim(entry) == 0.0
             if due and self.reservations.allows(root, entry):
                 self._mark(root)
                 return

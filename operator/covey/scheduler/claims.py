@@ -1,7 +1,7 @@
 """Claims: what gives way to a minimum that found no room, and what is still needed of it while it goes.
 
-A gang that was refused for ``preemption.delaySeconds`` may take room from others of lower priority. What it takes is
-searched in a thread (``admission.preemption``) and becomes its claim: the operator reads it in the root's status and
+A gang that was refused for ``preemption.delaySeconds`` may take back what others have borrowed from its queue, or take
+room from others of lower priority. What it takes is searched in a thread (``admission.reclaim``, ``.preemption``) and becomes its claim: the operator reads it in the root's status and
 takes down what stands there, whole and gracefully; this process deletes nothing. The nodes of the claim are kept like
 those of any gang that waits (``reservations``). Each time the gang is refused again, what it does not need any more is
 pardoned by leaving it out of the claim; where the claim does not suffice any more, another one is looked for.
@@ -24,14 +24,15 @@ import msgspec
 from covey.admission import queue
 from covey.admission.order import priority_of
 from covey.admission.pardon import still_needed
-from covey.admission.preemption import Taking, search
+from covey.admission.preemption import Nobody, Taking, search
 from covey.admission.queue import Entry, Want
+from covey.admission.reclaim import Right, reclaim
 from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
-from covey.api.constants import REASON_INFEASIBLE
+from covey.api.constants import REASON_INFEASIBLE, REASON_OVER_QUOTA
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -40,6 +41,8 @@ from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
+from covey.scheduler.quotas import Quotas
+from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
 log = get_logger(__name__)
@@ -81,11 +84,18 @@ class Claims:
         #: When a unit may look for a claim again, and how often it found none.
         self._again: dict[Key, tuple[float, int]] = {}
 
-    def wait(self, entry: Entry) -> float | None:
-        """Seconds until others may be asked to give way to a refused unit; None where nobody ever is."""
+    def wait(self, entry: Entry, *, right: bool = False) -> float | None:
+        """Seconds until others may be asked to give way to a refused unit; None where nobody ever is.
+
+        Args:
+            entry: the unit.
+            right: whether it may reclaim, whatever its priority and its class.
+        """
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
         since = queue.waiting_since(root)
-        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute or not self._may_preempt(root):
+        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute:
+            return None
+        if not right and not self._may_preempt(root):
             return None
         said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None
         due = since + (PREEMPTION_DELAY_SECONDS if said is None else said)
@@ -100,42 +110,65 @@ class Claims:
         self,
         entry: Entry,
         asked: Gang,
-        queue_of: Callable[[Key], str | None] = lambda _root: None,
+        quotas: Quotas,
         take_turn: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
 
+        What others have borrowed comes first; priority counts inside a queue only.
+
         Args:
             entry: the unit.
             asked: its gang, as it was planned.
-            queue_of: the Queue of a root; priority counts inside a queue only.
+            quotas: the queues of all roots, and their rights.
             take_turn: lets others have theirs, while all roots are looked at.
         """
         unit, now = entry.unit, self._clock()
-        if entry.decision.reason != REASON_INFEASIBLE or any(map(unmodelled_constraints, unit.pods())):
+        by_quota = entry.decision.reason == REASON_OVER_QUOTA
+        if not (by_quota or entry.decision.reason == REASON_INFEASIBLE):
             return None
-        own = queue_of(unit.key)
-        candidates = await self._candidates(asked, lambda root: queue_of(root) == own, take_turn)
+        if any(map(unmodelled_constraints, unit.pods())):
+            return None
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
-        started = time.perf_counter()
-        found = (
-            await self._search(unit, partial(search, candidates=candidates, terms=terms), asked) if candidates else None
-        )
+        questions: list[tuple[str, Callable[..., Taking | Nobody]]] = [
+            (RECLAIM, partial(reclaim, candidates=self._borrowers(right), terms=terms, right=right))
+            for right in quotas.rights(entry)
+        ]
+        if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
+            own = quotas.queue_of(unit.key)
+            candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
+            if candidates:
+                questions.append((PREEMPTION, partial(search, candidates=candidates, terms=terms)))
+        started, found = time.perf_counter(), None
+        for purpose, question in questions:
+            found = await self._search(unit, question, asked)
+            if isinstance(found, Taking):
+                metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
+                return self._make(unit, purpose, asked, found)
         metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
-        if not isinstance(found, Taking):
-            if found is None or found.verdict is not Verdict.ADMITTED:
-                _, failures = self._again.get(unit.key, (0.0, 0))
-                self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
-            return None
+        if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
+            _, failures = self._again.get(unit.key, (0.0, 0))
+            self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
+        return None
+
+    def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
+        now = self._clock()
         self._made.append(now)
-        claim = _claim(asked, found, core.rfc3339(now))
-        metrics.CLAIMS.labels(claim.purpose, "Made").inc()
+        claim = _claim(asked, found, core.rfc3339(now), purpose)
+        metrics.CLAIMS.labels(purpose, "Made").inc()
         log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
         return claim
 
-    async def follow(self, entry: Entry, asked: Gang, claim: core.Claim) -> core.Claim | None:
+    def _borrowers(self, right: Right) -> tuple[Candidate, ...]:
+        """The units of which something must give way by a right."""
+        priorities = {charge.unit: charge.priority for charge in right.order}
+        found = ((self._cache.index.unit(key), priority) for key, priority in priorities.items())
+        return tuple(Candidate(unit, priority) for unit, priority in found if unit is not None)
+
+    async def follow(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> core.Claim | None:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
-        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims), asked)
+        right = quotas.right(entry) if claim.purpose == RECLAIM else None
+        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims, right=right), asked)
         if not standing.feasible:
             return None
         left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
@@ -193,7 +226,7 @@ class Claims:
                 yield pod.metadata.uid
 
 
-def _claim(gang: Gang, taking: Taking, now: str) -> core.Claim:
+def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
     shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     return core.Claim(
         taking.path,
@@ -203,7 +236,7 @@ def _claim(gang: Gang, taking: Taking, now: str) -> core.Claim:
         tuple(sorted(taking.nodes)),
         sum(len(step.keys) for step in taking.steps),
         now,
-        purpose=PREEMPTION,
+        purpose=purpose,
         victims=tuple(step.victim() for step in taking.steps),
         message=taking.sentence,
         unproven=taking.unproven,

@@ -15,7 +15,6 @@ from covey.admission import queue
 from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
-    Claimant,
     Entitlement,
     Group,
     Lane,
@@ -33,6 +32,7 @@ from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.reclaim import Right
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     first_choice,
@@ -50,6 +50,7 @@ from covey.placement.model import Gang, Shape
 from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
+from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
@@ -105,6 +106,7 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
+        self._promises = Promises()
         self._eased = False
         self._stale = True
         self._changed: list[Callable[[], None]] = []
@@ -146,6 +148,7 @@ class Quotas:
         self._problems.pop(root, None)
         self._queues.pop(root, None)
         self._asleep.pop(root, None)
+        self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
         self._enter(root, ())
@@ -160,23 +163,37 @@ class Quotas:
             since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
             now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
             self.wishes.setdefault(name, {})[root] = now[0]
+        self._eased |= self._promises.enter(root, self._promise_of(root, entry))
         if now != before:
             self._tell()
+
+    def _promise_of(self, root: Key, entry: Entry) -> Promise | None:
+        claim, name = entry.decision.claim, self._queues.get(root)
+        if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
+            return None
+        land, shapes = self._lands[name], minimum_shapes(entry.gang)
+        return Promise.of(root, claim, land.policy, shapes, land.flavor.get) if entry.want is Want.MINIMUM else None
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
         return self._problems.get(root)
 
-    def judge(self, entry: Entry, ledger: Ledger | None = None) -> Entitlement | None:
-        """The part of a unit's wish that may be planned now, or by another ledger; None where no queue counts it."""
+    def judge(self, entry: Entry) -> Entitlement | None:
+        """The part of a unit's wish that may be planned now; None where no queue counts it.
+
+        What is given back to a minimum is for minimums within nominal alone.
+        """
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
-        ledger = ledger or self.ledger
         own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
         if entry.want is Want.MINIMUM:
-            minimum = next((each for each in own if each.member is None), None)
-            return judge_minimum(ledger, name, minimum_shapes(gang), minimum, free=free)
+            minimum, shapes = next((each for each in own if each.member is None), None), minimum_shapes(gang)
+            found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
+            if found.inside:
+                return found
+            with self._promises.charge_others(self.ledger, entry.unit.key):
+                return judge_minimum(self.ledger, name, shapes, minimum, free=free)
         spare = {each.member: dict(each.spare) for each in own}
         groups = {
             number: (
@@ -188,7 +205,8 @@ class Quotas:
             )
             for number, members in enumerate(surplus_groups(gang))
         }
-        return judge_surplus(ledger, name, groups, free=free) if groups else None
+        with self._promises.charge_others(self.ledger, entry.unit.key):
+            return judge_surplus(self.ledger, name, groups, free=free) if groups else None
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -282,25 +300,38 @@ class Quotas:
                 total += max(0, min(room[pool] // amount for pool, amount in need.items()))
         return total
 
-    def claimant(self, root: Key, amounts: Amounts | None = None) -> Claimant | None:
-        """A waiting unit as one that may reclaim what its minimum would be charged for, if it has a right to it.
+    def has_right(self, entry: Entry) -> bool:
+        """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
+        return entry.want is Want.MINIMUM and (found := self.judge(entry)) is not None and found.right
 
-        Args:
-            root: of the unit.
-            amounts: the charge, on the flavors where it would lie; without, on the first that its pods may lie on.
-        """
-        name, group = self._queues.get(root), self._cache.index.root(root)
-        wish = self.wishes.get(name, {}).get(root) if name is not None else None
-        if amounts is None and wish is not None and wish.since is not None:
-            amounts = wish.amounts
-        if name is None or group is None or not amounts:
+    def rights(self, entry: Entry) -> Iterator[Right]:
+        """The rights of a minimum by which others must give way, on one flavor after another."""
+        name, gang = self._queues.get(entry.unit.key), entry.gang
+        if name is None or gang is None or not self.has_right(entry):
+            return
+        wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
+        yield from (found for each in wishes if (found := self.right(entry, each)) is not None and found.order)
+
+    def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
+        """The right of a minimum, on a ledger where others have what is promised; with amounts, one to these, and its order."""
+        root = entry.unit.key
+        name, gang = self._queues.get(root), entry.gang
+        if name is None or gang is None:
             return None
-        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(group))
-        return claimant(self.ledger, name, charge)
-
-    def victims(self, who: Claimant) -> Iterator[Charge]:
-        """The charges that must give way to a claimant, in their order."""
-        return victims(self.ledger, who)
+        cohort = set(self.ledger.cohort(name))
+        others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
+        charge_of = charges_of_pods(filter(None, others), self.ledger)
+        ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
+        order: tuple[Charge, ...] = ()
+        if amounts is not None:
+            mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
+            who = claimant(ledger, name, mine)
+            if who is None:
+                return None
+            order = tuple(victims(ledger, who))
+        own = next((each for each in self.ledger.of(root) if each.member is None), None)
+        nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
+        return Right(ledger, name, minimum_shapes(gang), own, nodes, order, charge_of)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""

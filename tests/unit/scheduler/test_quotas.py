@@ -304,15 +304,11 @@ async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
         put(loop.cache, each)
     assert await settle(loop) == {}
     assert said(loop, "mine")[0] == "OverQuota"
-    quotas, root = loop.admission._quotas, root_key("mine")
-    who = quotas.claimant(root)
-    assert who is not None
-    [victim] = quotas.victims(who)
-    assert (victim.unit.name, victim.member) == ("theirs", ("decode", 1))
-    entry = loop.admission._books.shelf.entries[root]
-    freed = quotas.judge(entry, quotas.ledger.without([victim]))
-    assert freed is not None
-    assert freed.taken == {0}
-    assert quotas.claimant(root_key("theirs")) is None
+    quotas = loop.admission._quotas
+    [right] = quotas.rights(loop.admission._books.shelf.entries[root_key("mine")])
+    assert [(each.unit.name, each.member) for each in right.order] == [("theirs", ("decode", 1))]
+    assert not right.judge(()).taken
+    assert right.judge([loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid]).taken == {0}
+    assert not list(quotas.rights(loop.admission._books.shelf.entries[root_key("theirs")]))
     put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
     assert set(await settle(loop)) == {"mine-decode-0-0"}

@@ -278,12 +278,14 @@ def _join_names(found: Collection[str]) -> str:
 
 
 def _describe_root(claim: RootClaim) -> str:
-    """Describe a root to one that gives way to it: by name only in its own namespace, by its priority everywhere.
+    """Describe a root to one that gives way to it: by name only in its own namespace, by its priority where that counts.
 
     Whoever may read the victim need not be allowed to read the other namespace. Room that is kept names no gang either.
     """
     own = any(each.namespace == claim.namespace for each in claim.victims)
     whom = f"{claim.namespace}/{claim.name}" if own else "a gang of another namespace"
+    if claim.purpose == REASON_RECLAIM:
+        return f"{whom}, from which it was borrowed"
     return whom if claim.priority is None else f"{whom} (priority {claim.priority})"
 
 
