@@ -61,9 +61,15 @@ SCENARIOS: Final = (
         tree("chat", 1, 1, online=True),
     ),
     Scenario(
-        "one at its minimum beside surplus",
+        "surplus, and then one at its minimum",
         Nodes(nodes=8),
         (tree("surplus", 4, 1), tree("minimum", 4, 4)),
+        tree("chat", 2, 2, online=True),
+    ),
+    Scenario(
+        "one at its minimum, and then surplus",
+        Nodes(nodes=8),
+        (tree("minimum", 4, 4), tree("surplus", 4, 1)),
         tree("chat", 2, 2, online=True),
     ),
     Scenario(
