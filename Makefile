@@ -83,8 +83,9 @@ bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs 
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
 
-bench-claims: $(READY) ## What gives way to gangs of all sizes, 5,000 nodes full with 10,000 units of three priorities (nothing is asserted)
-	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/victims.py $(ARGS)
+bench-claims: $(READY) binaries ## What gives way to gangs: 5,000 nodes full with 10,000 units, and beside native on a control plane (nothing is asserted)
+	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/victims.py
+	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/preempted.py $(ARGS)
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)

@@ -25,6 +25,8 @@ def resource_of(tree: Tree, namespace: str = NAMESPACE, scheduler: str = "") -> 
         for group in tree.groups
     ]
     spec: dict[str, Any] = {"roles": roles} | ({"topology": {"required": tree.level}} if tree.level else {})
+    if tree.priority:
+        spec |= {"priorityClassName": tree.priority, "preemption": {"delaySeconds": 0, "minRunSeconds": 0}}
     if scheduler:
         spec["schedulerName"] = scheduler
     return {"metadata": {"name": tree.name, "namespace": namespace}, "spec": spec}

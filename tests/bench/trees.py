@@ -70,11 +70,22 @@ class GroupSpec:
 
 @dataclass(frozen=True)
 class Tree:
-    """One CompositePodGroup over PodGroups, all of which must start; all in one domain of ``level`` if one is named."""
+    """One CompositePodGroup over PodGroups, all of which must start; all in one domain of ``level`` if one is named.
+
+    ``priority`` names a PriorityClass; ``mode`` is Kubernetes' own way to let preemption take it, ``all`` or ``single``.
+    """
 
     name: str
     groups: tuple[GroupSpec, ...]
     level: str | None = None
+    priority: str | None = None
+    mode: str | None = None
+
+    @property
+    def rank(self) -> dict[str, Any]:
+        """The fields of its groups that say who gives way to whom."""
+        mode = {"disruptionMode": {self.mode: {}}} if self.mode else {}
+        return {"priorityClassName": self.priority, **mode} if self.priority else mode
 
     @property
     def size(self) -> int:
@@ -117,6 +128,7 @@ class Objects:
                 "name": group.name,
                 "schedulingPolicy": {"gang": {"minCount": group.min_count}},
                 **self._topology(group.level),
+                **tree.rank,
             }
             for group in tree.groups[:8]  # upstream's limit: more groups refer to the same templates
         ]
@@ -125,6 +137,7 @@ class Objects:
             "schedulingPolicy": {"gang": {"minGroupCount": len(tree.groups)}},
             "podGroupTemplates": leaves,
             **self._topology(tree.level),
+            **tree.rank,
         }
         return {"metadata": self._metadata(tree, tree.name), "spec": {"compositePodGroupTemplates": [root]}}
 
@@ -135,6 +148,7 @@ class Objects:
                 "workloadRef": {"workloadName": tree.name, "templateName": "tree"},
                 "schedulingPolicy": {"gang": {"minGroupCount": len(tree.groups)}},
                 **({} if self._dialect.native else {"desiredGroupCount": len(tree.groups)}),
+                **tree.rank,
                 **self._topology(tree.level),
             },
         }
@@ -148,6 +162,7 @@ class Objects:
                 "workloadRef": {"workloadName": tree.name, "templateName": template},
                 "schedulingPolicy": {"gang": {"minCount": group.min_count}},
                 **({} if self._dialect.native else {"desiredCount": group.pods}),
+                **tree.rank,
                 **self._topology(group.level),
             },
         }
@@ -156,6 +171,8 @@ class Objects:
         name = f"{tree.name}-{group.name}"
         container = {"name": "main", "image": "example.com/none:1", "resources": {"limits": group.limits}}
         spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        if tree.priority:
+            spec["priorityClassName"] = tree.priority
         labels = {LABEL_ROLE: group.name, LABEL_REPLICA: str(index)}
         if self._dialect.native:
             spec["schedulingGroup"] = {"podGroupName": name}

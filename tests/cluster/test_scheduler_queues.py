@@ -41,6 +41,10 @@ class Quotas:
         found = self.cluster.api("GET", f"{QUEUES}/{name}").get("status", {}).get("resources", [{}])[0]
         return {key: value for key, value in found.items() if key != "name"}
 
+    def condition(self, name: str, kind: str) -> Json:
+        found = self.cluster.api("GET", f"{QUEUES}/{name}").get("status", {}).get("conditions", [])
+        return next(each for each in found if each["type"] == kind)
+
     def nominal(self, name: str, nominal: int) -> None:
         flavors = [{"resources": [{"name": "nvidia.com/gpu", "nominal": nominal}]}]
         self.cluster.api("PATCH", f"{QUEUES}/{name}", {"spec": {"flavors": flavors}})
@@ -107,6 +111,28 @@ def test_a_namespace_that_several_queues_select_must_name_one(bench: Bench, quot
     eventually(lambda: bench.condition("lost").get("reason") == "QueueAmbiguous")
     quotas.delete(f"{bench.namespace}-d")
     eventually(lambda: bound(bench, "lost") == 1)
+
+
+def test_a_quota_below_what_is_used_evicts_nobody(bench: Bench, quotas: Quotas, nodes: AddNodes) -> None:
+    nodes(nodes=4)
+    quotas.make(mine := f"{bench.namespace}-f", 24)
+    bench.unit("first", Role("decode", replicas=3), queue=mine)
+    eventually(lambda: bound(bench, "first") == 3)
+    quotas.nominal(mine, 8)
+    eventually(lambda: quotas.usage(mine).get("nominal") == 8)
+    assert quotas.usage(mine)["used"] == 24
+    assert quotas.condition(mine, "WithinLimits")["status"] == "False"
+    bench.unit("second", Role("decode"), queue=mine)
+    eventually(lambda: bench.condition("second").get("reason") == "OverQuota")
+    assert bound(bench, "first") == 3
+    surplus = sorted(pod["metadata"]["name"] for pod in bench.all() if pod["metadata"]["name"].startswith("first-"))[1:]
+    for name in surplus:
+        bench.delete(name)
+    # What is left of it is all that the queue may have.
+    eventually(lambda: quotas.condition(mine, "WithinLimits")["status"] == "True")
+    assert bound(bench, "second") == 0
+    quotas.nominal(mine, 16)
+    eventually(lambda: bound(bench, "second") == 1)
 
 
 def served(process: Process) -> float:

@@ -1,8 +1,10 @@
 """A gang's story, as a list and along a time axis."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
+import pytest
 from playwright.sync_api import expect
 
 from builders.files import role
@@ -57,3 +59,32 @@ def test_a_rollout_shows_how_far_it_is(screen: Screen, floor: Cluster, create: C
     expect(panel.locator(".rollout")).to_have_count(0)
     expect(screen.stands(key)).to_contain_text("ready")
     expect(panel.locator('.event[data-kind="rollout"]').first).to_be_attached()
+
+
+@pytest.fixture
+def classes(floor: Cluster) -> Iterator[tuple[str, str]]:
+    """The names of a low and of a high PriorityClass."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("spare", 1), ("online", 1000)):
+        floor.api("POST", path, {"metadata": {"name": name}, "value": value})
+    yield ("spare", "online")
+    for name in ("spare", "online"):
+        floor.api("DELETE", f"{path}/{name}")
+
+
+def test_room_that_is_taken_is_told_on_both_sides(
+    screen: Screen, create: Callable[..., str], classes: tuple[str, str]
+) -> None:
+    spare, online = classes
+    at_once = {"delaySeconds": 0, "minRunSeconds": 0}
+    decode = role("decode", 36, 1, drainSeconds=600)
+    decode["template"]["spec"]["readinessGates"] = [{"conditionType": "covey.dev/serving"}]
+    batch = create("batch", decode, priorityClassName=spare, preemption=at_once)
+    expect(screen.gang(batch)).to_contain_text("36/36")
+    chat = create("chat", role("decode", 1, 1), priorityClassName=online, preemption=at_once)
+    panel = screen.select(chat)
+    expect(panel.locator(".claim")).to_contain_text("Takes room")
+    expect(panel.locator(".claim")).to_contain_text(re.compile(r"Preemption.*takes decode/\d+ of .*/batch-0"))
+    expect(panel.locator(".event", has_text="is kept for it")).to_contain_text("takes decode/")
+    panel = screen.select(batch)
+    expect(panel.locator(".claim")).to_contain_text(re.compile(r"Gives way.*decode/\d+ of unit 0 gave way to .*chat"))

@@ -224,7 +224,7 @@ class _Reclaim:
             return Nobody(Verdict.UNKNOWN if judge.unknown else Verdict.INFEASIBLE, judge.plans)
         tree = self._inventory.trees[self._gang.topology]
         wanted = Wanted.of(judge.gang, self._inventory)
-        ground = Ground(wanted, tree.root, self._inventory, self._offers, steps[:count], {})
+        ground = Ground(wanted, tree.root, self._inventory, self._offers, steps[:count])
         kept, needed = Reprieve(ground, judge, self._cost).find_needed(steps[:count])
         try:
             plan = judge.plan(key for step in kept for key in step.keys)

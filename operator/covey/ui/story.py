@@ -234,7 +234,8 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
         kept = group.status.claim
         if kept is not None and kept.nodes:
             message = f"what comes free in {kept.level} {'/'.join(each or '-' for each in kept.path)} is kept for it"
-            yield _event(kept.since, "waiting", "Reserved", message, "status", unit=place, object=who)
+            message = f"{kept.message}; {message}" if kept.message else message
+            yield _event(kept.since, "waiting", kept.purpose or "Reserved", message, "status", unit=place, object=who)
 
 
 def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:

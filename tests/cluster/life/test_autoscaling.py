@@ -174,3 +174,29 @@ def test_an_autoscaler_that_asks_for_too_few_is_told_so(scaled: Scaled, nodes: A
     scaled.autoscale(REPLICAS, "llm-prefill", least=1)
     eventually(lambda: "1 replicas are fewer than the 2 that the role needs" in scaled.told(REPLICAS), 60)
     assert scaled.wants(REPLICAS, "llm-prefill") == 2
+
+
+def test_an_autoscaler_of_one_role_leaves_those_that_are_scaled_together(scaled: Scaled, nodes: AddNodes) -> None:
+    """An autoscaler drives the router while a planner exchanges the others: neither undoes what the other one wrote."""
+    nodes(blocks=1, racks=1, nodes=5)
+    together = {"scaling": {"mode": "Together"}, "gpus": 8}
+    prefill = workers("prefill", replicas=3, **together)
+    router = workers("router", gpus=1, scaling={"mode": "External"})
+    scaled.create(prefill, workers("decode", **together), router)
+    scaled.await_bound(5)
+    scaled.load(REPLICAS, TARGET)
+    scaled.autoscale(REPLICAS, "llm-router")
+    scaled.settles(REPLICAS, "llm-router", 1)
+    scaled.load(REPLICAS, 4 * TARGET)
+    path = scaled.path("RoleScaler", "llm.together")
+    scaled.cluster.api("PATCH", path, {"spec": {"targets": {"prefill": 1, "decode": 3}}})
+    scaled.settles(REPLICAS, "llm-router", 4)
+    scaled.await_bound(3, role="decode")
+    scaled.await_bound(1, role="prefill")
+    scaled.load(REPLICAS, 2 * TARGET)
+    scaled.cluster.api("PATCH", path, {"spec": {"targets": {"prefill": 2, "decode": 2}}})
+    scaled.settles(REPLICAS, "llm-router", 2)
+    scaled.await_bound(2, role="decode")
+    scaled.await_bound(2, role="prefill")
+    scaled.await_bound(2, role="router")
+    assert scaled.get("RoleScaler", "llm.together")["status"]["committed"] == {"prefill": 2, "decode": 2}

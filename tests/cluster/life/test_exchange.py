@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from builders.manifests import Object
 from cluster.conftest import Covey
-from cluster.serving import AddNodes, Serving, serving, workers
-from cluster.workbench import label, uids
+from cluster.serving import AddNodes, Event, Serving, serving, workers
+from cluster.workbench import label, uid_of, uids
 from localcluster import eventually
 from scheduler_trees import node_of
 
@@ -95,3 +97,58 @@ def test_processes_that_are_killed_exchange_the_same(serving: Serving, nodes: Ad
         process.start()
     judged(serving, "True", "Committed")
     eventually(lambda: counts(serving) == {"prefill": 2, "decode": 2}, 60, "all have their places")
+
+
+#: Devices that the planner may use: four nodes.
+BUDGET = 32
+
+
+def write_from(serving: Serving, version: str, name: str, body: Object) -> None:
+    """A write of somebody who has read the RoleScaler before somebody else changed it: it fails."""
+    with pytest.raises(ApiException, match="Conflict"):
+        serving.cluster.api(
+            "PATCH", serving.path("RoleScaler", name), {"metadata": {"resourceVersion": version}, **body}
+        )
+
+
+def most_devices(before: Iterable[Object], events: Iterable[Event]) -> int:
+    """The most GPUs that pods with a node, a pin or a gate of a resource have asked for at any moment."""
+    pods = {uid_of(pod) for pod in before}
+    most = len(pods)
+    for kind, pod in events:
+        pods.discard(uid_of(pod))
+        if kind != "DELETED":
+            pods.add(uid_of(pod))
+        most = max(most, len(pods))
+    return 8 * most
+
+
+def test_two_writes_of_which_the_second_fails(serving: Serving, nodes: AddNodes) -> None:
+    """dynamo#12428: decode grows, the write that shrinks prefill fails, and the roles use more than the budget."""
+    nodes(blocks=1, racks=1, nodes=6)
+    fields = {"minReplicas": 1, "scaling": {"mode": "External"}}
+    serving.create(workers("prefill", replicas=3, **fields), workers("decode", replicas=1, **fields))
+    serving.await_ready(4)
+    read = serving.get("RoleScaler", "llm-prefill")["metadata"]["resourceVersion"]
+    serving.kubectl("annotate", "rscale", "llm-prefill", "example.com/seen=1")
+    serving.kubectl("scale", "rscale", "llm-decode", "--replicas=3")
+    write_from(serving, read, "llm-prefill", {"spec": {"replicas": 1}})
+    assert 8 * len(serving.await_bound(6)) > BUDGET
+
+
+def test_one_write_never_passes_the_budget(serving: Serving, nodes: AddNodes) -> None:
+    """The same of roles that are scaled together: a write that fails moves nothing, one that does not moves both."""
+    nodes(blocks=1, racks=1, nodes=6)
+    create(serving, 3, 1, scaling={"budget": {"resource": "nvidia.com/gpu", "max": BUDGET}})
+    before = serving.await_ready(4, inference="llm")
+    read = judged(serving, "True", "Committed")["metadata"]["resourceVersion"]
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.kubectl("annotate", "rscale", "llm.together", "example.com/seen=1")
+        write_from(serving, read, "llm.together", {"spec": {"targets": {"prefill": 1, "decode": 3}}})
+        aim(serving, prefill=3, decode=3)
+        judged(serving, "False", "OverBudget")
+        assert uids(serving.pods(inference="llm")) == uids(before)
+        aim(serving, prefill=1, decode=3)
+        judged(serving, "True", "Committed")
+        eventually(lambda: counts(serving) == {"prefill": 1, "decode": 3}, 60, "all have their places")
+        assert most_devices(before, recording.events) == BUDGET

@@ -107,6 +107,16 @@ def test_conditions_groups_rollouts_and_losses() -> None:
     assert ("failed", "BelowMinimum", "Warning", 0) in found
 
 
+def test_a_claim_says_for_what_and_who_gives_way() -> None:
+    claim = {"level": "rack", "path": ["b0", "r1"], "since": "2026-01-01T00:02:00Z", "nodes": ["n"]}
+    claim |= {"purpose": "Preemption", "message": "takes decode/3 of dev/batch-0"}
+    root = told(expanded("llm")["llm-0"], claim=claim)
+    assert isinstance(root, core.Group)
+    (found,) = [each for each in tell(Chronicle(resource(), groups=(root,)), NOW).events if each.kind == "waiting"]
+    assert found.reason == "Preemption"
+    assert found.message == "takes decode/3 of dev/batch-0; what comes free in rack b0/r1 is kept for it"
+
+
 def test_events_by_what_was_done_and_repeated_ones() -> None:
     series = {"count": 4, "lastObservedTime": "2026-01-01T00:09:00.000000Z"}
     events = (

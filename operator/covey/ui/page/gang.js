@@ -50,6 +50,7 @@ function facts(gang, open) {
     "div",
     { class: "gang-facts" },
     gang.problem ? h("p", { class: "bad" }, gang.problem) : null,
+    claims(gang.conditions),
     rollout(gang.rollout),
     roles(gang.roles),
     gang.units.length > 1 || gang.units.some((unit) => unit.placement) ? units(gang.units) : null,
@@ -58,6 +59,14 @@ function facts(gang, open) {
       ? h("details", { open: open ? "" : null }, h("summary", { "data-focus": "conditions" }, wrong.length ? `Conditions, ${wrong.length} not as they should be` : "Conditions, all as they should be"), conditions(gang.conditions))
       : null,
   );
+}
+
+/** Room that it takes from others, and that others take from it: between whom, and for which purpose. */
+const CLAIMS = { Preempting: "Takes room", Preempted: "Gives way" };
+
+function claims(list) {
+  return list.filter((each) => CLAIMS[each.type] && each.status === "True").map((each) =>
+    h("p", { class: "claim" }, h("strong", {}, CLAIMS[each.type]), " ", h("span", { class: "word" }, spaced(each.reason)), each.message));
 }
 
 function rollout(it) {
