@@ -96,8 +96,8 @@ def draw(seed: int) -> MoveCase:
     return MoveCase(racks, gpus, tuple(replicas), strangers, (source.randint(1, per_rack), source.choice((4, 8))))
 
 
-def fewest(case: MoveCase, *, start: bool) -> int | None:
-    """The fewest moves after which the gang has its places, or a rack is free; None where none do."""
+def fewest(case: MoveCase, *, start: bool, effort: float = 0.5) -> int | str | None:
+    """The fewest moves after which the gang has its places, or a rack is free; None where none do, or ``unknown``."""
     model = cp_model.CpModel()
     used: dict[str, list[cp_model.LinearExprT]] = {name: [case.strangers.get(name, 0)] for name in case.racks}
     moved = []
@@ -128,6 +128,9 @@ def fewest(case: MoveCase, *, start: bool) -> int | None:
     model.minimize(sum(moved))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = effort
     status = solver.solve(model)
-    assert status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+        return "unknown"
     return round(solver.objective_value) if status == cp_model.OPTIMAL else None
