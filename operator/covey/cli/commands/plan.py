@@ -81,7 +81,7 @@ def plan(
     unknown (search limit); 2 bad input.
     """
     if not (files or defrag):
-        raise click.UsageError("Missing option '-f' / '--filename'.")
+        raise InputError("-f/--filename", "is missing", "see `covey plan --help`")
     if (beneficiary or free) and (not defrag or (beneficiary and free)):
         raise InputError("--for/--free", "are two questions of --defrag", "give one of them, with --defrag")
     if not (nodes or cluster or additions):
