@@ -27,7 +27,6 @@ from covey.admission.victims import (
     Terms,
     is_eligible,
     lower_priority,
-    offer_of,
 )
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -321,7 +320,7 @@ class _Search:
             candidate = self._candidates[number]
             self._rank_of[candidate.unit.key] = self._rules.rank(candidate)
             eligible = is_eligible(candidate)
-            found = offer_of(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
+            found = self._rules.offer(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
             self._offers[number] = found
         return found
 

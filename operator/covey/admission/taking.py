@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from covey.admission.victims import Candidate, Rule, Step
+from covey.admission.victims import Candidate, Offer, Rule, Step, Terms, offer_of
 from covey.placement.cluster import resources
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Domain, Path, Verdict
 
 
@@ -76,6 +77,8 @@ class Rules:
     may_take: Rule
     rank: Callable[[Candidate], int] = lambda candidate: candidate.priority
     may_take_step: Callable[[Step], bool] = lambda _step: True
+    #: The steps of an eligible unit.
+    offer: Callable[[Candidate, Inventory, Terms], Offer] = offer_of
 
 
 def sentence(steps: Sequence[Step], domain: Domain | None = None, verb: str = "takes") -> str:

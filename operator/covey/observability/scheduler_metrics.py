@@ -173,6 +173,14 @@ DEVICES_FRAGMENTATION: Final = FAMILIES.collected_gauge(
     "product",
     "level",
 )
+FREE_DOMAINS: Final = FAMILIES.collected_gauge(
+    "covey_free_domains",
+    "Domains of the level that are wholly free: with devices of the kind, none of them used, and no closed node that has"
+    " some. `covey plan --defrag` says which moves would free another.",
+    "resource",
+    "product",
+    "level",
+)
 DEVICE_KINDS_DROPPED: Final = FAMILIES.collected_gauge(
     "covey_device_kinds_dropped",
     "Kinds of devices that are not shown, because there are more than 16; those of which there are most are shown.",

@@ -34,10 +34,10 @@ def preemptions_of(planned: Planned, now: float) -> Iterator[PreemptionReport]:
         planned: what was planned; its inventory is as it was afterwards.
         now: seconds since the epoch.
     """
-    candidates = list(_candidates(planned).values())
+    candidates = list(candidates_of(planned).values())
     classes = {each.metadata.name: each for each in planned.facts.priority_classes}
     pods = [*planned.facts.pods, *(pod for workload in planned.workloads for pod in workload.pods.values())]
-    leaving = {pod.metadata.uid for pod in pods if _leaves(pod)}
+    leaving = {pod.metadata.uid for pod in pods if leaves(pod)}
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         named = classes.get(workload.priority_class or "")
         for unit, gang in zip(workload.units, gangs, strict=True):
@@ -50,11 +50,12 @@ def preemptions_of(planned: Planned, now: float) -> Iterator[PreemptionReport]:
                 yield _report(workload, gang, answer)
 
 
-def _leaves(pod: core.Pod) -> bool:
+def leaves(pod: core.Pod) -> bool:
+    """Tell whether the room of a pod comes free by itself."""
     return podstate.dying(pod) or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
 
 
-def _candidates(planned: Planned) -> Mapping[object, Candidate]:
+def candidates_of(planned: Planned) -> Mapping[object, Candidate]:
     """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
     facts = planned.facts
     classes = {each.metadata.name: each for each in facts.priority_classes}

@@ -6,7 +6,12 @@ than another.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+#: Nodes that a sentence names.
+_NAMED: Final = 8
 
 
 class Shape(msgspec.Struct, rename="camel", frozen=True):
@@ -130,6 +135,16 @@ class AddedReport(Shape, frozen=True):
     nodes: tuple[str, ...]
     used: tuple[str, ...]
 
+    @property
+    def sentence(self) -> str:
+        """The outcome for these nodes."""
+        where = f" in the new {self.level} {self.domain}" if self.level else ""
+        copies = f"{len(self.nodes):,} copies of {self.template}{where}"
+        if not self.used:
+            return f"none of {copies} is used"
+        more = f" and {len(self.used) - _NAMED:,} more" if len(self.used) > _NAMED else ""
+        return f"{len(self.used):,} of {copies} used: {', '.join(self.used[:_NAMED])}{more}"
+
 
 class VictimReport(Shape, frozen=True):
     """A replica, or all of a unit, that would give way; ``pods`` is how many it has."""
@@ -162,6 +177,36 @@ class PreemptionReport(Shape, frozen=True):
     unproven: bool = False
 
 
+class MoveReport(Shape, frozen=True):
+    """A replica that would move, with the nodes of its pods before and after; its successor comes first."""
+
+    namespace: str
+    name: str
+    unit: int
+    role: str
+    replica: int
+    surplus: bool
+    together: bool
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+
+
+class ConsolidationReport(Shape, frozen=True):
+    """Moves, in their order, after which a gang starts (``goal`` is its name) or domains are free; nothing moves by itself.
+
+    ``verdict`` is Admitted (after these moves, if any), Infeasible (proven: no moves help) or Unknown (none were found).
+    ``least``: it is proven that no fewer moves do. ``domains`` are free then; ``nodes`` are those of the gang.
+    """
+
+    goal: str
+    verdict: str
+    moves: tuple[MoveReport, ...]
+    domains: tuple[tuple[str | None, ...], ...]
+    nodes: tuple[str, ...]
+    least: bool
+    message: str
+
+
 class Report(Shape, frozen=True):
     """Everything ``covey plan`` says."""
 
@@ -170,11 +215,16 @@ class Report(Shape, frozen=True):
     workloads: tuple[WorkloadReport, ...]
     added_nodes: tuple[AddedReport, ...] = ()
     preemptions: tuple[PreemptionReport, ...] = ()
+    consolidation: ConsolidationReport | None = None
 
     @property
     def status(self) -> int:
-        """Exit status of ``covey plan``: 0 all is placed, 3 something is infeasible, else 4 something is unknown."""
-        verdicts = {workload.verdict for workload in self.workloads}
+        """Exit status of ``covey plan``: 0 all is placed, 3 something is infeasible, else 4 something is unknown.
+
+        Of a consolidation it is the answer to that alone.
+        """
+        asked = self.consolidation
+        verdicts = {asked.verdict} if asked is not None else {workload.verdict for workload in self.workloads}
         if "Infeasible" in verdicts:
             return 3
         return 4 if "Unknown" in verdicts else 0

@@ -152,7 +152,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     """
     topologies = choose_topologies(workloads, facts)
     shown = topologies[0] if topologies else default_topology(facts)
-    volumes = _volumes(facts)
+    volumes = volumes_of(facts)
 
     def shape(pod: core.Pod) -> Shape:
         return counted_shape(pod, volumes)
@@ -183,7 +183,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved)
 
 
-def _volumes(facts: Facts) -> Volumes:
+def volumes_of(facts: Facts) -> Volumes:
     """The volumes of the cluster, and what is bound to them."""
     volumes = Volumes()
     for claim in facts.claims:

@@ -140,6 +140,7 @@ def _families(found: Report, guards: Callable[[str], bool]) -> Iterator[GaugeMet
     stranded = metrics.DEVICES_STRANDED.gauges()
     largest = metrics.DEVICES_LARGEST_GANG.gauges()
     fragmentation = metrics.DEVICES_FRAGMENTATION.gauges()
+    free = metrics.FREE_DOMAINS.gauges()
     dropped = metrics.DEVICE_KINDS_DROPPED.gauges()
     for kind, share in found.shares.items():
         for state, value in zip(share._fields, share, strict=True):
@@ -149,8 +150,9 @@ def _families(found: Report, guards: Callable[[str], bool]) -> Iterator[GaugeMet
         fragmentation.add_metric((*kind, level), each.fragmentation)
         if level != CLUSTER:
             stranded.add_metric((*kind, level), each.stranded)
+            free.add_metric((*kind, level), each.free_domains)
     dropped.add_metric((), found.dropped)
     unguarded = metrics.DEVICES_UNGUARDED.gauges()
     for resource in {kind.resource for kind in found.shares if not guards(kind.resource)}:
         unguarded.add_metric((resource,), 1)
-    yield from (devices, stranded, largest, fragmentation, dropped, unguarded)
+    yield from (devices, stranded, largest, fragmentation, free, dropped, unguarded)

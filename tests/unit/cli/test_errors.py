@@ -31,8 +31,8 @@ def said(*arguments: object, status: int) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_option_that_does_not_exist(command: str) -> None:
-    told = said(command, "--zebra", status=2)
-    assert told == f"error: --zebra: is no option of this command; see `covey {command} --help`\n"
+    told = said(command, "--xylophone", status=2)
+    assert told == f"error: --xylophone: is no option of this command; see `covey {command} --help`\n"
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("explain", "status")])

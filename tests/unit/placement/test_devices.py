@@ -49,7 +49,7 @@ def naive(nodes: Sequence[NodeDevices], kind: Kind, depth: int) -> LevelReport:
     usable = sum(each.shares[kind].free for each in mine if not each.closed)
     sizes = [sum(each.shares[kind].total for each in members if not each.closed) for members in inside]
     best = min(usable, max(sizes, default=0))
-    return LevelReport(largest, stranded, 1 - largest / best if best else 0.0)
+    return LevelReport(largest, stranded, 1 - largest / best if best else 0.0, len(wholly))
 
 
 @given(nodes_of)
@@ -119,7 +119,7 @@ def test_a_cluster_with_everything_in_it() -> None:
     # 20 devices are free on open nodes; a whole-node gang gets 16 of them, but 8 in one rack that could hold 16.
     assert found.levels[kind, CLUSTER] == LevelReport(16, 28, 1 - 16 / 20)
     assert found.levels[kind, "rack"] == LevelReport(8, 28, 1 - 8 / 16)
-    assert found.levels[kind, "host"] == LevelReport(8, 12, 0.0)
+    assert found.levels[kind, "host"] == LevelReport(8, 12, 0.0, free_domains=2)
 
 
 def test_what_lies_together_is_not_fragmented() -> None:

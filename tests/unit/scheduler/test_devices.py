@@ -66,6 +66,7 @@ def test_what_is_shown(stage: Stage) -> None:
         "host": 8,
     }
     assert seen.by("level", "covey_devices_stranded", **h100) == {"zone": 29, "block": 29, "rack": 29, "host": 13}
+    assert seen.by("level", "covey_free_domains", **h100) == {"host": 2}
     assert seen("covey_devices_fragmentation_ratio", level="cluster", **h100) == pytest.approx(1 - 16 / 21)
     assert seen("covey_device_kinds_dropped") == 0
     assert seen.by("resource", "covey_devices_unguarded") == {}
@@ -113,7 +114,7 @@ def test_what_a_stranger_makes_up_has_no_series(stage: Stage) -> None:
     for number in range(50):
         stage.node(f"x{number}", f"rack-{number}", product=f"made-up-{number}", gpus=1)
     seen = stage.look()
-    assert len(seen.samples) <= devices.MOST * (4 + 3 * 5) + 1
+    assert len(seen.samples) <= devices.MOST * (4 + 4 * 5) + 1
     assert seen("covey_device_kinds_dropped") == 51 - devices.MOST
     assert seen("covey_devices", product="H100") == 32
 

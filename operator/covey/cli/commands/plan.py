@@ -17,6 +17,7 @@ from covey.cli.picture import svg
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
 from covey.planning.additions import add_nodes, with_additions
+from covey.planning.consolidations import consolidate
 from covey.planning.drawing import floor_of
 from covey.planning.facts import Facts, read_facts
 from covey.planning.preemptions import preemptions_of
@@ -27,7 +28,7 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 
 
 @click.command()
-@options.files()
+@options.files(required=False)
 @options.facts
 @options.recursive
 @click.option("--cluster", is_flag=True, help="Read nodes and pods from the current context instead.")
@@ -44,6 +45,13 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
     is_flag=True,
     help="Who would give way to what has no place: units of lower priority, as little of them as suffices.",
 )
+@click.option(
+    "--defrag",
+    is_flag=True,
+    help="What replicas would have to move, and where to, for a domain to be free or a gang to start.",
+)
+@click.option("--for", "beneficiary", metavar="NS/NAME", help="With --defrag: the resource that is to start.")
+@click.option("--free", metavar="'N LEVEL'", help="With --defrag: free so many domains of a level, such as '1 rack'.")
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_headers
@@ -57,6 +65,9 @@ def plan(
     cluster: bool,  # noqa: FBT001 - a flag
     additions: tuple[str, ...],
     preempt: bool,  # noqa: FBT001 - a flag
+    defrag: bool,  # noqa: FBT001 - a flag
+    beneficiary: str | None,
+    free: str | None,
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -69,6 +80,10 @@ def plan(
     Exit status: 0 every minimum is placed; 3 at least one workload is infeasible; 4 none infeasible but at least one
     unknown (search limit); 2 bad input.
     """
+    if not (files or defrag):
+        raise InputError("-f/--filename", "is missing", "see `covey plan --help`")
+    if (beneficiary or free) and (not defrag or (beneficiary and free)):
+        raise InputError("--for/--free", "are two questions of --defrag", "give one of them, with --defrag")
     if not (nodes or cluster or additions):
         raise InputError("--nodes", "is missing", "give what `kubectl get nodes -o json` prints, or use --cluster")
     if cluster and (nodes or pods):
@@ -80,11 +95,16 @@ def plan(
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
-    manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
+    manifests = (
+        read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive) if files else Manifests()
+    )
     planned = _plan(manifests, facts, additions)
     if preempt:
         found = tuple(preemptions_of(planned, time.time()))
         planned = replace(planned, report=structs.replace(planned.report, preemptions=found))
+    if defrag:
+        answer = consolidate(planned, beneficiary, free)
+        planned = replace(planned, report=structs.replace(planned.report, consolidation=answer))
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(planned.report.status)
 
@@ -124,9 +144,7 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
         return
     if form == "svg":
-        from covey.cli.render import objects  # noqa: PLC0415 - needs rich, which may be missing
-
-        remarks = [objects.describe_added_nodes(each) for each in report.added_nodes]
+        remarks = [each.sentence for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
     _print(planned, form, no_headers=no_headers, no_color=no_color)
@@ -139,6 +157,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     from covey.cli.render.objects import print_tree  # noqa: PLC0415 - the same
     from covey.cli.render.tables import (  # noqa: PLC0415 - the same
         print_added,
+        print_moves,
         print_preemptions,
         print_reasons,
         print_table,
@@ -156,6 +175,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
         print_reasons(report.workloads, beside)
     print_added(report, beside)
     print_preemptions(report, beside)
+    print_moves(report, beside)
 
 
 def _floor(planned: Planned) -> Floor:

@@ -21,7 +21,6 @@ from covey.cli.picture.tiles import bright
 from covey.picture.floor import path_order
 from covey.placement.model import Path
 from covey.planning.report import (
-    AddedReport,
     DomainReport,
     InstanceReport,
     Report,
@@ -35,7 +34,6 @@ GOOD: Final = "green"
 BAD: Final = "red"
 DIM: Final = "bright_black"
 #: So many added nodes are named; more are counted.
-_NAMED: Final = 8
 
 
 def verdict_style(verdict: str) -> str:
@@ -75,16 +73,6 @@ def headline(workload: WorkloadReport) -> str:
     admitted = sum(unit.admitted for unit in workload.units)
     many = f", {admitted} of {len(workload.units)} units" if len(workload.units) > 1 else ""
     return f"{workload.verdict}{many}"
-
-
-def describe_added_nodes(report: AddedReport) -> str:
-    """The outcome for the nodes of one ``--add-nodes``."""
-    where = f" in the new {report.level} {report.domain}" if report.level else ""
-    copies = f"{len(report.nodes):,} copies of {report.template}{where}"
-    if not report.used:
-        return f"none of {copies} is used"
-    more = f" and {len(report.used) - _NAMED:,} more" if len(report.used) > _NAMED else ""
-    return f"{len(report.used):,} of {copies} used: {', '.join(report.used[:_NAMED])}{more}"
 
 
 Object = Mapping[str, Any]

@@ -110,7 +110,7 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
 def print_added(report: Report, console: Console) -> None:
     """Print what became of the nodes that were added to try."""
     for each in report.added_nodes:
-        console.print(Text("Added: ", objects.DIM).append(objects.describe_added_nodes(each), ""), soft_wrap=True)
+        console.print(Text("Added: ", objects.DIM).append(each.sentence, ""), soft_wrap=True)
 
 
 def print_preemptions(report: Report, console: Console) -> None:
@@ -119,6 +119,18 @@ def print_preemptions(report: Report, console: Console) -> None:
         doubt = "; some of it may be needless" if each.unproven else ""
         text = f"{each.namespace}/{each.name} unit {each.unit} {each.message}{doubt}"
         console.print(Text("Preemption: ", objects.DIM).append(text, ""), soft_wrap=True)
+
+
+def print_moves(report: Report, console: Console) -> None:
+    """Print the moves of a consolidation, in their order, and what they lead to."""
+    found = report.consolidation
+    for number, each in enumerate(found.moves if found is not None else (), start=1):
+        kind = "surplus" if each.surplus else "of the minimum"
+        text = f"{each.role}/{each.replica} of {each.namespace}/{each.name} unit {each.unit} ({kind}) from "
+        text += f"{', '.join(each.source)} to {', '.join(each.target)}{', with all of its unit' * each.together}"
+        console.print(Text(f"Move {number}: ", objects.DIM).append(text, ""), soft_wrap=True)
+    if found is not None:
+        console.print(Text("Consolidation: ", objects.DIM).append(found.message, ""), soft_wrap=True)
 
 
 def columns(*names: str) -> Table:

@@ -89,11 +89,13 @@ class LevelReport:
         fragmentation: by how much smaller the largest gang is than it could be, from 0 to 1: 1 - ``largest_gang`` / the
             smaller one of all that is free on open nodes, and of what the largest domain of the level has on them. 0
             when nothing is free.
+        free_domains: those that are wholly free.
     """
 
     largest_gang: int
     stranded: int
     fragmentation: float
+    free_domains: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +190,10 @@ def _sums(nodes: Iterable[NodeDevices], depth: int, kinds: Collection[Kind]) -> 
 
 
 def _at_level(total: Share, domains: Iterable[Sequence[int]]) -> LevelReport:
-    largest = widest = intact = 0
+    largest = widest = intact = free = 0
     for whole, used, has, closed in domains:
         largest, widest = max(largest, whole), max(widest, has)
         intact += 0 if used or closed else whole
+        free += not used and not closed and whole > 0
     could = min(total.whole + total.partial, widest)
-    return LevelReport(largest, total.free - intact, 1 - largest / could if could else 0.0)
+    return LevelReport(largest, total.free - intact, 1 - largest / could if could else 0.0, free)

@@ -1,0 +1,258 @@
+"""Moves that would free whole domains, or start a gang that waits: a dry run, pure.
+
+A move is surge first: the successor of a replica has its places while the old one still holds its own, and only then the
+old one leaves. So each prefix of the moves is a state that may stay. A replica goes where the planner puts it, with the
+levels that its unit requires; all of a unit goes together where its replicas may not part. Ordinary pods never move.
+
+The number of moves is proven least where nothing with fewer can do: each replica in a domain that is to be free has to
+leave it, and a gang that has no room without some replicas has none beside them either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+from covey.admission.moves import KEPT, PLANS, Move, Mover, Run, StuckError, keep_room
+from covey.admission.preemption import search
+from covey.admission.reprieve import Judge, OutOfPlansError, least_of
+from covey.admission.taking import Nobody, Rules
+from covey.admission.victims import Candidate, Caps, Offer, Step, Terms, devices_of, is_eligible
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import state_cause
+from covey.placement.model import Gang, Path, Verdict
+from covey.placement.overlay import Overlay, overlay
+from covey.placement.planner import LIMIT
+
+#: Domains that are tried; sets of replicas that a gang's room is looked for with.
+DOMAINS: Final = 8
+_ROUNDS: Final = 6
+#: Plans that may prove that fewer moves do not suffice.
+_PROOF: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mobile:
+    """A unit as it lies, and its gang with the places of its pods."""
+
+    candidate: Candidate
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves in their order, and what is free after them, or where the gang lies then.
+
+    ``verdict``: Admitted (no moves where none are needed), Infeasible (proven that none help), Unknown (none were found).
+    ``least``: it is proven that no fewer do.
+    """
+
+    verdict: Verdict
+    moves: tuple[Move, ...] = ()
+    paths: tuple[Path, ...] = ()
+    nodes: tuple[str, ...] = ()
+    least: bool = False
+
+
+def is_free(domain: DomainNode) -> bool:
+    """Tell whether nothing that takes devices lies in a domain, and pods may go to all of its nodes."""
+    return not domain.broken and bool(domain.nodes) and all(map(_is_open, domain.nodes.values()))
+
+
+class Consolidation:
+    """Answers about one inventory, which nobody else may look at meanwhile, and which is as it was after each.
+
+    Args:
+        inventory: what is free.
+        mobiles: units of which replicas may move.
+        leaving: keys of pods that go anyway.
+    """
+
+    def __init__(self, inventory: Inventory, mobiles: Iterable[Mobile], leaving: Collection[str] = ()) -> None:
+        self._inventory = inventory
+        self._leaving = leaving
+        self._mobiles = {each.candidate.unit.key: each for each in mobiles if _may_move(each)}
+        self._movers = {key: mover for each in self._mobiles.values() for mover in self._of(each) for key in mover.keys}
+
+    def free(self, topology: str, level: str, count: int = 1) -> Moves:
+        """Find moves after which so many domains of a level are free."""
+        with overlay(self._inventory) as changes:
+            changes.remove(self._leaving)
+            return self._free(topology, level, count)
+
+    def _free(self, topology: str, level: str, count: int) -> Moves:
+        tree = self._inventory.trees[topology]
+        every = list(tree.at(tree.topology.depth(level)))
+        there = [domain for domain in every if is_free(domain)]
+        lacking = count - len(there)
+        if lacking <= 0:
+            return Moves(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
+        found = {each.path: movers for each in every if each not in there and (movers := self._movers_in(each))}
+        closed = {name for each in there for name in each.nodes}
+        usable = [path for path in found if self._may_hold(found[path], closed | tree.by_path[path].nodes.keys())]
+        usable.sort(key=lambda path: (_price(found[path]), [value or "" for value in path]))
+        best: Moves | None = None
+        bound = len(found[usable[lacking - 1]]) if len(usable) >= lacking else 0
+        for start in range(min(DOMAINS, len(usable) - lacking + 1)):
+            if best is not None and (len(best.moves) <= bound or len(found[usable[start]]) >= len(best.moves)):
+                break
+            moved = self._free_all([tree.by_path[path] for path in usable[start:]], lacking, closed)
+            if moved is not None and (best is None or len(moved[0]) < len(best.moves)):
+                freed = (*(each.path for each in there), *moved[1])
+                best = Moves(Verdict.ADMITTED, moved[0], freed, least=len(moved[0]) == bound)
+        if best is not None:
+            return best
+        return Moves(Verdict.UNKNOWN if len(usable) >= lacking else Verdict.INFEASIBLE)
+
+    def start(self, gang: Gang) -> Moves:
+        """Find moves after which the minimum of a gang has its room."""
+        own = {pod.key for role in gang.roles for replica in role.replicas for pod in replica.pods}
+        banned: set[str] = set()
+        for _ in range(_ROUNDS):
+            found = self._search(gang, banned | own, PLANS)
+            if isinstance(found, Nobody):
+                is_known = found.verdict is Verdict.ADMITTED or not banned
+                return Moves(found.verdict if is_known else Verdict.UNKNOWN, least=found.verdict is Verdict.ADMITTED)
+            movers = {mover.keys: mover for step in found for mover in [self._movers[step.keys[0]]]}
+            with overlay(self._inventory) as changes:
+                changes.remove(self._leaving)
+                run = self._run(changes)
+                try:
+                    nodes = keep_room(gang, self._inventory, changes, [key for keys in movers for key in keys])
+                    run.clear(list(movers.values()), gang.excluded_nodes)
+                except StuckError as error:
+                    banned |= error.keys
+                    if not error.keys:
+                        break
+                    continue
+                moves = tuple(run.moves)
+            return Moves(Verdict.ADMITTED, moves, nodes=nodes, least=self._is_least(gang, len(moves), own))
+        return Moves(Verdict.UNKNOWN)
+
+    def _search(self, gang: Gang, spared: Collection[str], plans: int) -> Sequence[Step] | Nobody:
+        rules = Rules(
+            lambda _candidate: True, lambda _candidate: 0, lambda step: not set(step.keys) & {*spared}, self._offer
+        )
+        candidates = [each.candidate for each in self._mobiles.values()]
+        found = search(gang, self._inventory, candidates, Terms(0.0), rules, freeing=self._leaving, plans=plans)
+        return found if isinstance(found, Nobody) else found.steps
+
+    def _offer(self, candidate: Candidate, inventory: Inventory, _terms: Terms) -> Offer:
+        """Every replica that has its places may leave them; one of a minimum counts as longer in service."""
+        steps = [
+            replace(
+                Step(
+                    "Replica", mover.unit, candidate.resource[1], candidate.unit.index, mover.keys, candidate.priority
+                ),
+                role=mover.role,
+                replica=mover.replica,
+                devices=devices_of(mover.keys, inventory),
+                served=0.0 if mover.surplus else 60.0,
+            )
+            for mover in self._of(self._mobiles[candidate.unit.key])
+        ]
+        many = Caps(len(steps), len(steps))
+        return Offer(candidate, tuple(steps), {step.role: many for step in steps})
+
+    def _of(self, mobile: Mobile) -> Iterator[Mover]:
+        for role in mobile.gang.roles:
+            placed = [each for each in role.replicas if each.placed]
+            for each in placed:
+                keys = tuple(pod.key for pod in each.pods)
+                if not any(key in self._leaving or self._inventory.hold_of(key) is None for key in keys):
+                    devices = sum(amount for _, amount in devices_of(keys, self._inventory))
+                    surplus = len(placed) > role.minimum
+                    yield Mover(mobile.candidate.unit.key, role.name, each.replica, keys, devices, surplus)
+
+    def _movers_in(self, domain: DomainNode) -> list[Mover]:
+        """The replicas that have to leave a domain for it to be free; none where something else lies there."""
+        found: dict[tuple[str, ...], Mover] = {}
+        for state in domain.nodes.values():
+            if not _is_open(state):
+                return []
+            for key in state.held if state.in_use else ():
+                if not _breaks(state, key) or key in self._leaving:
+                    continue
+                if key not in self._movers:
+                    return []
+                found[self._movers[key].keys] = self._movers[key]
+        return list(found.values())
+
+    def _may_hold(self, movers: Sequence[Mover], closed: Collection[str]) -> bool:
+        """Tell whether the devices of what has to leave some nodes are free elsewhere: moves leave their sum as it is."""
+        need, free = Counter[str](), Counter[str]()
+        for key in (key for mover in movers for key in mover.keys):
+            held = self._inventory.hold_of(key)
+            if held is not None and held[0] in closed:
+                need.update({name: n for name, n in held[1].shape.requests if name not in resources.ORDINARY})
+        for state in self._inventory.nodes.values() if need else ():
+            if state.name not in closed:
+                free.update({name: max(state.free.get(name, 0), 0) for name in need})
+        return all(free[name] >= amount for name, amount in need.items())
+
+    def _free_all(
+        self, domains: Sequence[DomainNode], count: int, closed: Collection[str]
+    ) -> tuple[tuple[Move, ...], list[Path]] | None:
+        """Free the first so many of some domains, one after another; None where that was not found."""
+        kept, freed = dict.fromkeys(closed, KEPT), list[Path]()
+        with overlay(self._inventory) as changes:
+            run = self._run(changes)
+            for domain in domains[:count]:
+                try:
+                    run.clear(self._movers_in(domain), kept | dict.fromkeys(domain.nodes, KEPT))
+                except StuckError:
+                    return None
+                if not is_free(domain):
+                    return None
+                kept |= dict.fromkeys(domain.nodes, KEPT)
+                freed.append(domain.path)
+            return tuple(run.moves), freed
+
+    def _is_least(self, gang: Gang, moves: int, spared: Collection[str]) -> bool:
+        """Prove that a gang has no room without any fewer replicas, wherever they might go."""
+        every = {mover.keys: mover for mover in self._movers.values() if not set(mover.keys) & {*spared}}
+        judge = Judge(least_of(gang), self._inventory, LIMIT, _PROOF)
+        try:
+            with overlay(self._inventory) as changes:
+                changes.remove(self._leaving)
+                sets = combinations(every, moves - 1)
+                answers = (judge.plan(key for keys in chosen for key in keys) for chosen in sets)
+                return all(each.verdict is Verdict.INFEASIBLE for each in answers)
+        except OutOfPlansError:
+            return False
+
+    def _run(self, changes: Overlay) -> Run:
+        gangs = {key: each.gang for key, each in self._mobiles.items()}
+        return Run(self._inventory, changes, gangs, self._movers, self._helpers)
+
+    def _helpers(self, gang: Gang, spared: Collection[str]) -> list[Mover]:
+        """The replicas that would have to leave for a gang to have room."""
+        found = self._search(gang, spared, PLANS // 8)
+        return [] if isinstance(found, Nobody) else [self._movers[step.keys[0]] for step in found]
+
+
+def _may_move(mobile: Mobile) -> bool:
+    spread = mobile.gang.spread
+    return is_eligible(mobile.candidate) and not (spread is not None and spread.required)
+
+
+def _price(movers: Sequence[Mover]) -> tuple[int, int, int]:
+    return len(movers), sum(not each.surplus for each in movers), sum(each.devices for each in movers)
+
+
+def _is_open(state: NodeState) -> bool:
+    return state_cause(state.node) is None
+
+
+def _breaks(state: NodeState, key: str) -> bool:
+    """Tell whether a holder keeps a node from being free."""
+    requests = state.held[key].shape.requests
+    return not state.devices() or any(name not in resources.ORDINARY and amount for name, amount in requests)
+
+
+__all__ = ["Consolidation", "Mobile", "Moves", "is_free"]

@@ -1,0 +1,192 @@
+"""Moves of replicas one after another, each from the state that those before it have left: pure.
+
+A move is surge first: the successor of a replica has its places while the old one still holds its own, and only then the
+old one leaves. So each prefix of the moves is a state that may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from covey.admission.reprieve import least_of
+from covey.admission.tree import Key
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Member, Part, Plan, ReplicaRequest, RoleRequest
+from covey.placement.overlay import Overlay, overlay
+from covey.placement.planner import plan_minimum
+
+#: Plans of one sequence.
+PLANS: Final = 256
+#: The cause for which nodes are closed to successors.
+KEPT: Final = "is to be free"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A replica and the nodes of its pods, before and after; ``together`` where all of its unit moves at once."""
+
+    unit: Key
+    resource: str
+    number: int
+    role: str
+    replica: int
+    surplus: bool
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    together: bool = False
+
+
+class StuckError(Exception):
+    """Some replica has no other place, or all plans were made."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.keys = frozenset(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A replica that may move; ``keys`` are those of its pods."""
+
+    unit: Key
+    role: str
+    replica: int
+    keys: tuple[str, ...]
+    devices: int
+    surplus: bool
+
+
+@dataclass(slots=True)
+class Run:
+    """Moves one after another, each from the state that those before it have left."""
+
+    inventory: Inventory
+    changes: Overlay
+    gangs: dict[Key, Gang]
+    movers: Mapping[str, Mover]
+    #: The replicas that would have to leave for a gang to have room, but for some.
+    helpers: Callable[[Gang, Collection[str]], Sequence[Mover]]
+    plans: int = 0
+    moves: list[Move] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+
+    def clear(self, movers: Sequence[Mover], closed: Mapping[str, str], *, help_: bool = True) -> None:
+        """Move all of some replicas, none of them to closed nodes.
+
+        Raises:
+            StuckError: one has no other place.
+        """
+        left = sorted(movers, key=lambda each: (-each.devices, -len(each.keys), not each.surplus, each.unit, each.role))
+        while left:
+            stuck = [each for each in left if each.keys[0] not in self.gone and not self._move(each, closed)]
+            if len(stuck) == len(left):
+                self._make_room(stuck[0], closed, {key for each in left for key in each.keys}, help_=help_)
+            left = stuck
+
+    def _move(self, mover: Mover, closed: Mapping[str, str]) -> bool:
+        """Move a replica, or its unit where it may not leave that."""
+        gang = self.gangs[mover.unit]
+        if self._try(gang, {(mover.role, mover.replica)}, closed):
+            return True
+        every = {(role.name, each.replica) for role in gang.roles for each in role.replicas if each.placed}
+        fresh = all(pod.key in self.movers for role in gang.roles for each in role.replicas for pod in each.pods)
+        return gang.required is not None and len(every) > 1 and fresh and self._try(gang, every, closed)
+
+    def _make_room(self, mover: Mover, closed: Mapping[str, str], spared: set[str], *, help_: bool) -> None:
+        """Move others out of the way of a replica that has no other place yet."""
+        asked = _ask(self.gangs[mover.unit], {(mover.role, mover.replica)}, closed)
+        helpers = self.helpers(asked, spared | self.gone) if help_ and self.plans < PLANS else []
+        if not helpers:
+            raise StuckError(mover.keys)
+        keys = [key for each in helpers for key in each.keys]
+        with overlay(self.inventory) as kept:
+            nodes = keep_room(asked, self.inventory, kept, keys)
+        self.clear(helpers, {**closed, **dict.fromkeys(nodes, KEPT)}, help_=False)
+        if not self._move(mover, closed):
+            raise StuckError(mover.keys)
+
+    def _try(self, gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> bool:
+        if self.plans >= PLANS:
+            raise StuckError
+        self.plans += 1
+        asked = _ask(gang, members, closed)
+        plan = plan_minimum(asked, self.inventory, reasons=False)
+        if not isinstance(plan, Plan):
+            return False
+        nodes = {each.pod: each.node for each in plan.assignments}
+        unit = next(mover.unit for mover in self.movers.values() if self.gangs[mover.unit] is gang)
+        roles = []
+        for role, new in zip(gang.roles, asked.roles, strict=True):
+            came = {each.replica: each for each in new.replicas}
+            found = []
+            for each in role.replicas:
+                if (role.name, each.replica) in members:
+                    there = _placed_at(came[each.replica], nodes)
+                    self._record(unit, gang, role, (each, there), together=len(members) > 1)
+                    each = there  # noqa: PLW2901 - the successor stands for it from here on
+                found.append(each)
+            roles.append(replace(role, replicas=tuple(found)))
+        self.gangs[unit] = replace(gang, roles=tuple(roles))
+        return True
+
+    def _record(
+        self, unit: Key, gang: Gang, role: RoleRequest, pair: tuple[ReplicaRequest, ReplicaRequest], *, together: bool
+    ) -> None:
+        old, new = pair
+        for pod in new.pods:
+            assert pod.node is not None
+            self.changes.hold(pod.key, pod.node, pod.shape, pod.meta)
+        self.changes.remove(pod.key for pod in old.pods)
+        self.gone |= {pod.key for pod in old.pods}
+        surplus = sum(each.placed for each in role.replicas) > role.minimum
+        source, target = (tuple(pod.node or "" for pod in each.pods) for each in (old, new))
+        self.moves.append(Move(unit, gang.name, gang.unit, role.name, old.replica, surplus, source, target, together))
+
+
+def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> Gang:
+    """The gang with all that has places, and successors of some replicas that have none yet."""
+
+    def ask(role: RoleRequest) -> RoleRequest:
+        kept = tuple(
+            _successor(each) if (role.name, each.replica) in members else each for each in role.replicas if each.placed
+        )
+        return replace(role, replicas=kept, minimum=len(kept), desired=len(kept), missing=None, free=False)
+
+    roles = tuple(map(ask, gang.roles))
+    there = {(role.name, each.replica) for role in roles for each in role.replicas}
+    rules = tuple(replace(rule, members=tuple(each for each in rule.members if each in there)) for rule in gang.rules)
+    return least_of(replace(gang, roles=roles, rules=rules, excluded_nodes={**gang.excluded_nodes, **closed}))
+
+
+def _successor(each: ReplicaRequest) -> ReplicaRequest:
+    def rename(part: Part) -> Part:
+        return replace(part, pods=tuple(f"moved/{key}" for key in part.pods), parts=tuple(map(rename, part.parts)))
+
+    pods = tuple(replace(pod, key=f"moved/{pod.key}", node=None) for pod in each.pods)
+    return replace(each, pods=pods, parts=tuple(map(rename, each.parts)), together=None, after=())
+
+
+def _placed_at(each: ReplicaRequest, nodes: Mapping[str, str]) -> ReplicaRequest:
+    return replace(each, pods=tuple(replace(pod, node=nodes[pod.key]) for pod in each.pods))
+
+
+def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable[str]) -> tuple[str, ...]:
+    """Hold the room that a gang will have once some holders are gone; until then its nodes are over-committed.
+
+    Raises:
+        StuckError: it has none.
+    """
+    with overlay(inventory) as trial:
+        trial.remove(keys)
+        plan = plan_minimum(least_of(gang), inventory, reasons=False)
+    if not isinstance(plan, Plan):
+        raise StuckError
+    pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}
+    for each in plan.assignments:
+        changes.hold(f"kept/{each.pod}", each.node, pods[each.pod].shape, pods[each.pod].meta)
+    return tuple(sorted({each.node for each in plan.assignments}))
+
+
+__all__ = ["KEPT", "PLANS", "Move", "Mover", "Run", "StuckError", "keep_room"]

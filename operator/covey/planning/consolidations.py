@@ -1,0 +1,104 @@
+"""Moves that would free domains or start a gang (``covey plan --defrag``). Nothing moves by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from covey.admission.defrag import Consolidation, Mobile, Moves
+from covey.admission.gangs import Surroundings, UnplannableError, build_gang
+from covey.admission.losses import counted_shape
+from covey.admission.moves import Move
+from covey.manifests.sources import InputError
+from covey.placement.cluster.shape import unmodelled_constraints
+from covey.placement.model import Gang, Verdict, where
+from covey.planning.preemptions import candidates_of, leaves
+from covey.planning.report import ConsolidationReport, MoveReport
+from covey.planning.run import Planned, volumes_of
+
+
+def consolidate(planned: Planned, name: str | None, free: str | None) -> ConsolidationReport:
+    """Find the moves after which a gang starts, or domains are free.
+
+    Args:
+        planned: what was planned; its inventory is as it was afterwards.
+        name: of the resource or root that waits, as ``NS/NAME``.
+        free: a number and a level, as ``1 rack``; one of the narrowest level but hosts where neither is given.
+
+    Raises:
+        InputError: there is no such level, or nothing of that name waits.
+    """
+    pods = [*planned.facts.pods, *(pod for workload in planned.workloads for pod in workload.pods.values())]
+    every = list(_mobiles(planned))
+    asker = Consolidation(planned.inventory, every, frozenset(pod.metadata.uid for pod in pods if leaves(pod)))
+    if name is not None:
+        gang = _gang(planned, every, name)
+        found = asker.start(gang)
+        return _report(f"{name} unit {gang.unit}", found, f"{name} unit {gang.unit} has its room")
+    count, level = _target(planned, free)
+    found = asker.free(planned.topology.name, level, count)
+    return _report(f"{count} {level}", found, f"{count} {level} {'is' if count == 1 else 'are'} free")
+
+
+def _mobiles(planned: Planned) -> Iterator[Mobile]:
+    shape = partial(counted_shape, volumes=volumes_of(planned.facts))
+    for candidate in candidates_of(planned).values():
+        unit = candidate.unit
+        constraints = unit.root.spec.scheduling_constraints
+        topology = planned.inventory.topologies.get(
+            (constraints and constraints.topology_name) or planned.topology.name
+        )
+        if topology is None or any(map(unmodelled_constraints, unit.pods())):
+            continue
+        try:
+            yield Mobile(candidate, build_gang(unit, topology, shape, Surroundings(candidate.priority)))
+        except UnplannableError:
+            continue
+
+
+def _gang(planned: Planned, every: list[Mobile], name: str) -> Gang:
+    """The first unit of a name whose minimum has no places."""
+    given = [gang for gangs in planned.gangs for gang in gangs]
+    known = {gang.uid for gang in given}
+    for gang in (*given, *(each.gang for each in every if each.gang.uid not in known)):
+        lacks = any(sum(each.placed for each in role.replicas) < role.minimum for role in gang.roles)
+        if f"{gang.namespace}/{gang.name}" == name and lacks:
+            return gang
+    raise InputError("--for", f"nothing named {name} waits for a place", "name one that does, as NAMESPACE/NAME")
+
+
+def _target(planned: Planned, free: str | None) -> tuple[int, str]:
+    levels = [level.name for level in planned.topology.levels]
+    if free is None and levels:
+        return 1, levels[-2] if len(levels) > 1 else levels[-1]
+    number, _, level = (free or "").strip().partition(" ")
+    if not number.isdecimal() or not int(number) or level not in levels:
+        known = ", ".join(levels) or "none"
+        raise InputError("--free", f"{free} is no number and level", f'write "1 LEVEL"; levels are {known}')
+    return int(number), level
+
+
+def _report(goal: str, found: Moves, done: str) -> ConsolidationReport:
+    count = len(found.moves)
+    moves = f"{count} move{'s' if count != 1 else ''}"
+    if found.verdict is not Verdict.ADMITTED:
+        known = (
+            "no moves do: proven" if found.verdict is Verdict.INFEASIBLE else "no moves were found; there may be some"
+        )
+        message = f"{done}: {known}"
+    elif not count:
+        message = f"{done} without any move"
+    else:
+        places = ", ".join(map(where, found.paths))
+        message = f"{done}{f': {places}' if places else ''} after {moves}, {'' if found.least else 'not '}proven least"
+    return ConsolidationReport(
+        goal, found.verdict.value, tuple(map(_move, found.moves)), found.paths, found.nodes, found.least, message
+    )
+
+
+def _move(each: Move) -> MoveReport:
+    key = each.unit
+    return MoveReport(
+        *(key.namespace, each.resource, each.number, each.role, each.replica),
+        *(each.surplus, each.together, each.source, each.target),
+    )

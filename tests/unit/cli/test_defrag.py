@@ -1,0 +1,72 @@
+"""`covey plan --defrag`: the moves that would free a domain or start a gang."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders.files import Object, cluster, covey, inference, member, plan, pod, role, write
+
+
+def files(tmp_path: Path, documents: list[Object], nodes: list[Object], pods: list[Object]) -> list[object]:
+    """The options of a plan."""
+    found: list[object] = []
+    for option, content in {"-f": documents, "--nodes": nodes, "--pods": pods}.items():
+        found += [option, write(tmp_path / f"{option.strip('-')}.json", content)]
+    return found
+
+
+@pytest.fixture
+def scattered(tmp_path: Path) -> list[object]:
+    """Two racks of two nodes with a replica in each; another gang wants a whole rack."""
+    big = inference("big", role("w", 2, 2), topology={"required": "rack"})
+    pods = [member("chat", "w", 0, 0, "n0-0-0"), member("chat", "w", 1, 0, "n0-1-0")]
+    return files(tmp_path, [inference("chat", role("w", 2, 1)), big], cluster(2, 2), pods)
+
+
+def test_one_move_frees_a_rack(tmp_path: Path) -> None:
+    pods = [member("chat", "w", 0, 0, "n0-0-0"), member("chat", "w", 1, 0, "n0-1-0")]
+    arguments = files(tmp_path, [inference("chat", role("w", 2, 1))], cluster(2, 2), pods)
+    answer = plan(*arguments, "--defrag", "--free", "1 rack")["consolidation"]
+    (move,) = answer["moves"]
+    assert (move["name"], move["surplus"], answer["verdict"], answer["least"]) == ("chat", True, "Admitted", True)
+    assert answer["domains"] == [[None, "b0", "r0"]]
+    assert (move["source"], move["target"]) == (["n0-0-0"], ["n0-1-1"])
+
+
+def test_one_move_starts_a_gang(scattered: list[object]) -> None:
+    result = covey("plan", *scattered, "--defrag", "--for", "default/big")
+    assert result.exit_code == 0, result.output
+    assert "Move 1: w/" in result.output
+    assert "default/big unit 0 has its room after 1 move, proven least" in result.output
+    answer = plan(*scattered, "--defrag", "--for", "default/big")["consolidation"]
+    assert len(answer["nodes"]) == 2
+    assert not set(answer["nodes"]) & set(answer["moves"][0]["target"])
+
+
+def test_an_ordinary_pod_never_moves(tmp_path: Path) -> None:
+    arguments = files(
+        tmp_path, [inference("chat", role("w", 1, 1))], cluster(1, 1), [pod("a", "n0-0-0"), pod("b", "n0-1-0")]
+    )
+    result = covey("plan", *arguments, "--defrag", "--free", "1 rack")
+    assert result.exit_code == 3, result.output
+    assert "1 rack is free: no moves do: proven" in result.output
+
+
+@pytest.mark.parametrize(
+    "options", [["--free", "1 rack"], ["--defrag", "--free", "rack"], ["--defrag", "--for", "a/b"]]
+)
+def test_a_question_that_is_none(scattered: list[object], options: list[Any]) -> None:
+    assert covey("plan", *scattered, *options).exit_code == 2
+
+
+def test_a_picture_needs_no_rich(scattered: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image does not have it."""
+    for name in [each for each in sys.modules if each.split(".")[0] == "rich" or each.startswith("covey.cli.render")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    result = covey("plan", *scattered, "-o", "svg")
+    assert result.stdout.startswith("<svg"), result.output
