@@ -27,6 +27,8 @@ class Loss:
     ours: bool
     #: Its replica served until then.
     served: bool
+    #: It gives way to a claim.
+    claimed: bool = False
 
 
 @dataclass
