@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from soak import invariants
 from soak.claims import Claims
 from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_resource, read_wanted
 from soak.invariants import Violation
 from soak.world import GRACE, Loss, World
+
+
+#: Quiet seconds after which watches of two kinds have told the same.
+LATE: Final = 3.0
 
 
 @dataclass
@@ -24,6 +29,8 @@ class Checker:
     pins: int = 0
     given_up: int = 0
     claims: Claims = field(init=False)
+    #: Pods on nodes that were unfit as far as was seen: when, and the version with which the node had become fit before.
+    _unfit: list[tuple[float, Pod, int, Violation]] = field(default_factory=list)
     _torn: dict[Replica, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +66,7 @@ class Checker:
     def tick(self, at: float) -> list[Violation]:
         """Time has passed."""
         self.world.rests.look(self.world, at, GRACE)
-        return self._keep([*invariants.torn(self.world, self._torn, at), *self.claims.tick(at)])
+        return self._keep([*invariants.torn(self.world, self._torn, at), *self._still_unfit(at), *self.claims.tick(at)])
 
     def will_write(self, owner: Owner, spec: Json, at: float) -> None:
         """A spec is about to be written: whoever is quick acts upon it before it is seen here."""
@@ -80,7 +87,17 @@ class Checker:
         self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
             yield from rule(world, before, pod, at)
+        known = world.became_fit.get(pod.node, 0)
+        self._unfit += ((at, pod, known, each) for each in invariants.unfit(world, before, pod, at))
         yield from self.claims.take_pod(before, pod, at)
+
+    def _still_unfit(self, at: float) -> Iterable[Violation]:
+        """Judge binds to unfit nodes once the watch of nodes, which may be late, has told all that was before them."""
+        while self._unfit and at - self._unfit[0][0] > LATE:
+            _, pod, known, found = self._unfit.pop(0)
+            now = self.world.became_fit.get(pod.node, 0)
+            if not known < now < pod.version:
+                yield found
 
     def _pod_gone(self, pod: Pod, at: float) -> Iterable[Violation]:
         """One that went without a grace period is seen for the last time as it was before."""

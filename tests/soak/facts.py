@@ -198,6 +198,7 @@ class Node:
     gpus: int
     fit: bool
     drives: bool = False
+    version: int = 0
 
 
 def read_node(found: Json) -> Node:
@@ -213,6 +214,7 @@ def read_node(found: Json) -> Node:
         int((status.get("allocatable") or {}).get(GPU, 0)),
         ready and not hard and not spec.get("unschedulable"),
         drives=not ready or gone or bool(spec.get("unschedulable")),
+        version=int(found["metadata"].get("resourceVersion") or 0),
     )
 
 

@@ -216,7 +216,7 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
 
 
 #: Those that need nothing but the change.
-AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, unfit, astray)
+AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, astray)
 
 
 def _is_bind(before: Pod | None, pod: Pod) -> bool:

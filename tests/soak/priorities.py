@@ -11,7 +11,7 @@ from soak.settings import CLASSES, NAMESPACES, wait_and_run
 from soak.stage import RESOURCES, Stage
 
 #: Gangs that are there at a time, and the GPUs that a filler asks for at most.
-_MOST: Final = 6
+_MOST: Final = 8
 _FILL: Final = 120
 
 
@@ -21,17 +21,17 @@ def bring_a_gang(stage: Stage, generator: random.Random) -> str | None:
     size, replicas, gpus, level = generator.choice(
         [(1, 1, 8, ""), (2, 1, 8, "rack"), (1, 4, 4, "block"), (3, 1, 8, "rack"), (1, 6, 4, "rack")]
     )
-    priority = generator.choice(["middle", "high", "high", *CLASSES])
+    priority = generator.choice(["high", "high", *CLASSES])
     role = _role(size, replicas, gpus, minimum=replicas)
     return _arrive(stage, generator, f"gang-{size}x{replicas}x{gpus}", role, priority, level, generator.uniform(8, 25))
 
 
-@choice("claims", 3)
+@choice("claims", 5)
 def fill_what_is_idle(stage: Stage, generator: random.Random) -> str | None:
     """One replica by right, and surplus as far as there is room and quota: of low priority, mostly borrowed."""
     gpus = generator.choice([2, 4, 8])
     role = _role(1, _FILL // gpus, gpus, minimum=1)
-    return _arrive(stage, generator, f"filler-{gpus}", role, "low", "", generator.uniform(15, 40))
+    return _arrive(stage, generator, f"filler-{gpus}", role, "low", "", generator.uniform(20, 60))
 
 
 def _role(size: int, replicas: int, gpus: int, *, minimum: int) -> dict[str, Any]:

@@ -16,10 +16,10 @@ NODES: Final = Nodes(blocks=2, racks=4, nodes=5, gpus=8)
 #: PriorityClasses by name: three priorities, and one of them also for those that take no room from others.
 CLASSES: Final[Mapping[str, int]] = {"low": 10, "middle": 100, "patient": 100, "high": 1000}
 PATIENT: Final = "patient"
-#: The Queue of each namespace: GPUs by right. The cohort has one node less than the cluster.
-NOMINAL: Final[Mapping[str, int]] = {"soak": 176, "other": 88, "third": 48}
-#: GPUs that one may borrow at most; the others as many as there are.
-BORROW: Final[Mapping[str, int]] = {"third": 64}
+#: The Queue of each namespace: GPUs by right. Together more than there are, so that nodes run short, too.
+NOMINAL: Final[Mapping[str, int]] = {"soak": 176, "other": 112, "third": 64}
+#: GPUs that each may borrow at most.
+BORROW: Final[Mapping[str, int]] = {"soak": 64, "other": 64, "third": 48}
 COHORT: Final = "soak"
 #: Claims that the scheduler process may make in a minute.
 PER_MINUTE: Final = 20
