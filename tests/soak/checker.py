@@ -12,7 +12,6 @@ from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_reso
 from soak.invariants import Violation
 from soak.world import GRACE, Loss, World
 
-
 #: Quiet seconds after which watches of two kinds have told the same.
 LATE: Final = 3.0
 

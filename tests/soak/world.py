@@ -157,9 +157,8 @@ class World:
             self.stir_node(node.name)
         if not node.fit and (before is None or before.fit):
             self.unfit[node.name] = at
-        if node.fit:
-            if self.unfit.pop(node.name, None) is not None:
-                self.became_fit[node.name] = node.version
+        if node.fit and self.unfit.pop(node.name, None) is not None:
+            self.became_fit[node.name] = node.version
 
     def stir_node(self, name: str) -> None:
         """A node gives a reason to take pods away."""

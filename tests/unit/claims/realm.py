@@ -107,9 +107,9 @@ class Realm:
                     continue
                 uid = owned.metadata.uid
                 status = msgspec.structs.replace(owned.status, claim=self.stored.get(uid), conditions=(_WAITS,))
-                world.objects[kind, key] = owned = msgspec.structs.replace(owned, status=status)
-                now[uid] = self._group(kind, owned)
-                if (claim := read_claim(owned)) is not None:
+                world.objects[kind, key] = root = msgspec.structs.replace(owned, status=status)
+                now[uid] = self._group(kind, root)
+                if (claim := read_claim(root)) is not None:
                     priority = self.classes[world.inference.spec.priority_class_name or ""]
                     roots.append(
                         replace(claim, namespace=world.inference.metadata.namespace, name=name, priority=priority)
@@ -202,16 +202,16 @@ class Realm:
         self.made += 1
         assert claim.victims, "a claim of a search names somebody"
         claims = self.loop.admission._books.reservations.claims
-        with claims._cache.capacity.planning() as inventory, claims._holding.without_holds_of(root, inventory):
-            with overlay(inventory) as changes:
-                changes.remove(frozenset(claims._freeing()))
-                judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
-                keys = {victim: set(victim.pods) for victim in claim.victims}
-                every = set().union(*keys.values())
-                assert isinstance(judge.plan(every), Plan), f"L1: {claim.message}, and there is no plan in their room"
-                for victim, own in keys.items() if not claim.unproven else ():
-                    found = judge.plan(every - own)
-                    assert found.verdict is Verdict.INFEASIBLE, f"L2: {claim.message}, and {victim} is not needed"
+        planning, holds = claims._cache.capacity.planning, claims._holding.without_holds_of
+        with planning() as inventory, holds(root, inventory), overlay(inventory) as changes:
+            changes.remove(frozenset(claims._freeing()))
+            judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
+            keys = {victim: set(victim.pods) for victim in claim.victims}
+            every = set().union(*keys.values())
+            assert isinstance(judge.plan(every), Plan), f"L1: {claim.message}, and there is no plan in their room"
+            for victim, own in keys.items() if not claim.unproven else ():
+                found = judge.plan(every - own)
+                assert found.verdict is Verdict.INFEASIBLE, f"L2: {claim.message}, and {victim} is not needed"
         mine = next(each for each in self.worlds.values() if self._has_root(each, root))
         for victim in claim.victims:
             other = self.worlds[victim.name]
