@@ -10,9 +10,10 @@ from soak.facts import GPU, Owner
 from soak.settings import CLASSES, NAMESPACES, wait_and_run
 from soak.stage import RESOURCES, Stage
 
-#: Gangs that are there at a time, and the GPUs that a filler asks for at most.
+#: Gangs that are there at a time, the share of them that come where a filler is, and the GPUs that a filler asks for.
 _MOST: Final = 8
-_FILL: Final = 120
+_CROWDED: Final = 0.7
+_FILL: Final = 160
 
 
 @choice("claims", 5)
@@ -31,7 +32,7 @@ def fill_what_is_idle(stage: Stage, generator: random.Random) -> str | None:
     """One replica by right, and surplus as far as there is room and quota: of low priority, mostly borrowed."""
     gpus = generator.choice([2, 4, 8])
     role = _role(1, _FILL // gpus, gpus, minimum=1)
-    return _arrive(stage, generator, f"filler-{gpus}", role, "low", "", generator.uniform(20, 60))
+    return _arrive(stage, generator, f"filler-{gpus}", role, "low", "", generator.uniform(30, 60))
 
 
 def _role(size: int, replicas: int, gpus: int, *, minimum: int) -> dict[str, Any]:
@@ -45,7 +46,9 @@ def _arrive(
 ) -> str | None:
     if len(stage.arrived) >= _MOST:
         return None
-    namespace = generator.choice(NAMESPACES)
+    # Priority counts inside a Queue: most come where there is something that may give way.
+    crowded = sorted(each.namespace for each in stage.arrived if each.name.startswith("filler"))
+    namespace = generator.choice(crowded if crowded and generator.random() < _CROWDED else NAMESPACES)
     stage.counter += 1
     owner = Owner(namespace, f"{name}-{stage.counter}")
     spec: dict[str, Any] = {
