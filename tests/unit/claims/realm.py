@@ -1,0 +1,256 @@
+"""Several resources, their operator and the scheduler process over one set of objects, each of which may end after any write.
+
+The operator is that of ``World``, one for each resource; the scheduler process is ``Loop`` over all their groups and pods.
+A process that was killed is followed by one that knows nothing but the objects. Every claim is judged by the planner at
+the moment it is made, and every write of the operator's by what is stored then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+
+from builders.members import cache, drop, node, put
+from covey.admission import preemption
+from covey.admission.preemption import PLANS
+from covey.admission.reprieve import Judge, least_of
+from covey.admission.tree import Key
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.operator.model.claimed import RootClaim, read_claim
+from covey.placement.model import Gang, Plan, Verdict
+from covey.placement.overlay import overlay
+from covey.placement.planner import LIMIT
+from covey.scheduler import claims as scheduler_claims
+from covey.scheduler.reservations import KeptNodes, Limits
+from scheduler_loop import Loop, labels
+from unit.operator.test_claim_storm import check
+from unit.operator.world import World
+
+#: Waited for long whenever it waits at all, so that no delay is in the way.
+_WAITS: Final = core.Condition("Admitted", "False", "Infeasible", "", "2020-01-01T00:00:00Z")
+_KINDS: Final = frozenset({"CompositePodGroup", "PodGroup"})
+#: Far more plans than a claim of these clusters needs.
+_MANY: Final = 10_000
+LIMITS: Final = Limits(cluster=4, namespace=4, percent=100, preemptions=1000, min_run=0)
+Step = Callable[[], None]
+
+
+class Realm:
+    """A cluster of some nodes in two racks, and resources by name; ``classes`` are priorities by class."""
+
+    def __init__(self, nodes: int, classes: dict[str, int]) -> None:
+        self.worlds: dict[str, World] = {}
+        self.classes = classes
+        self.nodes = [node(f"n{number}", labels=labels(f"r{number % 2}")) for number in range(nodes)]
+        #: Claims of roots as they are stored, by UID.
+        self.stored: dict[str, core.Claim] = {}
+        #: How many claims with victims were made.
+        self.made = 0
+        #: Units that were ever to go whole: resource and number.
+        self.whole: set[tuple[str, int]] = set()
+        self._seen: dict[str, core.Group | core.Pod] = {}
+        self._numbers = itertools.count(1)
+        self.start()
+
+    # Resources
+
+    def create(self, inference: DisaggregatedInference) -> None:
+        """A resource comes; its pods wait behind their gates."""
+        world = World(inference)
+        world._uids = itertools.count(1000 * next(self._numbers))
+        self.worlds[inference.metadata.name] = world
+        for _ in range(3):
+            self.operate(world)
+
+    def delete(self, name: str) -> None:
+        """A resource goes with all that it owns."""
+        del self.worlds[name]
+        self.tell()
+
+    # The scheduler process
+
+    def start(self) -> None:
+        """A scheduler process begins with what is written."""
+        self._seen = {}
+        made = cache(*self.nodes)
+        KeptNodes(made)
+        self.loop = Loop(made, limits=LIMITS)
+        for name, value in self.classes.items():
+            self.loop.cache.priority_classes.store["", name] = core.PriorityClass(core.Meta(name=name), value=value)
+        claims = self.loop.admission._books.reservations.claims
+        find = claims.find
+
+        async def find_and_judge(entry: Any, asked: Gang, *rest: Any) -> core.Claim | None:
+            found = await find(entry, asked, *rest)
+            if found is not None:
+                self._judge_claim(entry.unit.key, asked, found)
+            return found
+
+        claims.find = find_and_judge  # type: ignore[method-assign]
+        self.tell()
+
+    def tell(self) -> None:
+        """Its watches, and those of the operator, deliver what has changed."""
+        now: dict[str, core.Group | core.Pod] = {}
+        roots: list[RootClaim] = []
+        for name, world in self.worlds.items():
+            for (kind, key), owned in list(world.objects.items()):
+                if kind.partition(".")[0] not in _KINDS:
+                    continue
+                uid = owned.metadata.uid
+                status = msgspec.structs.replace(owned.status, claim=self.stored.get(uid), conditions=(_WAITS,))
+                world.objects[kind, key] = root = msgspec.structs.replace(owned, status=status)
+                now[uid] = self._group(kind, root)
+                if (claim := read_claim(root)) is not None:
+                    priority = self.classes[world.inference.spec.priority_class_name or ""]
+                    roots.append(
+                        replace(claim, namespace=world.inference.metadata.namespace, name=name, priority=priority)
+                    )
+            now |= {pod.metadata.uid: pod for pod in world.pods.values()}
+        for name, world in self.worlds.items():
+            found = (replace(each, victims=tuple(v for v in each.victims if v.name == name)) for each in roots)
+            world.claims = tuple(each for each in found if each.victims)
+        self.stored = {uid: claim for uid, claim in self.stored.items() if uid in now}
+        asyncio.run(self._deliver(now))
+
+    async def _deliver(self, now: dict[str, core.Group | core.Pod]) -> None:
+        before, self._seen = self._seen, now
+        for uid in before.keys() - now.keys():
+            drop(self.loop.cache, before[uid])
+        for uid, each in now.items():
+            known = before.get(uid)
+            if known != each:
+                put(self.loop.cache, each, known if isinstance(known, core.Group) else None)
+
+    def _group(self, kind: str, owned: Any) -> core.Group:
+        body = msgspec.to_builtins(owned)
+        head = {"kind": kind.partition(".")[0], "apiVersion": "scheduling.covey.dev/v1alpha1"}
+        return msgspec.convert({**body, **head}, core.Group)
+
+    def schedule(self, writes: int | None = None) -> bool:
+        """A pass of the scheduler process, killed after so many writes; returns whether it had any to make."""
+        standing = dict(self.stored)
+        with mock.patch.object(scheduler_claims, "search", _search):
+            places = asyncio.run(self._turn())
+        self._check_arrival(places, standing)
+        steps = [*self._statuses(), *self._binds(places)]
+        for step in islice(steps, writes):
+            step()
+            self.tell()
+        if writes is not None:
+            self.start()
+        return bool(steps)
+
+    async def _turn(self) -> dict[str, str]:
+        self.loop.holding.expire()
+        return await self.loop.turn()
+
+    def _statuses(self) -> Iterator[Step]:
+        for root, entry in self.loop.admission._books.shelf.entries.items():
+            uid = self.uid_of(root)
+            if uid is not None and self.stored.get(uid) != entry.decision.claim:
+                yield lambda uid=uid, claim=entry.decision.claim: self._store(uid, claim)
+
+    def _store(self, uid: str, claim: core.Claim | None) -> None:
+        if claim is None:
+            self.stored.pop(uid, None)
+        else:
+            self.stored[uid] = claim
+
+    def _binds(self, places: dict[str, str]) -> Iterator[Step]:
+        for name, place in places.items():
+            world = next(each for each in self.worlds.values() if name in each.pods)
+            yield lambda world=world, name=name, place=place: self._bind(world, name, place)
+
+    @staticmethod
+    def _bind(world: World, name: str, place: str) -> None:
+        world.bind(name, place)
+        world.ready(name)
+
+    def uid_of(self, root: Key) -> str | None:
+        """The UID of a root, if it is there still."""
+        found = self.loop.cache.index.root(root)
+        return found.metadata.uid if found is not None else None
+
+    # The operator
+
+    def operate(self, world: World, writes: int | None = None) -> bool:
+        """A pass of the operator's over a resource, killed after so many writes; returns whether it had any to make."""
+        steps = list(world.steps(world.plan().actions))
+        for step in islice(steps, writes):
+            before = dict(world.pods)
+            step()
+            check(world.inference.spec, world.claims, before, world.pods)
+            world.check()
+        if writes is not None:
+            world.forget()
+        self.tell()
+        return bool(steps)
+
+    # The laws
+
+    def _judge_claim(self, root: Key, asked: Gang, claim: core.Claim) -> None:
+        """Judge a claim by the planner alone, before anybody is touched: laws L1, L2, L3 and L7."""
+        self.made += 1
+        assert claim.victims, "a claim of a search names somebody"
+        claims = self.loop.admission._books.reservations.claims
+        planning, holds = claims._cache.capacity.planning, claims._holding.without_holds_of
+        with planning() as inventory, holds(root, inventory), overlay(inventory) as changes:
+            changes.remove(frozenset(claims._freeing()))
+            judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
+            keys = {victim: set(victim.pods) for victim in claim.victims}
+            every = set().union(*keys.values())
+            assert isinstance(judge.plan(every), Plan), f"L1: {claim.message}, and there is no plan in their room"
+            for victim, own in keys.items() if not claim.unproven else ():
+                found = judge.plan(every - own)
+                assert found.verdict is Verdict.INFEASIBLE, f"L2: {claim.message}, and {victim} is not needed"
+        mine = next(each for each in self.worlds.values() if self._has_root(each, root))
+        for victim in claim.victims:
+            other = self.worlds[victim.name]
+            assert other is not mine, f"L7: {claim.message}, which is of itself"
+            assert self._priority(other) < self._priority(mine), f"L7: {claim.message}, which is of no lower priority"
+        self.whole |= {(each.name, each.unit) for each in claim.victims if each.kind == "Unit"}
+        taken = {(each.name, each.unit) for each in claim.victims if each.kind == "Unit"}
+        single = {(each.name, each.unit) for each in claim.victims if each.kind != "Unit"}
+        assert not taken & single, f"L3: {claim.message}"
+
+    def _priority(self, world: World) -> int:
+        return self.classes[world.inference.spec.priority_class_name or ""]
+
+    @staticmethod
+    def _has_root(world: World, root: Key) -> bool:
+        return (
+            any(key == root.name for _, key in world.objects) and world.inference.metadata.namespace == root.namespace
+        )
+
+    def _check_arrival(self, places: dict[str, str], standing: dict[str, core.Claim]) -> None:
+        """L4: room of a claim goes to its root, or to one that is before it in the order."""
+        entries = self.loop.admission._books.shelf.entries
+        gangs = {entry.gang.uid: entry.gang for entry in entries.values() if entry.gang is not None}
+        after = {self.uid_of(root): entry.decision.claim for root, entry in entries.items()}
+        owner = {
+            pod.metadata.name: entry.gang
+            for entry in entries.values()
+            if entry.gang is not None
+            for pod in entry.unit.pods()
+        }
+        for uid, claim in standing.items():
+            if uid not in gangs or after.get(uid) is None or not claim.victims:
+                continue
+            for name in (name for name, place in places.items() if place in claim.nodes and name in owner):
+                assert owner[name].order <= gangs[uid].order, f"L4: {name} is placed on {places[name]}: {claim.message}"
+
+
+def _search(*given: Any, **named: Any) -> Any:
+    """L8: no search makes more plans than it may."""
+    found = preemption.search(*given, **named)
+    assert found.plans <= PLANS, f"L8: {found.plans} plans"
+    return found
