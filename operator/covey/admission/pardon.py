@@ -47,17 +47,21 @@ def still_needed(
     Args:
         gang: the gang that they give way to.
         inventory: what is free; as of `search`.
-        victims: of the claim. Those with a pod in ``freeing`` cannot be pardoned any more, and those that hold nothing
-            are gone.
+        victims: of the claim. Those of which a pod is in ``freeing`` or holds nothing cannot be pardoned any more: what
+            is left of them goes.
         freeing: keys of holders whose room comes free anyway.
         plans: how many may be made.
         limit: see `plan_minimum`.
         right: of the gang, where it reclaims: quota is asked too.
     """
     judge = Judge(least_of(gang), inventory, limit, plans)
-    gone = {*freeing, *(key for victim in victims if not set(freeing).isdisjoint(victim.pods) for key in victim.pods)}
-    there = [victim for victim in victims if gone.isdisjoint(victim.pods)]
-    there = [victim for victim in there if any(inventory.hold_of(key) is not None for key in victim.pods)]
+    ends = set(freeing)
+
+    def leaves(victim: core.Victim) -> bool:
+        return any(key in ends or inventory.hold_of(key) is None for key in victim.pods)
+
+    there = [victim for victim in victims if not leaves(victim)]
+    gone = ends.union(*(victim.pods for victim in victims if leaves(victim)))
     if right is not None:
         judge = RightJudge(judge.gang, inventory, limit, plans, right=right, freeing=gone)
     order = sorted(there, key=lambda victim: (victim.kind != "Unit", -_devices(victim, inventory)))

@@ -35,11 +35,15 @@ N = TypeVar("N", bound=tuple[str, ...] | str)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is."""
+    """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is.
+
+    ``reclaims``: they were borrowed from its queue, so they are closed to all that borrows, whatever its priority.
+    """
 
     gang: Gang
     nodes: frozenset[str]
     resource: str = ""
+    reclaims: bool = False
 
 
 class Reservations(Generic[N]):
@@ -69,12 +73,24 @@ class Reservations(Generic[N]):
         """Keep nothing for somebody; returns whether anything was."""
         return self._kept.pop(name, None) is not None
 
-    def closed_to(self, gang: Gang, *, surplus: bool) -> Iterator[Kept]:
-        """The claims whose nodes are closed to a gang's minimum, or to its surplus."""
-        if not surplus and any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods):
+    def closed_to(self, gang: Gang, *, surplus: bool, borrows: bool = False, gives_way: bool = False) -> Iterator[Kept]:
+        """The claims whose nodes are closed to a gang.
+
+        Args:
+            gang: the gang.
+            surplus: whether it asks for surplus, and for its minimum otherwise.
+            borrows: whether its queue would borrow for that.
+            gives_way: whether all of it gives way to others.
+        """
+        if (
+            not surplus
+            and not gives_way
+            and any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
+        ):
             return
         for other in self._kept.values():
             before = other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order
+            before = before or gives_way or (other.reclaims and (surplus or borrows))
             if before and other.gang.uid != gang.uid and _asks_for(gang, other.resource):
                 yield other
 
@@ -85,9 +101,11 @@ def _asks_for(gang: Gang, resource: str) -> bool:
     return not resource or any(pod.node is None and dict(pod.shape.requests).get(resource, 0) > 0 for pod in pods)
 
 
-def confine(gang: Gang, kept: Reservations[N], *, surplus: bool) -> tuple[Gang, frozenset[str]]:
+def confine(
+    gang: Gang, kept: Reservations[N], *, surplus: bool, borrows: bool = False, gives_way: bool = False
+) -> tuple[Gang, frozenset[str]]:
     """A gang as it may be planned, without the nodes that are kept for gangs before it, and the UIDs of those gangs."""
-    others = list(kept.closed_to(gang, surplus=surplus))
+    others = list(kept.closed_to(gang, surplus=surplus, borrows=borrows, gives_way=gives_way))
     nodes = dict.fromkeys((node for each in others for node in each.nodes), RESERVED)
     asked = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang
     return asked, frozenset(each.gang.uid for each in others)

@@ -196,7 +196,8 @@ class Books:
     def confine(self, entry: Entry, entitled: Entitlement | None) -> tuple[Gang, frozenset[str]]:
         """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
         gang = self.quotas.confine(entry, self._queueing.gang_beside_siblings(entry), entitled)
-        return self.reservations.confine(gang, surplus=entry.want is Want.SURPLUS, unit=entry.unit)
+        borrows = entitled is not None and not entitled.inside
+        return self.reservations.confine(gang, surplus=entry.want is Want.SURPLUS, unit=entry.unit, borrows=borrows)
 
     def _wait_for_claim(self, entry: Entry) -> float | None:
         return self.claims.wait(entry, right=self.quotas.has_right(entry))

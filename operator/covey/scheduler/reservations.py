@@ -42,6 +42,7 @@ from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
 from covey.scheduler.holding import Holding
 from covey.scheduler.queue import root_priority
+from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import (
     MAX_MIN_RUN,
     MAX_PREEMPTIONS_PER_MINUTE,
@@ -149,6 +150,8 @@ class Reservations:
         #: What every unit has, and what it had when something began to be kept for a gang.
         self._has: dict[Key, Footprint] = {}
         self._had: dict[Key, dict[Key, Footprint]] = {}
+        #: What has gone since then for claims that are over: its successors are growth still.
+        self._went: dict[Key, list[core.Claim]] = {}
 
     def note(self, unit: Unit) -> None:
         """Take notice of what a unit has."""
@@ -280,8 +283,12 @@ class Reservations:
         elif former is not None and former.victims:
             placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
+            gone = tuple(each for each in former.victims if not any(map(self._cache.index.pod, each.pods)))
+            for other in self._had if gone else ():
+                self._went.setdefault(other, []).append(replace(former, victims=gone))
         if kept is None:
             self._had.pop(root, None)
+            self._went.pop(root, None)
         elif root not in self._had:
             self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
@@ -315,18 +322,21 @@ class Reservations:
         """Nodes are kept for a unit."""
         return self._kept.get(root) is not None
 
-    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, frozenset[str]]:
+    def confine(
+        self, gang: Gang, *, surplus: bool, unit: Unit | None = None, borrows: bool = False
+    ) -> tuple[Gang, frozenset[str]]:
         """A gang as it may be planned, and the gangs (UIDs) whose nodes are closed to it.
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
-        asked, closed = reservation.confine(gang, self._kept, surplus=surplus)
+        taken = reservation.count_taken(self._claims.values(), unit.root) if unit is not None else Counter[str]()
+        asked, closed = reservation.confine(gang, self._kept, surplus=surplus, borrows=borrows, gives_way=taken is None)
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
-        taken = reservation.count_taken(self._claims.values(), unit.root)
-        for footprints in self._had.values() if taken is not None else ():
-            had |= Counter(footprints.get(unit.key, {}))
+        for keeper, footprints in self._had.items() if taken is not None else ():
+            went = reservation.count_taken(self._went.get(keeper, ()), unit.root)
+            had |= Counter(footprints.get(unit.key, {})) - Counter(went) if went is not None else Counter()
         again = without_growth(gang, unit, had - Counter(taken), self._leaves, self._cache.capacity.claimed)
         return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
@@ -340,7 +350,7 @@ def kept_for(entry: Entry | None) -> Kept | None:
     claim = entry.decision.claim if entry is not None else None
     if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
-    return Kept(entry.gang, frozenset(claim.nodes), claim.resource)
+    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, claim.purpose == RECLAIM)
 
 
 def _renew_claim(

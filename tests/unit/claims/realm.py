@@ -54,8 +54,8 @@ class Realm:
         self.stored: dict[str, core.Claim] = {}
         #: How many claims with victims were made.
         self.made = 0
-        #: Units that were ever to go whole: resource and number.
-        self.whole: set[tuple[str, int]] = set()
+        #: Units of which a pod was lost: resource and number.
+        self.lost: set[tuple[str, str]] = set()
         self._seen: dict[str, core.Group | core.Pod] = {}
         self._numbers = itertools.count(1)
         self.start()
@@ -217,10 +217,14 @@ class Realm:
             other = self.worlds[victim.name]
             assert other is not mine, f"L7: {claim.message}, which is of itself"
             assert self._priority(other) < self._priority(mine), f"L7: {claim.message}, which is of no lower priority"
-        self.whole |= {(each.name, each.unit) for each in claim.victims if each.kind == "Unit"}
         taken = {(each.name, each.unit) for each in claim.victims if each.kind == "Unit"}
         single = {(each.name, each.unit) for each in claim.victims if each.kind != "Unit"}
         assert not taken & single, f"L3: {claim.message}"
+
+    def lose(self, world: World, name: str) -> None:
+        """A pod is gone, and nobody meant it."""
+        self.lost.add((world.inference.metadata.name, world.pods[name].metadata.label("covey.dev/unit") or ""))
+        world.vanish(name)
 
     def _priority(self, world: World) -> int:
         return self.classes[world.inference.spec.priority_class_name or ""]
@@ -243,9 +247,13 @@ class Realm:
             for pod in entry.unit.pods()
         }
         for uid, claim in standing.items():
-            if uid not in gangs or after.get(uid) is None or not claim.victims:
+            now = after.get(uid)
+            if uid not in gangs or now is None or not claim.victims:
                 continue
-            for name in (name for name, place in places.items() if place in claim.nodes and name in owner):
+            # The successor of what was lost has the room that is held for it, wherever others find theirs.
+            kept = set(claim.nodes) & set(now.nodes)
+            names = (name for name, place in places.items() if place in kept and name in owner)
+            for name in names if not self.lost else ():
                 assert owner[name].order <= gangs[uid].order, f"L4: {name} is placed on {places[name]}: {claim.message}"
 
 

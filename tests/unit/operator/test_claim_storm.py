@@ -139,8 +139,16 @@ def check_names(spec: Any, claims: tuple[RootClaim, ...], before: Pods, after: P
             continue
         goes = (now is None or podstate.is_going(now)) and podstate.claimed_by(pod)
         is_marked = now is not None and podstate.claimed_by(now) and not podstate.claimed_by(pod)
-        if goes or is_marked:
+        if is_marked or (goes and not _is_remnant(spec, place[0], before, laws)):
             assert laws.is_named(place), f"{name} {'goes' if goes else 'is marked'}, and no claim names it"
+
+
+def _is_remnant(spec: Any, unit: int, pods: Pods, laws: _Laws) -> bool:
+    """Tell whether all that is left of a unit was marked for a claim, and is less than its minimum."""
+    there = [pod for pod in pods.values() if place_of(pod)[0] == unit and podstate.is_bound(pod)]
+    left = {place_of(pod)[:3] for pod in there if not podstate.is_dead(pod)} - laws.torn
+    lacks = any(sum(place[1] == each.name for place in left) < each.min_replicas for each in spec.roles)
+    return lacks and all(podstate.claimed_by(pod) for pod in there if not podstate.is_dead(pod))
 
 
 def _stays(pod: core.Pod) -> bool:

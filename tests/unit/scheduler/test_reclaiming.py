@@ -6,7 +6,7 @@ from dataclasses import replace as dataclass_replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -246,6 +246,7 @@ class Story:
 
 @settings(max_examples=300, deadline=None)
 @given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
+@example({"a": 0, "b": 2, "d": 2}, [("a", 1, 1, 0)], [("a", 1, 0), ("b", 2, 0)], 1)  # it borrowed what was kept
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
 ) -> None:

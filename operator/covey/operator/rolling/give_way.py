@@ -5,7 +5,8 @@ taken      a replica that a claim names, or all of a unit: it counts as going, s
            and is deleted whole; a successor waits behind its gate under another number
 pardoned   a replica with the mark of a claim (``covey.dev/claimed-by``) that none names any more: the marks are taken
            away, and it serves on under its number. One of which a pod is deleted, ended or missing cannot, and goes on
-           going: there is no half of a replica
+           going: there is no half of a replica. Neither can what is left of a unit of which all gave way, if that is
+           less than its minimum: it would hold room and serve nobody (law L3)
 spared     a replica that a claim names, without which its role would have fewer replicas with places than its minimum:
            something else was lost since the claim was planned (law L3). Marks of it are taken away too
 emptying   a unit of which all gives way, until its last pod is gone: meanwhile no pod of it is made, for half of a new one
@@ -27,6 +28,7 @@ What else looks at such pods:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -127,14 +129,15 @@ class _Judge:
         claimed = self._observed.claimed
         spared = {place: claimed[place] for place in self._find_spared(claimed)}
         places = {place: each for place, each in claimed.items() if place not in spared}
+        torn = frozenset(self._find_torn())
         pardoned = {
             pod.metadata.uid: pod
             for place, pods in self._pods.items()
-            if place not in places and not self._is_on_its_way(place)
+            if place not in places and place[0] not in torn and not self._is_on_its_way(place)
             for pod in pods
             if podstate.claimed_by(pod)
         }
-        emptying = frozenset(self._find_emptying(claimed))
+        emptying = torn | frozenset(self._find_emptying(claimed))
         queued = emptying | frozenset(self._find_emptied())
         return Victims(places, spared, emptying, queued, pardoned, tuple(self._rename(places)))
 
@@ -165,6 +168,18 @@ class _Judge:
             return True
         live = sum(not podstate.is_dead(pod) for pod in pods)
         return bool(marked) and (any(map(podstate.is_dead, marked)) or live < self._sizes.get(place, 1))
+
+    def _find_torn(self) -> Iterator[int]:
+        """Yield units of which all that has a node gave way, and what is left has no minimum."""
+        units: dict[int, list[Place]] = {}
+        for place, pods in self._pods.items():
+            if any(podstate.is_in_place(pod) and not podstate.is_dead(pod) for pod in pods):
+                units.setdefault(place[0], []).append(place)
+        for unit, places in units.items():
+            left = Counter(place[1] for place in places if self._has_places(place))
+            lacks = any(left[role] < least for role, least in self._minimums.items())
+            if lacks and all(any(map(podstate.claimed_by, self._pods[place])) for place in places):
+                yield unit
 
     def _find_emptying(self, claimed: Mapping[Place, Claimed]) -> Iterator[int]:
         yield from (place[0] for place, each in claimed.items() if each.whole)
