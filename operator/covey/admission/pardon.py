@@ -37,6 +37,7 @@ def still_needed(
     victims: Sequence[core.Victim],
     *,
     freeing: Collection[str] = (),
+    ending: Collection[str] = (),
     plans: int = PLANS,
     limit: int = LIMIT,
 ) -> Standing:
@@ -48,6 +49,7 @@ def still_needed(
         victims: of the claim. Those with a pod in ``freeing`` cannot be pardoned any more, and those that hold nothing
             are gone.
         freeing: keys of holders whose room comes free anyway.
+        ending: keys of holders that are being deleted: others are pardoned before them.
         plans: how many may be made.
         limit: see `plan_minimum`.
     """
@@ -55,7 +57,11 @@ def still_needed(
     gone = {*freeing, *(key for victim in victims if not set(freeing).isdisjoint(victim.pods) for key in victim.pods)}
     there = [victim for victim in victims if gone.isdisjoint(victim.pods)]
     there = [victim for victim in there if any(inventory.hold_of(key) is not None for key in victim.pods)]
-    order = sorted(there, key=lambda victim: (victim.kind != "Unit", -_devices(victim, inventory)))
+    ends = frozenset(ending)
+    order = sorted(
+        there,
+        key=lambda victim: (not ends.isdisjoint(victim.pods), victim.kind != "Unit", -_devices(victim, inventory)),
+    )
 
     def suffices(kept: Sequence[core.Victim]) -> bool:
         return isinstance(judge.plan(key for victim in kept for key in victim.pods), Plan)

@@ -15,7 +15,8 @@ from covey.placement.model import Domain, Path, Verdict
 class Cost(NamedTuple):
     """The cost of what is taken; the lowest is the best.
 
-    ``rank``: the highest priority that is touched. Then whole units; replicas beside them; devices; and devices times
+    ``rank``: the highest priority that is touched. Then whole units; replicas and ordinary pods beside them;
+    devices; and devices times
     minutes of service, as far as they count.
     """
 
@@ -32,7 +33,7 @@ def cost_of(steps: Iterable[Step], rank: Callable[[Step], int], longest: float) 
     return Cost(
         max(map(rank, found), default=0),
         sum(step.kind == "Unit" for step in found),
-        sum(step.kind == "Replica" for step in found),
+        sum(step.kind != "Unit" for step in found),
         sum(step.count for step in found),
         sum(step.count * int(min(step.served, longest) // 60) for step in found),
     )
