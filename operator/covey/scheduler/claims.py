@@ -2,7 +2,7 @@
 
 A gang that was refused for ``preemption.delaySeconds`` may take room from others of lower priority. What it takes is
 searched in a thread (``admission.preemption``) and becomes its claim: the operator reads it in the root's status and
-takes down what stands there, whole and gracefully; this process deletes nothing. The nodes of the claim are kept like
+takes down what stands there, whole and gracefully, and evicts ordinary pods within their budgets; this process deletes nothing. The nodes of the claim are kept like
 those of any gang that waits (``reservations``). Each time the gang is refused again, what it does not need any more is
 pardoned by leaving it out of the claim; where the claim does not suffice any more, another one is looked for.
 
@@ -21,8 +21,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission import queue
+from covey.admission import podstate, queue
 from covey.admission.order import priority_of
+from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import Taking, search
 from covey.admission.queue import Entry, Want
@@ -31,7 +32,8 @@ from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, REASON_INFEASIBLE
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, ANNOTATION_EVICTIONS_REFUSED, REASON_INFEASIBLE
+from covey.api.evictions import read_refused
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -58,10 +60,14 @@ _NEVER: Final = "Never"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Bounds of claims: their number in a minute, and seconds of service after which anything may give way."""
+    """Bounds of claims: their number in a minute, and seconds of service after which anything may give way.
+
+    ``ordinary_pods``: they may be claimed too.
+    """
 
     per_minute: int = MAX_PREEMPTIONS_PER_MINUTE
     max_min_run: float = MAX_MIN_RUN
+    ordinary_pods: bool = False
 
 
 class Claims:
@@ -109,10 +115,10 @@ class Claims:
             return None
         candidates = tuple(self._candidates(asked, lambda root: queue_of(root) == queue_of(unit.key)))
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
+        ordinary = self._find_ordinary(unit, asked) if self._terms.ordinary_pods else []
         started = time.perf_counter()
-        found = (
-            await self._search(unit, partial(search, candidates=candidates, terms=terms), asked) if candidates else None
-        )
+        question = partial(search, candidates=candidates, terms=terms, ordinary=ordinary)
+        found = await self._search(unit, question, asked) if candidates or ordinary else None
         metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
         if not isinstance(found, Taking):
             if found is None or found.verdict is not Verdict.ADMITTED:
@@ -127,7 +133,10 @@ class Claims:
 
     async def follow(self, entry: Entry, asked: Gang, claim: core.Claim) -> core.Claim | None:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
-        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims), asked)
+        if not self._refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
+            return None
+        ending = frozenset(pod.metadata.uid for pod in self._cache.index.pods() if podstate.dying(pod))
+        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims, ending=ending), asked)
         if not standing.feasible:
             return None
         left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
@@ -172,6 +181,16 @@ class Claims:
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 yield Candidate(unit, priority)
+
+    def _find_ordinary(self, unit: Unit, gang: Gang) -> list[OrdinaryPod]:
+        """Ordinary pods that may be evicted. They are of no queue, so priority alone counts."""
+        return find_ordinary(self._cache.index.pods(), gang.priority, self._refused(unit.key))
+
+    def _refused(self, key: Key) -> dict[str, float]:
+        """Ordinary pods that could not be evicted for a unit lately, by UID, as the operator has noted on its root."""
+        root = self._cache.index.root(key)
+        text = root.metadata.annotation(ANNOTATION_EVICTIONS_REFUSED) if root is not None else None
+        return read_refused(text, self._clock())
 
     def _freeing(self) -> Iterator[str]:
         """UIDs of pods whose room comes free by itself, for whoever waits."""

@@ -279,13 +279,8 @@ def _join_names(found: Collection[str]) -> str:
 
 
 def _describe_root(claim: RootClaim) -> str:
-    """Describe a root to one that gives way to it: by name only in its own namespace, by its priority everywhere.
-
-    Whoever may read the victim need not be allowed to read the other namespace. Room that is kept names no gang either.
-    """
-    own = any(each.namespace == claim.namespace for each in claim.victims)
-    whom = f"{claim.namespace}/{claim.name}" if own else "a gang of another namespace"
-    return whom if claim.priority is None else f"{whom} (priority {claim.priority})"
+    """Describe a root to a resource that gives way to it; the victims of its claim are all of that resource."""
+    return claim.describe_to(next((each.namespace for each in claim.victims), ""), claim.priority)
 
 
 def _lacks_places(steps: Mapping[int, UnitState | None], states: States) -> bool:
