@@ -12,7 +12,7 @@ from cluster.conftest import Covey
 from cluster.serving import RACK, AddNodes, Serving, serving, workers
 from cluster.workbench import name_of, uid_of
 from localcluster import Cluster, eventually
-from localcluster.programs import ROOT
+from localcluster.programs import ROOT, scheduler_config
 from scheduler_trees import node_of
 
 __all__ = ["serving"]
@@ -27,11 +27,9 @@ def covey(cluster: Cluster) -> Iterator[Covey]:
     """The processes with ordinary pods as victims, and the right that the operator has for it."""
     cluster.install_rbac(ROOT / "manifests" / "base" / "rbac", RIGHTS)
     try:
-        cluster.start_all()
-        started = cluster.processes
-        cluster.forget("covey-scheduler")
-        cluster.start_covey("scheduler", "--preempt-ordinary-pods=Evict", "--max-min-run=0s")
-        yield Covey(started["covey-operator"], cluster.processes["covey-scheduler"], started["kube-scheduler"])
+        scheduler = cluster.start_covey("scheduler", "--preempt-ordinary-pods=Evict", "--max-min-run=0s")
+        kube_scheduler = cluster.start_scheduler(scheduler_config(scheduler))
+        yield Covey(cluster.start_covey("operator"), scheduler, kube_scheduler)
     finally:
         cluster.stop_all()
         cluster.kubectl("delete", "-f", str(RIGHTS))
