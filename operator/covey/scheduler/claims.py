@@ -32,8 +32,8 @@ from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
+from covey.api.annotations import read_refused
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, ANNOTATION_EVICTIONS_REFUSED, REASON_INFEASIBLE
-from covey.api.evictions import read_refused
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger

@@ -38,7 +38,7 @@ MAX_MIN_RUN: Final = 1800.0
 
 
 class OrdinaryPods(StrEnum):
-    """Whether pods of no gang are evicted for a gang of higher priority."""
+    """The fate of pods of no gang where a gang of higher priority needs their room."""
 
     NEVER = "Never"
     EVICT = "Evict"

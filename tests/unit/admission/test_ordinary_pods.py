@@ -14,7 +14,7 @@ from covey.admission.preemption import Taking, search
 from covey.admission.reservation import count_taken
 from covey.admission.victims import Candidate, Terms
 from covey.api import core
-from covey.api.evictions import LEFT_ALONE, read_refused, write_refused
+from covey.api.annotations import LEFT_ALONE, read_refused, write_refused
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Verdict
 

@@ -44,6 +44,11 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
     is_flag=True,
     help="Who would give way to what has no place: units of lower priority, as little of them as suffices.",
 )
+@click.option(
+    "--ordinary-pods",
+    is_flag=True,
+    help="With --preempt: ordinary pods of lower priority give way, too. Their budgets are not looked at.",
+)
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_headers
@@ -57,6 +62,7 @@ def plan(
     cluster: bool,  # noqa: FBT001 - a flag
     additions: tuple[str, ...],
     preempt: bool,  # noqa: FBT001 - a flag
+    ordinary_pods: bool,  # noqa: FBT001 - a flag
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -83,7 +89,7 @@ def plan(
     manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
     planned = _plan(manifests, facts, additions)
     if preempt:
-        found = tuple(preemptions_of(planned, time.time()))
+        found = tuple(preemptions_of(planned, time.time(), ordinary_pods=ordinary_pods))
         planned = replace(planned, report=structs.replace(planned.report, preemptions=found))
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(planned.report.status)

@@ -14,7 +14,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.evictions import LEFT_ALONE, read_refused, write_refused
+from covey.api.annotations import LEFT_ALONE, read_refused, write_refused
 from covey.backends import Owned
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, Conflict, NotFound
@@ -23,9 +23,11 @@ from covey.kube.resources import PODS, Resource
 from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.operator.model.claimed import POD, RootClaim, read_claim
-from covey.operator.observe.watched import Key
 
 _log = get_logger(__name__)
+
+#: Namespace and name.
+Key = tuple[str, str]
 
 #: A policy forbids it, a budget allows none now, and two budgets cover the pod.
 _REFUSED: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR})

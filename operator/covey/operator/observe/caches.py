@@ -137,7 +137,7 @@ class Caches:
         stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
         self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)
         roots = [self.objects[kind] for kind in _ROOTS if kind in self.objects]
-        self.claims = Claims(roots, self._enqueue_soon, self.priority_of, requeue.root)
+        self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root)
         self._subscribe()
 
     async def run(self) -> None:
@@ -290,8 +290,7 @@ class Caches:
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
         return {key for pod in pods for key in owner_key(pod)}
 
-    def priority_of(self, key: Key) -> int | None:
-        """The priority of the pods of a resource; None where it has none."""
+    def _priority_of(self, key: Key) -> int | None:
         return next((pod.spec.priority for pod in self.pods.of(key)), None)
 
     def _look_at_node(self, name: str) -> None:

@@ -37,7 +37,7 @@ class Claims:
         self._reflectors = [reflector for watched in self._roots for reflector in watched.reflectors]
         self._evict = evict
         self._look_at = look_at
-        self._priority_of = priority_of
+        self.priority_of = priority_of
         for reflector in self._reflectors:
             reflector.add_index(_VICTIM, _victims_of)
             reflector.subscribe(self._on_root)
@@ -59,7 +59,7 @@ class Claims:
                 claim = read_claim(root)
                 if claim is not None:
                     victims = tuple(each for each in claim.victims if (each.namespace, each.name) == key)
-                    yield replace(claim, victims=victims, priority=self._priority_of((claim.namespace, claim.name)))
+                    yield replace(claim, victims=victims, priority=self.priority_of((claim.namespace, claim.name)))
 
     def _on_root(self, kind: EventType, root: Owned, before: Owned | None) -> None:
         """Have everybody looked at whom a claim names, or has named: the root's own resource sees it change anyhow."""

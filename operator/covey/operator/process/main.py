@@ -144,7 +144,8 @@ class OperatorProcess:
         # One at a time: what former leaders have left behind is no reason to hurry.
         ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
         self._spawn(run_workers(namespaces, ender, 1))
-        evictor = Evictor(client, recorder, self._caches.claims.kinds_that_evict, self._caches.priority_of)
+        claims = self._caches.claims
+        evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of)
         self._spawn(run_workers(roots, evictor, 1))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
