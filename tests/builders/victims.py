@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from builders.members import group, pod, unit
 from covey.admission.losses import counted_shape, hold_all
+from covey.admission.ordinary import OrdinaryPod
 from covey.admission.victims import Candidate
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -100,8 +103,46 @@ def objects_of(
     return top, groups, pods
 
 
-def hold(inventory: Inventory, *candidates: Candidate) -> Inventory:
-    """Let units hold what they are bound to."""
+def ordinary(
+    name: str,
+    node: str | None,
+    *,
+    gpus: int = 8,
+    cpu: str = "100m",
+    priority: int = 0,
+    served: float = 3600.0,
+    owner: str = "ReplicaSet",
+    of: str = "",
+    spec: Mapping[str, Any] | None = None,
+    **meta: Any,
+) -> core.Pod:
+    """A pod of no gang; ``of``: its controller, one of its own without it."""
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": of or name, "uid": f"uid-{of or name}"}
+    amounts = {"cpu": cpu} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    stamp = core.rfc3339(NOW - served)
+    metadata = {"name": name, "namespace": "ns", "uid": f"pod-{name}", **meta}
+    if owner:
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
+    return msgspec.convert(
+        {
+            "metadata": metadata,
+            "spec": {
+                "nodeName": node,
+                "priority": priority,
+                "containers": [{"name": "main", "resources": {"requests": amounts}}],
+                **(spec or {}),
+            },
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp}],
+            },
+        },
+        core.Pod,
+    )
+
+
+def hold(inventory: Inventory, *candidates: Candidate | OrdinaryPod) -> Inventory:
+    """Let units, and ordinary pods, hold what they are bound to."""
     for each in candidates:
-        hold_all(inventory, each.unit.pods(), counted_shape)
+        hold_all(inventory, each.pods(), counted_shape)
     return inventory

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from builders.victims import NOW, serving
+from builders.victims import NOW, ordinary, serving
+from covey.admission.ordinary import OrdinaryPod
 from covey.admission.victims import Candidate
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -45,6 +46,8 @@ class Owned:
     priority: int
     gpus: int
     roles: dict[str, tuple[int, tuple[Replica, ...]]]
+    #: A pod of no gang: one replica that no minimum needs, and nothing to go whole.
+    is_ordinary: bool = False
 
     def pod(self, role: str, replica: int, index: int) -> str:
         """The UID of a pod."""
@@ -75,6 +78,7 @@ class ClaimCase:
     nodes: tuple[core.Node, ...]
     units: tuple[Owned, ...]
     candidates: tuple[Candidate, ...] = field(default=())
+    ordinary: tuple[OrdinaryPod, ...] = field(default=())
 
     def inventory(self) -> Inventory:
         """The planner's view."""
@@ -101,8 +105,8 @@ class ClaimCase:
         )
 
 
-def draw(seed: int) -> ClaimCase:
-    """A random case of at most 40 nodes."""
+def draw(seed: int, *, with_ordinary: bool = False) -> ClaimCase:
+    """A random case of at most 40 nodes; the same one with ordinary pods in what is left of them."""
     source = random.Random(seed)
     per_rack = source.randint(2, 8)
     racks = source.randint(1, min(6, 40 // per_rack))
@@ -123,7 +127,31 @@ def draw(seed: int) -> ClaimCase:
         if found is not None:
             units.append(found)
     gang = _gang(source, per_rack)
-    return ClaimCase(gang, nodes, tuple(units), tuple(each.candidate() for each in units))
+    candidates = tuple(each.candidate() for each in units)
+    pods = list(_ordinary(source, left)) if with_ordinary else []
+    owned = (*units, *(each for each, _ in pods))
+    return ClaimCase(gang, nodes, owned, candidates, tuple(pod for _, pod in pods))
+
+
+def _ordinary(source: random.Random, left: dict[str, int]) -> Iterator[tuple[Owned, OrdinaryPod]]:
+    for number in range(source.choice((4, 12, 30))):
+        gpus = source.choice((1, 2, 4, 8))
+        open_ = [home for home in left if left[home] >= gpus]
+        if open_:
+            place, served = source.choice(open_), source.choice((30.0, 700.0, 5000.0))
+            left[place] -= gpus
+            owned = Owned(
+                f"p{number}",
+                source.choice((0, 5, 7, 10)),
+                gpus,
+                {"pod": (0, (Replica((place,), served),))},
+                is_ordinary=True,
+            )
+            pod = ordinary(
+                owned.name, place, gpus=gpus, priority=owned.priority, served=served, uid=owned.pod("pod", 0, 0)
+            )
+            if owned.priority < 10:
+                yield owned, OrdinaryPod(pod)
 
 
 def _unit(source: random.Random, name: str, left: dict[str, int]) -> Owned | None:
@@ -298,7 +326,7 @@ def _steps_of(unit: Owned) -> Iterator[_Step]:
             longest = max(longest, each.served)
             if each.served >= MIN_RUN and len(staying) > minimum:
                 yield _Step(unit, whole=False, keys=own, served=each.served)
-    if keys and not spared:
+    if keys and not spared and not unit.is_ordinary:
         yield _Step(unit, whole=True, keys=frozenset(keys), served=longest)
 
 

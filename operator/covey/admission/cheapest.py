@@ -69,7 +69,7 @@ class Cheapest:
 
     def find(self) -> int | None:
         """The cheapest set that was found and accepted; None for none."""
-        surplus = sum(1 << number for number, step in enumerate(self._ground.steps) if step.kind == "Replica")
+        surplus = sum(1 << number for number, step in enumerate(self._ground.steps) if step.kind != "Unit")
         for allowed in (surplus, self._ground.all):
             mask = self._grow(allowed)
             if mask is not None:

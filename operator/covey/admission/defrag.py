@@ -157,7 +157,7 @@ class Consolidation:
             for mover in self._of(self._mobiles[candidate.unit.key])
         ]
         many = Caps(len(steps), len(steps))
-        return Offer(candidate, tuple(steps), {step.role: many for step in steps})
+        return Offer(tuple(steps), {step.role: many for step in steps})
 
     def _of(self, mobile: Mobile) -> Iterator[Mover]:
         for role in mobile.gang.roles:

@@ -38,6 +38,7 @@ def still_needed(
     victims: Sequence[core.Victim],
     *,
     freeing: Collection[str] = (),
+    ending: Collection[str] = (),
     plans: int = PLANS,
     limit: int = LIMIT,
     right: Right | None = None,
@@ -50,21 +51,26 @@ def still_needed(
         victims: of the claim. Those of which a pod is in ``freeing`` or holds nothing cannot be pardoned any more: what
             is left of them goes.
         freeing: keys of holders whose room comes free anyway.
+        ending: keys of holders that are being deleted: others are pardoned before them.
         plans: how many may be made.
         limit: see `plan_minimum`.
         right: of the gang, where it reclaims: quota is asked too.
     """
     judge = Judge(least_of(gang), inventory, limit, plans)
-    ends = set(freeing)
+    gone_anyway = set(freeing)
 
     def leaves(victim: core.Victim) -> bool:
-        return any(key in ends or inventory.hold_of(key) is None for key in victim.pods)
+        return any(key in gone_anyway or inventory.hold_of(key) is None for key in victim.pods)
 
     there = [victim for victim in victims if not leaves(victim)]
-    gone = ends.union(*(victim.pods for victim in victims if leaves(victim)))
+    gone = gone_anyway.union(*(victim.pods for victim in victims if leaves(victim)))
     if right is not None:
         judge = RightJudge(judge.gang, inventory, limit, plans, right=right, freeing=gone)
-    order = sorted(there, key=lambda victim: (victim.kind != "Unit", -_devices(victim, inventory)))
+    ends = frozenset(ending)
+    order = sorted(
+        there,
+        key=lambda victim: (not ends.isdisjoint(victim.pods), victim.kind != "Unit", -_devices(victim, inventory)),
+    )
 
     def suffices(kept: Sequence[core.Victim]) -> bool:
         return isinstance(judge.plan(key for victim in kept for key in victim.pods), Plan)

@@ -16,10 +16,10 @@ from operator import sub
 from typing import Final, NamedTuple
 
 from covey.admission.cheapest import Cheapest
+from covey.admission.ordinary import POD, OrdinaryPod, is_in_the_way
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
-from covey.admission.tree import Key
 from covey.admission.victims import (
     Candidate,
     Offer,
@@ -57,6 +57,7 @@ def search(
     terms: Terms,
     rules: Rules | None = None,
     *,
+    ordinary: Iterable[OrdinaryPod] = (),
     freeing: Collection[str] = (),
     plans: int = PLANS,
     limit: int = LIMIT,
@@ -69,6 +70,7 @@ def search(
         candidates: units of which something may be taken, as far as the rules allow.
         terms: the time, and what is spared.
         rules: who may be taken; without them units of other resources, of lower priority, the lowest first.
+        ordinary: ordinary pods of a lower priority that may be taken; their rank is their priority.
         freeing: keys of holders whose room comes free anyway, as they terminate or drain.
         plans: how many may be made.
         limit: see `plan_minimum`.
@@ -81,7 +83,7 @@ def search(
         first = judge.plan(())
         if first.verdict is not Verdict.INFEASIBLE:
             return Nobody(first.verdict, judge.plans)
-        found = _Search(judge, list(candidates), terms, rules or Rules(lower_priority(gang)))
+        found = _Search(judge, list(candidates), terms, rules or Rules(lower_priority(gang)), tuple(ordinary))
         try:
             return found.run()
         except OutOfPlansError:
@@ -135,27 +137,35 @@ class _Site:
 class _Search:
     """One search. The inventory is without what comes free anyway, and otherwise as it is."""
 
-    def __init__(self, judge: Judge, candidates: Sequence[Candidate], terms: Terms, rules: Rules) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        candidates: Sequence[Candidate],
+        terms: Terms,
+        rules: Rules,
+        ordinary: Sequence[OrdinaryPod],
+    ) -> None:
         self._judge = judge
         self._inventory = judge.inventory
         self._terms = terms
         self._rules = rules
-        self._candidates = [each for each in candidates if rules.may_take(each)]
-        ranks = [rules.rank(each) for each in self._candidates]
-        self._ranks = sorted(set(ranks))
+        self._candidates: list[Candidate | OrdinaryPod] = [each for each in candidates if rules.may_take(each)]
+        self._candidates += ordinary
+        self._rank_of = {
+            each.key: each.priority if isinstance(each, OrdinaryPod) else rules.rank(each) for each in self._candidates
+        }
+        self._ranks = sorted(set(self._rank_of.values()))
         at = {rank: position for position, rank in enumerate(self._ranks)}
         #: Key of a holder → its unit, and the position of its rank.
         self._owner: dict[str, tuple[int, int]] = {}
-        for number, (each, rank) in enumerate(zip(self._candidates, ranks, strict=True)):
-            owner = (number, at[rank])
-            for pod in each.unit.pods():
+        for number, each in enumerate(self._candidates):
+            owner = (number, at[self._rank_of[each.key]])
+            for pod in each.pods():
                 self._owner[pod.metadata.uid] = owner
         #: By node: the holders of these units there.
         self._there: dict[str, list[tuple[str, int, int]]] = {}
         self._offers: dict[int, Offer] = {}
         self._peaks: dict[tuple[str, int], Vector] = {}
-        #: Of the units that were looked at.
-        self._rank_of: dict[Key, int] = {}
         self._found: _Solution | None = None
         self._unproven = False
 
@@ -189,7 +199,7 @@ class _Search:
         if len(nodes) > MOST_NODES:
             return None
         return Taking(
-            tuple(sorted(steps, key=lambda step: (step.kind != "Replica", step.unit, step.role, step.replica or 0))),
+            tuple(sorted(steps, key=lambda step: (step.kind == "Unit", step.unit, step.role, step.replica or 0))),
             nodes,
             domain,
             self._cost(steps),
@@ -266,7 +276,7 @@ class _Search:
             if any(own <= rank for _, _, own in holders):
                 gain = tuple(map(sub, self._peak(state, rank), self._wanted.base(state)))
                 owners, total = {number for _, number, _ in holders}, sum(gain)
-                whole = sum(not self._has_surplus(number) for number in owners)
+                whole = sum(not self._candidates[number].has_surplus for number in owners)
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
                 found.append(_Estimate(price, state.name, gain))
         return self._by_place(sorted(found), domain)
@@ -288,9 +298,6 @@ class _Search:
 
         return [each for group in sorted(groups.values(), key=price) for each in group]
 
-    def _has_surplus(self, number: int) -> bool:
-        return any(len(role.replicas) > role.minimum for role in self._candidates[number].unit.roles)
-
     def _ground(self, site: _Site, rank: int, size: int) -> Ground:
         """The steps that hold anything on the first nodes of a site."""
         names = {each.name for each in site.nodes[:size]}
@@ -304,23 +311,34 @@ class _Search:
         offers: dict[object, Offer] = {}
         for number in numbers:
             offer = self._offer(number)
-            offers[offer.candidate.unit.key] = offer
+            offers[self._candidates[number].key] = offer
             every = (*offer.replicas, *([offer.whole] if offer.whole is not None else []))
             steps += [
                 step
                 for step in every
-                if self._rules.may_take_step(step)
+                if self._may_take(step, rank)
                 and any(held[0] in names for key in step.keys if (held := self._inventory.hold_of(key)) is not None)
             ]
         return Ground(self._wanted, site.domain, self._inventory, offers, steps)
+
+    def _may_take(self, step: Step, rank: int) -> bool:
+        if step.kind != POD:
+            return self._rules.may_take_step(step)
+        (key,) = step.keys
+        held = self._inventory.hold_of(key)
+        state = self._inventory.nodes.get(held[0]) if held is not None else None
+        return state is not None and is_in_the_way(key, state, self._wanted, self._peak(state, rank))
 
     def _offer(self, number: int) -> Offer:
         found = self._offers.get(number)
         if found is None:
             candidate = self._candidates[number]
-            self._rank_of[candidate.unit.key] = self._rules.rank(candidate)
-            eligible = is_eligible(candidate)
-            found = self._rules.offer(candidate, self._inventory, self._terms) if eligible else Offer(candidate)
+            if isinstance(candidate, OrdinaryPod):
+                found = candidate.offer(self._inventory, self._terms)
+            elif is_eligible(candidate):
+                found = self._rules.offer(candidate, self._inventory, self._terms)
+            else:
+                found = Offer()
             self._offers[number] = found
         return found
 

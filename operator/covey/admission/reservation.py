@@ -157,7 +157,7 @@ def count_taken(claims: Iterable[core.Claim], root: core.Group) -> Footprint | N
     found: Counter[str] = Counter()
     named = (root.metadata.namespace, root.metadata.label(LABEL_INFERENCE), number(root.metadata.label(LABEL_UNIT)))
     for victim in (victim for claim in claims for victim in claim.victims):
-        if (victim.namespace, victim.name, victim.unit) != named:
+        if victim.kind == "Pod" or (victim.namespace, victim.name, victim.unit) != named:
             continue
         if victim.kind == "Unit":
             return None

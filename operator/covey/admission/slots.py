@@ -196,7 +196,7 @@ class Ground:
                 units.setdefault(step.unit, []).append(step)
             found = self._allowed[mask] = all(
                 (len(steps) == 1 and steps[0].kind == "Unit")
-                or (all(step.kind == "Replica" for step in steps) and self.offers[unit].allows(steps))
+                or (all(step.kind != "Unit" for step in steps) and self.offers[unit].allows(steps))
                 for unit, steps in units.items()
             )
         return found

@@ -1,6 +1,7 @@
 """Units that may give way to a gang, and the steps in which they do: pure.
 
-A *step* is what is taken as a whole: one replica above the minimum of its role, or all of a unit. Any replica may be
+A *step* is what is taken as a whole: one replica above the minimum of its role, or all of a unit; or one ordinary pod
+(``ordinary``). Any replica may be
 the one that goes, but of a role never more than it has above its minimum, and of those that are Ready never more than
 are Ready above it: so each unit keeps a minimum that serves, or nothing of it is left.
 """
@@ -31,7 +32,7 @@ MOST_PODS: Final = 4096
 #: Seconds beyond which no unit can ask for its replicas to be spared, unless a flag of the process says otherwise.
 LONGEST: Final = 1800.0
 
-Kind = Literal["Replica", "Unit"]
+Kind = Literal["Replica", "Unit", "Pod"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,24 @@ class Candidate:
 
     unit: Unit
     priority: int
+
+    @property
+    def key(self) -> Key:
+        """The key of its root."""
+        return self.unit.key
+
+    def pods(self) -> Iterable[core.Pod]:
+        """Every pod that stands for a place."""
+        return self.unit.pods()
+
+    @property
+    def has_surplus(self) -> bool:
+        """Tell whether a role has more replicas than its minimum."""
+        return any(len(role.replicas) > role.minimum for role in self.unit.roles)
+
+    def offer(self, inventory: Inventory, terms: Terms) -> Offer:
+        """The steps that it offers; none where nothing of it may be taken, by whomever."""
+        return offer_of(self, inventory, terms) if is_eligible(self) else Offer()
 
     @property
     def resource(self) -> tuple[str, str]:
@@ -112,6 +131,8 @@ class Step:
     def text(self) -> str:
         """The step as people write it."""
         unit = f"{self.unit.namespace}/{self.unit.name}"
+        if self.kind == "Pod":
+            return f"pod {unit}"
         return f"all of {unit}" if self.kind == "Unit" else f"{self.role}/{self.replica} of {unit}"
 
     def victim(self) -> core.Victim:
@@ -133,7 +154,6 @@ class Caps:
 class Offer:
     """The steps that a unit offers: replicas by themselves, at most as many of a role as ``caps`` say, or all of it."""
 
-    candidate: Candidate
     replicas: tuple[Step, ...] = ()
     caps: Mapping[str, Caps] = field(default_factory=dict)
     whole: Step | None = None
@@ -189,12 +209,12 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         whole += steps
         # A surplus replica that is new must not make all of its unit untouchable: the minimum decides.
         spared = spared or len(served) < min(role.minimum, len(placed))
-    spared = spared or (not whole and terms.seconds_since(_bound_at(pods)) < least)
+    spared = spared or (not whole and terms.seconds_since(bound_at(pods)) < least)
     if not pods or spared:
-        return Offer(candidate, tuple(found), caps)
-    since = min((step.since for step in whole if step.since is not None), default=_bound_at(pods))
+        return Offer(tuple(found), caps)
+    since = min((step.since for step in whole if step.since is not None), default=bound_at(pods))
     step = _step(candidate, pods, inventory, terms, since)
-    return Offer(candidate, tuple(found), caps, replace(step, ready=any(each.ready for each in whole)))
+    return Offer(tuple(found), caps, replace(step, ready=any(each.ready for each in whole)))
 
 
 def _leaves(replica: Replica, terms: Terms) -> bool:
@@ -218,7 +238,7 @@ def _step(
     candidate: Candidate, pods: Sequence[core.Pod], inventory: Inventory, terms: Terms, since: float | None
 ) -> Step:
     """All of a unit; ``since`` is when the pods were bound where nothing else is known."""
-    unit, since = candidate.unit, _bound_at(pods) if since is None else since
+    unit, since = candidate.unit, bound_at(pods) if since is None else since
     keys = tuple(pod.metadata.uid for pod in pods)
     return Step(
         "Unit",
@@ -246,7 +266,7 @@ def _ready_since(pods: Sequence[core.Pod]) -> float | None:
     return _latest(noted) or _latest(ready)
 
 
-def _bound_at(pods: Sequence[core.Pod]) -> float | None:
+def bound_at(pods: Sequence[core.Pod]) -> float | None:
     """When the last of some pods was bound; None where none is, or nobody knows."""
     found: list[float | None] = []
     for pod in pods:
@@ -279,6 +299,8 @@ __all__ = [
     "Rule",
     "Step",
     "Terms",
+    "bound_at",
+    "devices_of",
     "is_eligible",
     "lower_priority",
     "offer_of",

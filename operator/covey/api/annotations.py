@@ -3,6 +3,9 @@
 A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the
 values of a domain and of those around it, in place of the node.
 
+Ordinary pods whose eviction for a root was refused: a JSON object of UID to the time (RFC 3339) until which the pod is
+left alone.
+
 Annotations as anybody may have written them.
 """
 
@@ -11,9 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from covey.api import core
+
+#: Seconds for which a pod is left alone whose eviction was refused. What is written for longer means nothing.
+LEFT_ALONE: Final = 300.0
+#: Pods that one annotation names.
+_MOST: Final = 256
 
 
 def read_json(text: str | None) -> Any:
@@ -68,3 +76,17 @@ def _read(item: Any) -> Avoided | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def read_refused(text: str | None, now: float) -> dict[str, float]:
+    """Read the pods that are left alone now, by UID, and until when."""
+    found = read_json(text)
+    pairs = found.items() if isinstance(found, dict) else ()
+    times = ((uid, core.seconds(until) or 0.0) for uid, until in pairs if isinstance(until, str))
+    return {uid: until for uid, until in times if 0.0 < until - now <= LEFT_ALONE + 1.0}
+
+
+def write_refused(refused: Mapping[str, float]) -> str:
+    """Write the pods that are left alone; of too many those that are so for longest."""
+    latest = sorted(refused.items(), key=lambda each: (-each[1], each[0]))[:_MOST]
+    return json.dumps({uid: core.rfc3339(until) for uid, until in sorted(latest)})

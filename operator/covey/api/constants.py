@@ -108,6 +108,8 @@ ANNOTATION_RESTART_BASELINE: Final = "covey.dev/restart-baseline"
 ANNOTATION_RESTART_IGNORED: Final = "covey.dev/restart-ignored-containers"
 #: On a root group, from the operator: nodes and domains that its new pods keep off, a JSON list (``api.avoided``).
 ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
+#: Beside it: ordinary pods that could not be evicted for it, as a JSON object (``api.annotations``).
+ANNOTATION_EVICTIONS_REFUSED: Final = f"{SCHEDULING_GROUP}/evictions-refused"
 
 #: On a resource, from people and programs: any text that was not there before asks how many replicas of each role could
 #: have places now.

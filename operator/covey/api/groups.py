@@ -232,16 +232,16 @@ class GroupPlacement(Model):
 
 
 class Victim(Model):
-    """A replica above its minimum, or a whole unit, that gives way to the root."""
+    """A replica above its minimum, a whole unit, or an ordinary pod, that gives way to the root."""
 
-    kind: Literal["Replica", "Unit"]
-    """Replica: one replica above the minimum of its role. Unit: all of a unit."""
+    kind: Literal["Replica", "Unit", "Pod"]
+    """Replica: one replica above the minimum of its role. Unit: all of a unit. Pod: a pod of no gang, which is evicted."""
     namespace: DnsLabel
-    """The namespace of its DisaggregatedInference."""
+    """The namespace of its DisaggregatedInference, or of the pod."""
     name: ObjectName
-    """The name of its DisaggregatedInference."""
+    """The name of its DisaggregatedInference, or of the pod."""
     unit: Annotated[int, Field(ge=0, le=9_999)]
-    """The number of the unit."""
+    """The number of the unit; 0 for a pod."""
     role: Annotated[str, Field(max_length=63)] = ""
     """Of a replica: its role."""
     replica: Annotated[int | None, Field(ge=0, le=99_999)] = None

@@ -38,6 +38,7 @@ from covey.scheduler.settings import (
     SYSTEM_PRIORITY,
     CallerFiles,
     EndpointMode,
+    OrdinaryPods,
     Tls,
 )
 from covey.scheduler.settings import Settings as SchedulerSettings
@@ -169,6 +170,7 @@ class SchedulerConfig(Common):
     max_reserved_percent: int = Field(MAX_RESERVED_PERCENT, ge=0, le=100)
     max_preemptions_per_minute: int = Field(MAX_PREEMPTIONS_PER_MINUTE, ge=0)
     max_min_run: Seconds = MAX_MIN_RUN
+    preempt_ordinary_pods: OrdinaryPods = OrdinaryPods.NEVER
 
     def settings(self) -> SchedulerSettings:
         """The settings that the process takes.
@@ -210,6 +212,7 @@ class SchedulerConfig(Common):
             max_reserved_percent=self.max_reserved_percent,
             max_preemptions_per_minute=self.max_preemptions_per_minute,
             max_min_run=self.max_min_run,
+            preempt_ordinary_pods=self.preempt_ordinary_pods,
         )
 
     def check_endpoint(self) -> None:

@@ -336,6 +336,16 @@ class Client:
         """
         await self._transport.send(requests.bind(namespace, pod, uid, node), seconds=_SECONDS)
 
+    async def evict(self, namespace: str, pod: str, uid: str, *, dry_run: bool = False) -> None:
+        """Evict a pod, or ask whether that would be allowed.
+
+        Raises:
+            TooManyRequests: a PodDisruptionBudget allows no disruption now.
+            ApiError: also 500, where several budgets cover the pod.
+            NotFound, Conflict: there is no such pod any more.
+        """
+        await self._transport.send(requests.evict(namespace, pod, uid, dry_run=dry_run), seconds=_SECONDS)
+
     async def version(self) -> dict[str, Any]:
         """``gitVersion``, ``major``, ``minor`` and more of the server."""
         return await self._send(requests.version(), dict[str, Any])

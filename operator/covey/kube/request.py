@@ -215,6 +215,15 @@ def bind(namespace: str, pod: str, uid: str, node: str) -> Request:
     return Request("bind", "POST", path, PODS.plural, body=_encode(body), repeatable=True)
 
 
+def evict(namespace: str, pod: str, uid: str, *, dry_run: bool) -> Request:
+    """Evict a pod of this uid, as far as its budgets allow."""
+    options = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if dry_run else {})}
+    metadata = {"name": pod, "namespace": namespace}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    path = PODS.path(namespace, pod, "eviction")
+    return Request("evict", "POST", path, PODS.plural, body=_encode(body), repeatable=True)
+
+
 def version() -> Request:
     """Prepare the request for the server's version."""
     return Request("get", "GET", "/version", repeatable=True)

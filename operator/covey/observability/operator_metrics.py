@@ -121,11 +121,11 @@ REPLICAS_EVACUATED: Final = FAMILIES.counter(
 # Room for others
 VICTIMS: Final = FAMILIES.counter(
     "covey_victims_total",
-    "Replicas that were deleted since a claim names them, by its purpose and by what it names: the replica by itself"
-    " (`Replica`), or all of its unit (`Unit`).",
+    "Replicas and ordinary pods that were deleted since a claim names them, by its purpose and by what it names: the"
+    " replica by itself (`Replica`), all of its unit (`Unit`), or a pod of no gang (`Pod`).",
     "purpose",
     "kind",
-    values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Replica", "Unit"))),
+    values=(*product(("Preemption", "Reclaim", "Exchange"), ("Replica", "Unit")), ("Preemption", "Pod")),
 )
 
 # Resources

@@ -8,6 +8,7 @@ from typing import Final
 from covey.admission import podstate
 from covey.admission.gangs import wants_minimum
 from covey.admission.order import priority_of
+from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
 from covey.admission.round import build_units
 from covey.admission.taking import Nobody, Taking
@@ -27,12 +28,13 @@ _NOBODY: Final = {
 _NEVER: Final = "its priority class preempts nobody (preemptionPolicy Never)"
 
 
-def preemptions_of(planned: Planned, now: float) -> Iterator[PreemptionReport]:
+def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False) -> Iterator[PreemptionReport]:
     """For each unit whose minimum has no place, who would give way to it.
 
     Args:
         planned: what was planned; its inventory is as it was afterwards.
         now: seconds since the epoch.
+        ordinary_pods: whether those of the cluster may be evicted.
     """
     candidates = list(candidates_of(planned).values())
     classes = {each.metadata.name: each for each in planned.facts.priority_classes}
@@ -46,7 +48,9 @@ def preemptions_of(planned: Planned, now: float) -> Iterator[PreemptionReport]:
             if named is not None and named.preemption_policy == "Never":
                 yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _NEVER)
             else:
-                answer = search(gang, planned.inventory, candidates, Terms(now), freeing=leaving)
+                ordinary = find_ordinary(planned.facts.pods, gang.priority) if ordinary_pods else []
+                terms = Terms(now)
+                answer = search(gang, planned.inventory, candidates, terms, ordinary=ordinary, freeing=leaving)
                 yield _report(workload, gang, answer)
 
 

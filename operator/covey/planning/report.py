@@ -147,7 +147,7 @@ class AddedReport(Shape, frozen=True):
 
 
 class VictimReport(Shape, frozen=True):
-    """A replica, or all of a unit, that would give way; ``pods`` is how many it has."""
+    """A replica, all of a unit, or an ordinary pod, that would give way; ``pods`` is how many it has."""
 
     kind: str
     namespace: str

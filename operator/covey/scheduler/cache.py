@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
-from covey.api.constants import ANNOTATION_AVOID
+from covey.api.constants import ANNOTATION_AVOID, ANNOTATION_EVICTIONS_REFUSED
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, Selection, expose
 from covey.kube.resources import (
@@ -39,6 +39,9 @@ from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
+
+#: Annotations by which the operator tells of a root what changes plans.
+_FROM_OPERATOR: Final = (ANNOTATION_AVOID, ANNOTATION_EVICTIONS_REFUSED)
 
 
 class Workload(core.Read, frozen=True):
@@ -342,7 +345,7 @@ def _same_wish(group: core.Group, previous: core.Group) -> bool:
         group.spec == previous.spec
         and one.uid == other.uid
         and one.labels == other.labels
-        and one.annotation(ANNOTATION_AVOID) == other.annotation(ANNOTATION_AVOID)
+        and all(one.annotation(name) == other.annotation(name) for name in _FROM_OPERATOR)
         and one.owner_references == other.owner_references
     )
 

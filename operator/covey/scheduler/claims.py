@@ -1,8 +1,9 @@
 """Claims: what gives way to a minimum that found no room, and what is still needed of it while it goes.
 
 A gang that was refused for ``preemption.delaySeconds`` may take back what others have borrowed from its queue, or take
-room from others of lower priority. What it takes is searched in a thread (``admission.reclaim``, ``.preemption``) and becomes its claim: the operator reads it in the root's status and
-takes down what stands there, whole and gracefully; this process deletes nothing. The nodes of the claim are kept like
+room from others of lower priority. What it takes is searched in a thread (``admission.reclaim``, ``.preemption``) and
+becomes its claim: the operator reads it in the root's status and takes down what stands there, whole and gracefully, and
+evicts ordinary pods within their budgets; this process deletes nothing. The nodes of the claim are kept like
 those of any gang that waits (``reservations``). Each time the gang is refused again, what it does not need any more is
 pardoned by leaving it out of the claim; where the claim does not suffice any more, another one is looked for.
 
@@ -21,8 +22,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission import queue
+from covey.admission import podstate, queue
 from covey.admission.order import priority_of
+from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import Nobody, Taking, search
 from covey.admission.queue import Entry, Want
@@ -32,7 +34,8 @@ from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
-from covey.api.constants import REASON_INFEASIBLE, REASON_OVER_QUOTA
+from covey.api.annotations import read_refused
+from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED, REASON_INFEASIBLE, REASON_OVER_QUOTA
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -63,10 +66,14 @@ _NEVER: Final = "Never"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Bounds of claims: their number in a minute, and seconds of service after which anything may give way."""
+    """Bounds of claims: their number in a minute, and seconds of service after which anything may give way.
+
+    ``ordinary_pods``: they may be claimed too.
+    """
 
     per_minute: int = MAX_PREEMPTIONS_PER_MINUTE
     max_min_run: float = MAX_MIN_RUN
+    ordinary_pods: bool = False
 
 
 class Claims:
@@ -137,8 +144,10 @@ class Claims:
         if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
             own = quotas.queue_of(unit.key)
             candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
-            if candidates:
-                questions.append((PREEMPTION, partial(search, candidates=candidates, terms=terms)))
+            ordinary = self._find_ordinary(unit, asked) if self._terms.ordinary_pods else []
+            if candidates or ordinary:
+                preempt = partial(search, candidates=candidates, terms=terms, ordinary=ordinary)
+                questions.append((PREEMPTION, preempt))
         started, found = time.perf_counter(), None
         for purpose, question in questions:
             found = await self._search(unit, question, asked)
@@ -167,8 +176,12 @@ class Claims:
 
     async def follow(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> core.Claim | None:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
+        if not self._refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
+            return None
         right = quotas.right(entry) if claim.purpose == RECLAIM else None
-        standing = await self._search(entry.unit, partial(still_needed, victims=claim.victims, right=right), asked)
+        ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
+        question = partial(still_needed, victims=claim.victims, ending=ending, right=right)
+        standing = await self._search(entry.unit, question, asked)
         if not standing.feasible:
             return None
         left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
@@ -216,6 +229,16 @@ class Claims:
             if unit is not None:
                 found.append(Candidate(unit, priority))
         return found
+
+    def _find_ordinary(self, unit: Unit, gang: Gang) -> list[OrdinaryPod]:
+        """Ordinary pods that may be evicted. They are of no queue, so priority alone counts."""
+        return find_ordinary(self._cache.index.pods(), gang.priority, self._refused(unit.key))
+
+    def _refused(self, key: Key) -> dict[str, float]:
+        """Ordinary pods that could not be evicted for a unit lately, by UID, as the operator has noted on its root."""
+        root = self._cache.index.root(key)
+        text = root.metadata.annotation(ANNOTATION_EVICTIONS_REFUSED) if root is not None else None
+        return read_refused(text, self._clock())
 
     def _freeing(self) -> Iterator[str]:
         """UIDs of pods whose room comes free by itself, for whoever waits."""

@@ -49,7 +49,7 @@ from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
-from covey.scheduler.settings import Settings
+from covey.scheduler.settings import OrdinaryPods, Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.usage import UsageWriter
@@ -249,6 +249,7 @@ class _Leader:
                 settings.max_reserved_percent,
                 settings.max_preemptions_per_minute,
                 settings.max_min_run,
+                ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
             ),
             holding=holding,
         )

@@ -113,7 +113,7 @@ class Limits(NamedTuple):
 
     ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
     small cluster nothing could be kept for anybody. ``preemptions``: claims a minute by which others give way;
-    ``min_run``: seconds of service after which anything may.
+    ``min_run``: seconds of service after which anything may. ``ordinary_pods``: they give way too.
     """
 
     cluster: int = MAX_RESERVATIONS
@@ -121,6 +121,7 @@ class Limits(NamedTuple):
     percent: int = MAX_RESERVED_PERCENT
     preemptions: int = MAX_PREEMPTIONS_PER_MINUTE
     min_run: float = MAX_MIN_RUN
+    ordinary_pods: bool = False
 
 
 class Reservations:
@@ -137,7 +138,7 @@ class Reservations:
     ) -> None:
         self._cache = cache
         self._limits = limits = limits or Limits()
-        terms = Terms(limits.preemptions, limits.min_run)
+        terms = Terms(limits.preemptions, limits.min_run, limits.ordinary_pods)
         #: Those by which others give way.
         self.claims = Claims(cache, holding or Holding(cache), terms, clock=clock)
         self._reserve_after = reserve_after

@@ -37,6 +37,13 @@ MAX_PREEMPTIONS_PER_MINUTE: Final = 6
 MAX_MIN_RUN: Final = 1800.0
 
 
+class OrdinaryPods(StrEnum):
+    """The fate of pods of no gang where a gang of higher priority needs their room."""
+
+    NEVER = "Never"
+    EVICT = "Evict"
+
+
 class EndpointMode(StrEnum):
     """The clients of the extender: the kube-scheduler in the same pod, or any through a Service."""
 
@@ -97,6 +104,7 @@ class Settings:
     max_reserved_percent: int = MAX_RESERVED_PERCENT
     max_preemptions_per_minute: int = MAX_PREEMPTIONS_PER_MINUTE
     max_min_run: float = MAX_MIN_RUN
+    preempt_ordinary_pods: OrdinaryPods = OrdinaryPods.NEVER
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
     metrics_bind_address: str = ":8080"

@@ -148,3 +148,17 @@ def test_processes_that_are_killed_take_no_more_than_the_claim(
     serving.await_bound(2, inference="chat")
     eventually(lambda: len(of(serving, "batch")) == 6, 60, "the successors are there")
     assert len(bound(serving, "batch") & before) == 4
+
+
+def test_ordinary_pods_stay_unless_the_cluster_says_otherwise(
+    serving: Serving, nodes: AddNodes, classes: tuple[str, str]
+) -> None:
+    """Pods of no gang give way only where a flag lets them."""
+    (node,) = nodes(blocks=1, racks=1, nodes=1)
+    serving.take_room(node)
+    create(serving, "chat", classes[1], workers("decode", replicas=1))
+    root = lambda: serving.get("CompositePodGroup", "chat-0")["status"]  # noqa: E731
+    eventually(lambda: any(each["reason"] == "Infeasible" for each in root()["conditions"]), 60, "the gang is refused")
+    assert "claim" not in root()
+    serving.free_room(f"other-{node}")
+    serving.await_bound(1, inference="chat")

@@ -123,3 +123,23 @@ def test_the_priority_is_that_of_the_pods() -> None:
     pod = core.Pod(core.Meta("chat-0-0", "prod", "pod", labels=labels), core.PodSpec(priority=1000))
     seen.caches.pods.reflectors[0]._take(ADDED, pod)
     assert [claim.priority for claim in seen.claims(VICTIM)] == [1000]
+
+
+def test_ordinary_pods_are_evicted_before_a_resource_gives_anything() -> None:
+    """A pod may be named like a resource; and none of the claim is taken as long as pods may not be allowed to go."""
+    roots: list[Key] = []
+    asked: list[Key] = []
+    caches = Caches(cast("Client", None), Requeue(asked.append, lambda key, _: asked.append(key), root=roots.append))
+    pod = {"kind": "Pod", "namespace": VICTIM[0], "name": VICTIM[1], "unit": 0, "pods": ["p"]}
+    reflector = caches.objects[COMPOSITE_POD_GROUPS.type].reflectors[0]
+    reflector._take(ADDED, root(pod, victim(OTHER, "b")))
+    assert roots == [("prod", "chat-0")]
+    assert list(caches.claims.kinds_that_evict(("prod", "chat-0"))) == [COMPOSITE_POD_GROUPS]
+    assert not caches.claims.of(VICTIM)
+    assert not caches.claims.of(OTHER)
+    assert set(asked) == {CHAT}
+    reflector._take(MODIFIED, root(victim(OTHER, "b"), version=2))
+    assert not list(caches.claims.kinds_that_evict(("prod", "chat-0")))
+    assert len(caches.claims.of(OTHER)) == 1
+    assert set(asked) == {CHAT, OTHER}
+    assert len(roots) == 1

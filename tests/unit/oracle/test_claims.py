@@ -21,9 +21,12 @@ CHUNKS = [pytest.param(start, marks=[pytest.mark.slow] if start >= QUICK else []
 
 
 @cache
-def found(seed: int) -> tuple[ClaimCase, Taking | Nobody]:
-    case = draw(seed)
-    return case, search(case.gang, case.inventory(), case.candidates, Terms(NOW), freeing=case.leaving())
+def found(seed: int, *, with_ordinary: bool = False) -> tuple[ClaimCase, Taking | Nobody]:
+    case = draw(seed, with_ordinary=with_ordinary)
+    answer = search(
+        *(case.gang, case.inventory(), case.candidates, Terms(NOW)), ordinary=case.ordinary, freeing=case.leaving()
+    )
+    return case, answer
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -69,10 +72,23 @@ def test_it_is_hardly_ever_dearer_than_the_solver_knows_in_all_cases() -> None:
     _compare(range(CASES))
 
 
-def _compare(seeds: range) -> None:
+def test_it_is_hardly_ever_dearer_with_ordinary_pods() -> None:
+    _compare(range(QUICK), with_ordinary=True)
+    for seed in range(QUICK):
+        case, answer = found(seed, with_ordinary=True)
+        if isinstance(answer, Taking):
+            _check_laws(seed, case, answer)
+
+
+@pytest.mark.slow
+def test_it_is_hardly_ever_dearer_with_ordinary_pods_in_all_cases() -> None:
+    _compare(range(CASES), with_ordinary=True)
+
+
+def _compare(seeds: range, *, with_ordinary: bool = False) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        case, answer = found(seed)
+        case, answer = found(seed, with_ordinary=with_ordinary)
         best = least(case)
         assert best != "unknown", f"{seed}: the solver does not know"
         if not isinstance(best, tuple):

@@ -108,7 +108,7 @@ class GroupPlacement(Read, frozen=True):
 
 
 class Victim(Read, frozen=True):
-    """A replica above its minimum, or a whole unit (``kind``), that gives way to a root; ``pods`` are UIDs."""
+    """A replica above its minimum, a whole unit, or an ordinary pod (``kind``), that gives way; ``pods`` are UIDs."""
 
     kind: str
     namespace: str

@@ -52,6 +52,11 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 )
 @click.option("--for", "beneficiary", metavar="NS/NAME", help="With --defrag: the resource that is to start.")
 @click.option("--free", metavar="'N LEVEL'", help="With --defrag: free so many domains of a level, such as '1 rack'.")
+@click.option(
+    "--ordinary-pods",
+    is_flag=True,
+    help="With --preempt: ordinary pods of lower priority give way, too. Their budgets are not looked at.",
+)
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_headers
@@ -68,6 +73,7 @@ def plan(
     defrag: bool,  # noqa: FBT001 - a flag
     beneficiary: str | None,
     free: str | None,
+    ordinary_pods: bool,  # noqa: FBT001 - a flag
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -100,7 +106,7 @@ def plan(
     )
     planned = _plan(manifests, facts, additions)
     if preempt:
-        found = tuple(preemptions_of(planned, time.time()))
+        found = tuple(preemptions_of(planned, time.time(), ordinary_pods=ordinary_pods))
         planned = replace(planned, report=structs.replace(planned.report, preemptions=found))
     if defrag:
         answer = consolidate(planned, beneficiary, free)

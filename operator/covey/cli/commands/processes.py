@@ -141,6 +141,11 @@ def operator(config: str | None, **flags: Any) -> None:
     metavar="DURATION",
     help="Whatever has served for so long may give way to others, whatever minRunSeconds says. Default: 1800s.",
 )
+@click.option(
+    "--preempt-ordinary-pods",
+    metavar="Never|Evict",
+    help="Whether ordinary pods of lower priority are evicted for waiting gangs, within their budgets. Default: Never.",
+)
 @click.option("--max-hold", metavar="DURATION", help="Room of a lost pod is held no longer than this. Default: 120s.")
 @click.option(
     "--yield-to-priority",

@@ -20,8 +20,10 @@ from covey.operator.model import podstate
 #: A replica: unit, role and number.
 Place = tuple[int, str, int]
 
-#: The kind of a victim that is all of a unit; any other is one replica.
+#: The kind of a victim that is all of a unit.
 WHOLE_UNIT: Final = "Unit"
+#: That of an ordinary pod, which is of no resource.
+POD: Final = "Pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,15 @@ class RootClaim:
     victims: tuple[core.Victim, ...]
     message: str = ""
     priority: int | None = None
+
+    def describe_to(self, namespace: str, priority: int | None) -> str:
+        """Describe the root to one that gives way: by name only in its own namespace, by its priority everywhere.
+
+        Whoever may read the victim need not be allowed to read the other namespace. Room that is kept names no gang
+        either.
+        """
+        whom = f"{self.namespace}/{self.name}" if namespace == self.namespace else "a gang of another namespace"
+        return whom if priority is None else f"{whom} (priority {priority})"
 
 
 @dataclass(frozen=True, slots=True)

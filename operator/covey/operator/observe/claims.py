@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from covey.backends import Owned
+from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
-from covey.operator.model.claimed import RootClaim, read_claim
+from covey.operator.model.claimed import POD, RootClaim, read_claim
 from covey.operator.observe.watched import Key, Watched
 
 #: The index of roots by the resources whose replicas they claim.
@@ -22,6 +23,7 @@ class Claims:
         roots: Covey's groups, in all namespaces that are watched.
         look_at: adds a resource to the work queue.
         priority_of: the priority of the pods of a resource; None where it has none.
+        evict: has ordinary pods evicted that a root claims, by namespace and name of the root.
     """
 
     def __init__(
@@ -29,10 +31,13 @@ class Claims:
         roots: Iterable[Watched[Owned]],
         look_at: Callable[[Key], None],
         priority_of: Callable[[Key], int | None],
+        evict: Callable[[Key], None],
     ) -> None:
-        self._reflectors = [reflector for watched in roots for reflector in watched.reflectors]
+        self._roots = tuple(roots)
+        self._reflectors = [reflector for watched in self._roots for reflector in watched.reflectors]
+        self._evict = evict
         self._look_at = look_at
-        self._priority_of = priority_of
+        self.priority_of = priority_of
         for reflector in self._reflectors:
             reflector.add_index(_VICTIM, _victims_of)
             reflector.subscribe(self._on_root)
@@ -41,16 +46,25 @@ class Claims:
         """The claims that name a resource, with those of it that each names."""
         return tuple(self._claims_on(key))
 
+    def kinds_that_evict(self, key: Key) -> Iterator[Resource]:
+        """The kinds of which a root of this namespace and name claims ordinary pods."""
+        for watched in self._roots:
+            root = watched.get(key)
+            if root is not None and _claims_pods(root):
+                yield watched.resource
+
     def _claims_on(self, key: Key) -> Iterator[RootClaim]:
         for reflector in self._reflectors:
             for root in reflector.by_index(_VICTIM, key):
                 claim = read_claim(root)
                 if claim is not None:
                     victims = tuple(each for each in claim.victims if (each.namespace, each.name) == key)
-                    yield replace(claim, victims=victims, priority=self._priority_of((claim.namespace, claim.name)))
+                    yield replace(claim, victims=victims, priority=self.priority_of((claim.namespace, claim.name)))
 
     def _on_root(self, kind: EventType, root: Owned, before: Owned | None) -> None:
         """Have everybody looked at whom a claim names, or has named: the root's own resource sees it change anyhow."""
+        if kind != DELETED and _claims_pods(root):
+            self._evict(root.metadata.key)
         now = set(_victims_of(root)) if kind != DELETED else set()
         # What a root that is gone has claimed is in its last version.
         last = set(_victims_of(root if before is None else before))
@@ -59,6 +73,12 @@ class Claims:
             self._look_at(key)
 
 
-def _victims_of(root: Owned) -> tuple[Key, ...]:
+def _claims_pods(root: Owned) -> bool:
     claim = read_claim(root)
+    return claim is not None and any(each.kind == POD for each in claim.victims)
+
+
+def _victims_of(root: Owned) -> tuple[Key, ...]:
+    """Find the resources that give way: none before all ordinary pods have gone, for these may not be allowed to."""
+    claim = read_claim(root) if not _claims_pods(root) else None
     return tuple({(each.namespace, each.name): None for each in claim.victims}) if claim is not None else ()

@@ -40,6 +40,8 @@ class Requeue:
     resource_after: Callable[[Key, float], None] = _ignore
     #: A namespace whose budget may be needed no more.
     namespace: Callable[[str], None] = _ignore
+    #: A root that claims ordinary pods.
+    root: Callable[[Key], None] = _ignore
 
 
 class Watched(Generic[T]):

@@ -24,6 +24,7 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
+from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches, Scope
 from covey.operator.observe.watched import Key, Requeue
@@ -77,9 +78,10 @@ class OperatorProcess:
         settings = self._settings
         queue: WorkQueue[Key] = WorkQueue("inference", share_of=itemgetter(0))
         namespaces: WorkQueue[str] = WorkQueue("namespace")
+        roots: WorkQueue[Key] = WorkQueue("root")
         self._caches = Caches(
             watching,
-            Requeue(queue.add, queue.add_after, namespaces.add),
+            Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
             Scope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
                 *(settings.probes_in, settings.probe_image),
@@ -99,7 +101,7 @@ class OperatorProcess:
                 async with self._background(self._caches.run(), kopf.run(), recorder.run()):
                     if await self._lead(elector):
                         self._caches.begin_leading(time.time())
-                        await self._work(working, queue, namespaces, recorder)
+                        await self._work(working, queue, namespaces, roots, recorder)
             finally:
                 # Nothing that acts on the lease is at work any more.
                 if elector is not None:
@@ -122,7 +124,12 @@ class OperatorProcess:
             self._die(1)
 
     async def _work(
-        self, client: Client, queue: WorkQueue[Key], namespaces: WorkQueue[str], recorder: EventRecorder
+        self,
+        client: Client,
+        queue: WorkQueue[Key],
+        namespaces: WorkQueue[str],
+        roots: WorkQueue[Key],
+        recorder: EventRecorder,
     ) -> None:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.wait_until_synced()):
@@ -137,10 +144,14 @@ class OperatorProcess:
         # One at a time: what former leaders have left behind is no reason to hurry.
         ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
         self._spawn(run_workers(namespaces, ender, 1))
+        claims = self._caches.claims
+        evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of)
+        self._spawn(run_workers(roots, evictor, 1))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
         namespaces.close()
+        roots.close()
         queue.close()
         await asyncio.wait({workers}, timeout=_DRAIN)
 

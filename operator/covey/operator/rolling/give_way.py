@@ -293,15 +293,10 @@ def _join_names(found: Collection[str]) -> str:
 
 
 def _describe_root(claim: RootClaim) -> str:
-    """Describe a root to one that gives way to it: by name only in its own namespace, by its priority where that counts.
-
-    Whoever may read the victim need not be allowed to read the other namespace. Room that is kept names no gang either.
-    """
-    own = any(each.namespace == claim.namespace for each in claim.victims)
-    whom = f"{claim.namespace}/{claim.name}" if own else "a gang of another namespace"
-    if claim.purpose == REASON_RECLAIM:
-        return f"{whom}, from which it was borrowed"
-    return whom if claim.priority is None else f"{whom} (priority {claim.priority})"
+    """Describe a root to a resource that gives way to it; the victims of its claim are all of that resource."""
+    reclaims = claim.purpose == REASON_RECLAIM
+    whom = claim.describe_to(next((each.namespace for each in claim.victims), ""), None if reclaims else claim.priority)
+    return f"{whom}, from which it was borrowed" if reclaims else whom
 
 
 def _lacks_places(steps: Mapping[int, UnitState | None], states: States) -> bool:
