@@ -176,7 +176,7 @@ class Claims:
 
     async def follow(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> core.Claim | None:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
-        if not self._refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
+        if not self._find_refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
             return None
         right = quotas.right(entry) if claim.purpose == RECLAIM else None
         ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
@@ -232,9 +232,9 @@ class Claims:
 
     def _find_ordinary(self, unit: Unit, gang: Gang) -> list[OrdinaryPod]:
         """Ordinary pods that may be evicted. They are of no queue, so priority alone counts."""
-        return find_ordinary(self._cache.index.pods(), gang.priority, self._refused(unit.key))
+        return find_ordinary(self._cache.index.pods(), gang.priority, self._find_refused(unit.key))
 
-    def _refused(self, key: Key) -> dict[str, float]:
+    def _find_refused(self, key: Key) -> dict[str, float]:
         """Ordinary pods that could not be evicted for a unit lately, by UID, as the operator has noted on its root."""
         root = self._cache.index.root(key)
         text = root.metadata.annotation(ANNOTATION_EVICTIONS_REFUSED) if root is not None else None

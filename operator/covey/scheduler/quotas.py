@@ -127,7 +127,7 @@ class Quotas:
 
     def note(self, unit: Unit) -> None:
         """Charge a unit for what it has now."""
-        self._renew()
+        self.refresh()
         root, policies = unit.key, self.ledger.policies
         self._problems.pop(root, None)
         name = None
@@ -338,10 +338,6 @@ class Quotas:
         nodes = self._lands[name].nodes
         return len(nodes.get(None, ())), sum(map(len, nodes.values()))
 
-    def refresh(self) -> None:
-        """Take over queues that have changed."""
-        self._renew()
-
     def _ground(self, unit: Unit, name: str) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
         return Ground(
@@ -361,7 +357,8 @@ class Quotas:
             self._eased = self._eased or not set(before) <= set(now)
             self._tell()
 
-    def _renew(self) -> None:
+    def refresh(self) -> None:
+        """Take over queues that have changed."""
         if not self._stale:
             return
         self._stale = False
