@@ -81,3 +81,15 @@ def test_a_class_that_never_preempts(arguments: Any) -> None:
 
 def test_nobody_is_named_without_the_option(arguments: Any) -> None:
     assert plan(*arguments())["preemptions"] == []
+
+
+def test_ordinary_pods_give_way_only_where_that_is_asked_for(arguments: Any, tmp_path: Path) -> None:
+    given = arguments(minimum=2)
+    web = serving("web", 0, "n0-0-0")
+    web["metadata"] = {"name": "web", "namespace": "dev", "uid": "web"}
+    write(tmp_path / "pods.json", [web, serving("batch", 1, "n0-0-1")])
+    whole = plan(*given, "--preempt")["preemptions"]
+    asked = plan(*given, "--preempt", "--ordinary-pods")["preemptions"]
+    found = [[(each["kind"], each["name"]) for each in answer[-1]["victims"]] for answer in (whole, asked)]
+    assert found[1] == [("Pod", "web")], asked
+    assert found[0] != found[1]
