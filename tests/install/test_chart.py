@@ -404,6 +404,25 @@ def test_the_component_for_a_backend_has_what_the_chart_adds(offline: Helm, tmp_
     assert spec["containers"][0]["args"][-1] == f"--backends=Extender,{backend}"
 
 
+def test_only_where_ordinary_pods_give_way_the_operator_may_evict(offline: Helm, tmp_path: Path) -> None:
+    def rights(values: Object) -> list[Object]:
+        roles = [each for each in offline.render(values) if each["kind"] == "ClusterRole"]
+        return [rule for each in roles if "operator" in each["metadata"]["name"] for rule in each["rules"]]
+
+    without = rights({})
+    assert not [rule for rule in without if "pods/eviction" in rule["resources"]]
+    values = {"preemption": {"ordinaryPods": "Evict"}}
+    added = [rule for rule in rights(values) if rule not in without]
+    manifests = composed(tmp_path, "ordinary-pods")
+    assert find(manifests, "ClusterRole", "covey-operator-ordinary-pods")["rules"] == added
+    assert {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]} in added
+    for objects in (offline.render(values), manifests):
+        spec = find(objects, "Deployment", "covey-scheduler")["spec"]["template"]["spec"]
+        (covey,) = (each for each in spec["containers"] if each["name"] == "covey")
+        flags = [each for each in covey["args"] if each.startswith("--preempt-ordinary-pods=")]
+        assert flags[-1] == "--preempt-ordinary-pods=Evict"
+
+
 def test_the_ui_is_a_deployment_of_its_own_without_any_identity(offline: Helm, tmp_path: Path) -> None:
     without, served = offline.render(), offline.render({"ui": {"enabled": True}})
     roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]
