@@ -39,11 +39,13 @@ class Parts:
         class Caches:
             is_synced = True
             topologies = None
-            find = is_needed = None
+            find = is_needed = kinds_that_evict = priority_of = None
 
             @property
             def budgets(self) -> Caches:
                 return self
+
+            claims = budgets
 
             def begin_leading(self, _now: float) -> None:
                 parts.happened.append("graves forgotten")
