@@ -79,7 +79,7 @@ def test_a_surplus_replica_is_pardoned_then_goes_and_its_successor_waits(
         assert not any("covey.dev/draining" in pod["metadata"]["labels"] for pod in found)
 
     eventually(lambda: is_pardoned() is None, 60, "it serves again under its number, and its successor is gone")
-    assert "Pardoned" in serving.events()
+    assert serving.await_event("Pardoned")
     # Then it is needed after all.
     write_claim(serving, victim(serving, claimed, "Replica"))
     say_idle(serving, await_marked(serving, 2))
