@@ -57,7 +57,7 @@ def test_one_surplus_replica_of_ten_gives_way(serving: Serving, nodes: AddNodes,
     serving.await_bound(1, inference="chat")
     eventually(lambda: len(of(serving, "batch")) == 10, 60, "the successor is there")
     assert len(bound(serving, "batch") & before) == 9
-    assert "Preempted" in serving.events()
+    assert serving.await_event("Preempted")
     message = serving.await_condition("Preempted", "True", "Preemption", "batch")
     assert "decode" in message
     root = serving.get("CompositePodGroup", "chat-0")
