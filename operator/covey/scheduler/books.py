@@ -337,6 +337,10 @@ class Books:
             self.parking.stir(root)
         if not parked:
             self.shelf.wake(alike)
+            # Those for whom room is kept are asked themselves: it may be closed to the first.
+            for root in self.reservations.keepers():
+                if root in alike.members and root != alike.lead:
+                    self._mark(root)
 
     def resume(self, root: Key) -> None:
         """A unit was parked for long enough."""

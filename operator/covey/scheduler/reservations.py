@@ -319,6 +319,10 @@ class Reservations:
         )
         return Kept(gang, frozenset(claim.nodes), claim.resource)
 
+    def keepers(self) -> list[Key]:
+        """The units for which nodes are kept."""
+        return [root for root, _ in self._kept.items()]
+
     def keeps(self, root: Key) -> bool:
         """Nodes are kept for a unit."""
         return self._kept.get(root) is not None
