@@ -225,7 +225,7 @@ class _Reclaim:
         tree = self._inventory.trees[self._gang.topology]
         wanted = Wanted.of(judge.gang, self._inventory)
         ground = Ground(wanted, tree.root, self._inventory, self._offers, steps[:count])
-        kept, needed = Reprieve(ground, judge, self._cost).find_needed(steps[:count])
+        kept, needed = Reprieve(ground, judge, self._cost_of).find_needed(steps[:count])
         try:
             plan = judge.plan(key for step in kept for key in step.keys)
         except OutOfPlansError:
@@ -236,9 +236,9 @@ class _Reclaim:
         if not nodes or len(taken) > MOST_STEPS or len(nodes) > MOST_NODES:
             return Nobody(Verdict.UNKNOWN, judge.plans)
         ordered = tuple(sorted(taken, key=lambda step: (step.kind, step.unit, step.role, step.replica or 0)))
-        return Taking(ordered, nodes, domain, self._cost(taken), judge.plans, not (proven and needed), "takes back")
+        return Taking(ordered, nodes, domain, self._cost_of(taken), judge.plans, not (proven and needed), "takes back")
 
-    def _cost(self, steps: Iterable[Step]) -> Cost:
+    def _cost_of(self, steps: Iterable[Step]) -> Cost:
         return cost_of(steps, self._position, self._terms.longest)
 
 

@@ -41,6 +41,7 @@ class Evictor:
         recorder: of Events.
         find: the kinds of which a root claims ordinary pods.
         priority_of: the priority of the pods of a resource; None where it has none.
+        clock: seconds since the epoch.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Evictor:
         recorder: EventRecorder,
         find: Callable[[Key], Iterable[Resource]],
         priority_of: Callable[[Key], int | None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._find = find
         self._priority_of = priority_of
+        self._clock = clock
 
     async def __call__(self, key: Key) -> None:
         """Evict what is claimed and may go.
@@ -72,7 +75,7 @@ class Evictor:
 
     async def _obey(self, resource: Resource, root: Owned, claim: RootClaim) -> None:
         victims = [each for each in claim.victims if each.kind == POD]
-        told = read_refused(root.metadata.annotation(names.ANNOTATION_EVICTIONS_REFUSED), time.time())
+        told = read_refused(root.metadata.annotation(names.ANNOTATION_EVICTIONS_REFUSED), self._clock())
         if any(uid in told for each in victims for uid in each.pods):
             return  # the scheduler process is about to plan without it
         left, refused = await self._read(victims)
@@ -82,7 +85,7 @@ class Evictor:
             if refused:
                 break
         if refused:
-            until = time.time() + LEFT_ALONE
+            until = self._clock() + LEFT_ALONE
             text = write_refused(told | {uid: until for each in refused for uid in each.pods})
             annotations = {names.ANNOTATION_EVICTIONS_REFUSED: text}
             patch = {"metadata": {"uid": claim.uid, "annotations": annotations}}
