@@ -6,8 +6,9 @@ patch is under way); such places are never moved.
 
 Roles and scopes of a unit as the planner's requests: pure.
 
-Only whole replicas are shown to the planner, and only if every pod of them may be planned. A replica whose groups have
-levels of their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
+Only whole replicas are shown to the planner, and only if every pod of them may be planned; of one that lacks a pod, the
+places that it has are facts, so that nobody is sent to another domain beside it. A replica whose groups have levels of
+their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
 in pieces, each a replica of a role of their own, which the levels of its groups hold together.
 """
 
@@ -81,7 +82,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         required=required,
         preferred=preferred,
         proximity=tuple(
-            Proximity(each.roles, check_level(each.level, topology), each.mode == "Required")
+            Proximity(_parts_of(each.roles, roles), check_level(each.level, topology), each.mode == "Required")
             for each in constraints.proximity or ()
         ),
         rules=rules,
@@ -94,6 +95,11 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         excluded_nodes=dict(around.excluded),
         guessed=unit.guessed,
     )
+
+
+def _parts_of(names: Sequence[str], roles: Sequence[RoleRequest]) -> tuple[str, ...]:
+    """Names of roles with those of the requests that carry some of their replicas; a role's own name has no space."""
+    return (*names, *(role.name for role in roles if " " in role.name and role.name.partition(" ")[0] in names))
 
 
 def missing(unit: Unit, gang: Gang) -> str | None:
@@ -199,6 +205,10 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
             roles.append(pieces)
             rules += held
             stands[role.name, each.replica] = tuple((pieces.name, piece.replica) for piece in pieces.replicas)
+        remains = _remains(role, reader)
+        if remains.replicas:
+            roles.append(remains)
+            stands |= {(role.name, each.replica): ((remains.name, each.replica),) for each in remains.replicas}
         roles.append(request)
         stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
@@ -279,6 +289,16 @@ def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> Ro
         missing=first if len(plannable) < role.minimum else None,
         free=role.free,
     )
+
+
+def _remains(role: Role, reader: Reader) -> RoleRequest:
+    """The places of replicas that lack a pod, as a role that asks for nothing: they bind others to their domains."""
+    found: list[ReplicaRequest] = []
+    for replica in (each for each in role.replicas if not each.whole):
+        pods = [reader.pod(pod, position) for position, pod in enumerate(replica.pods)]
+        if placed := tuple(pod for pod in pods if pod.node is not None):
+            found.append(ReplicaRequest(replica.number, placed))
+    return RoleRequest(f"{role.name} (incomplete)", 0, 0, tuple(found), follow_unit=role.follows)
 
 
 def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequest:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from builders.members import cache, group, member, node, role_groups
+from builders.members import GATE, cache, group, member, node, pod, role_groups, root_key
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import Astray, astray, requires_levels
 from covey.api import core
+from covey.placement.model import Plan
+from covey.placement.planner import plan_minimum
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.queue import Topologies
@@ -54,7 +56,7 @@ def judge(nodes: Sequence[core.Node], objects: Sequence[core.Group | core.Pod]) 
     return astray(gang, topology, lambda name: made.path(topology, name), bound.__contains__)
 
 
-TWO = racks(a1="r1", a2="r1", b1="r2", bare="")
+TWO = racks(a1="r1", a2="r1", a3="r1", b1="r2", bare="")
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,37 @@ async def test_the_barrier_gives_up_a_gang_that_is_pinned_across_two_racks() -> 
     assert api.bound == []
     assert api.released == {"root-decode-0-0": "Conflict", "root-decode-1-0": "Conflict"}
     assert len(barrier.waiting) == 0
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [IN_RACK, {"proximity": [{"roles": ["decode"], "level": "rack", "mode": "Required"}]}],
+    ids=["the unit's level", "a proximity"],
+)
+@pytest.mark.parametrize(
+    ("state", "nodes"), [({}, {"b2", "b3"}), ({"deleted": True}, {"a1", "a2"})], ids=["bound", "going"]
+)
+def test_places_of_a_replica_that_lacks_a_pod_bind_the_next_one(
+    wish: Mapping[str, Any], state: Mapping[str, Any], nodes: set[str]
+) -> None:
+    """A replica whose deletion was denied half-way, or that repairs one pod, lies where it lies."""
+    root = group("root", composite=True, minimum=1, desired=1, constraints=wish)
+    groups = role_groups("decode", replicas=2, minimum=1, size=2)
+    left = member("decode", 0, 0, size=2, node="b1", gpus=8, **state)
+    coming = [member("decode", 1, index, size=2, gates=(GATE,), gpus=8) for index in range(2)]
+    made = cache(
+        *racks(a1="r1", a2="r1", a3="r1", b1="r2", b2="r2", b3="r2"),
+        pod("used", node="a3", gpus=8),
+        root,
+        *groups,
+        left,
+        *coming,
+    )
+    topology = Topologies(made).choose(root)
+    found = made.index.unit(root_key("root"))
+    assert found is not None
+    gang = build_gang(found, topology, made.capacity.shape, Surroundings())
+    with made.capacity.planning() as inventory:
+        plan = plan_minimum(gang, inventory)
+    assert isinstance(plan, Plan)
+    assert {each.node for each in plan.assignments} == nodes
