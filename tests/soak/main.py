@@ -266,7 +266,7 @@ class Soak:
     def _doubt(self, where: str, waiting: frozenset[Owner]) -> None:
         """Who waits must wait for a scheduler that has just been started, too: else he had been forgotten."""
         self._result.waited += len(waiting)
-        before = {pod.uid for pod in self._list().pods if pod.node}
+        before = {pod.uid for pod in self._list().pods if pod.node and pod.live}
         made = self._checker.claims.made
         self._say(f"waits for room: {', '.join(f'{owner.namespace}/{owner.name}' for owner in sorted(waiting))}")
         stage = self._stage
@@ -276,7 +276,10 @@ class Soak:
         end = time.monotonic() + 15
         while time.monotonic() < end:
             self._look()
-            late = [pod for pod in self._list().pods if pod.node and pod.uid not in before]
+            pods = self._list().pods
+            if before - {pod.uid for pod in pods if pod.live}:
+                return  # a replica has given up its room meanwhile, as a rollout that waits for room does after a while
+            late = [pod for pod in pods if pod.node and pod.uid not in before]
             # One that had looked for a claim in vain waits longer each time, and another process looks at once.
             if late and self._checker.claims.made == made:
                 self._fail(f"{where}: {late[0].name} had a place, but only a new scheduler process saw it")
