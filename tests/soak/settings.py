@@ -17,7 +17,7 @@ NODES: Final = Nodes(blocks=2, racks=4, nodes=5, gpus=8)
 CLASSES: Final[Mapping[str, int]] = {"low": 10, "middle": 100, "patient": 100, "high": 1000}
 PATIENT: Final = "patient"
 #: The Queue of each namespace: GPUs by right. Together more than there are, so that nodes run short, too.
-NOMINAL: Final[Mapping[str, int]] = {"soak": 176, "other": 112, "third": 64}
+NOMINAL: Final[Mapping[str, int]] = {"soak": 208, "other": 144, "third": 64}
 #: GPUs that each may borrow at most.
 BORROW: Final[Mapping[str, int]] = {"soak": 64, "other": 64, "third": 48}
 COHORT: Final = "soak"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from soak.settings import BORROW, NOMINAL
 from unit.soak.histories import GATED, History, resource, role
 
 ROOT = "uid-of-root"
@@ -73,14 +74,15 @@ def test_a_claim_stands_as_long_as_something_lives_that_gives_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "changes", "found"),
+    ("more", "changes", "found"),
     [
-        pytest.param(240, [], [], id="all that may be borrowed"),
-        pytest.param(241, [], ["quota"], id="one more"),
-        pytest.param(241, ["DELETED"], [], id="its resource has been deleted"),
+        pytest.param(0, [], [], id="all that may be borrowed"),
+        pytest.param(1, [], ["quota"], id="one more"),
+        pytest.param(1, ["DELETED"], [], id="its resource has been deleted"),
     ],
 )
-def test_no_queue_has_more_than_it_may_borrow(gpus: int, changes: list[str], found: list[str]) -> None:
+def test_no_queue_has_more_than_it_may_borrow(more: int, changes: list[str], found: list[str]) -> None:
+    gpus = NOMINAL["soak"] + BORROW["soak"] + more
     history = History(role("decode", replicas=2))
     history.see("0/decode/0/0", gpus=gpus - 1, gates=GATED)
     history.see("0/decode/0/0", gpus=gpus - 1, node="n0", ready=True)
