@@ -6,9 +6,9 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from covey.admission import queue
@@ -16,41 +16,33 @@ from covey.admission.charges import Ground, charges
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
-    Group,
     Lane,
     QueueError,
-    claimant,
     describe,
-    judge_minimum,
-    judge_surplus,
     lane_of,
-    may_lie,
     queue_of,
-    victims,
 )
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
 from covey.admission.reclaim import Right
+from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods, right_of
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
+    confine_gang,
+    count_room,
     first_choice,
-    is_charged,
+    judge_gang,
     minimum_shapes,
-    missing_pods,
     shapes_of,
-    surplus_groups,
     surplus_pods,
-    without,
 )
 from covey.api import core
 from covey.api.constants import REASON_OVER_QUOTA
 from covey.placement.model import Gang, Shape
-from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
-from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
@@ -186,27 +178,12 @@ class Quotas:
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
-        own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
-        if entry.want is Want.MINIMUM:
-            minimum, shapes = next((each for each in own if each.member is None), None), minimum_shapes(gang)
-            found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
-            if found.inside:
-                return found
-            with self._promises.charge_others(self.ledger, entry.unit.key):
-                return judge_minimum(self.ledger, name, shapes, minimum, free=free)
-        spare = {each.member: dict(each.spare) for each in own}
-        groups = {
-            number: (
-                members[0][0].name,
-                Group(
-                    shapes_of(missing_pods(members)),
-                    sum((Counter(spare.get((r.name, each.replica), _NOTHING)) for r, each in members), Counter()),
-                ),
-            )
-            for number, members in enumerate(surplus_groups(gang))
-        }
+        free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
+        judge = partial(judge_gang, self.ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
+        if not surplus and (found := judge()) is not None and found.inside:
+            return found
         with self._promises.charge_others(self.ledger, entry.unit.key):
-            return judge_surplus(self.ledger, name, groups, free=free) if groups else None
+            return judge()
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -228,18 +205,7 @@ class Quotas:
         name = self._queues.get(entry.unit.key)
         if entitled is None or name is None:
             return gang
-        land = self._lands[name]
-        nodes = {node: OVER_QUOTA for flavor in entitled.closed for node in sorted(land.nodes.get(flavor, ()))}
-        if nodes:
-            gang = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes})
-        if entry.want is not Want.SURPLUS:
-            return gang
-        out = {
-            (role.name, each.replica)
-            for number, members in enumerate(surplus_groups(gang))
-            for role, each in (members if number not in entitled.taken else ())
-        }
-        return without(gang, out) if out else gang
+        return confine_gang(gang, entitled, self._lands[name].nodes, surplus=entry.want is Want.SURPLUS)
 
     def allows(self, entry: Entry, entitled: Entitlement | None) -> bool:
         """Tell whether a plan by an entitlement may be carried out still."""
@@ -287,18 +253,7 @@ class Quotas:
         name = self._queues.get(root)
         if name is None:
             return 0 if root in self._problems else None
-        policy, room, total = self.ledger.policies[name], self.ledger.room(name), 0
-        if self._lands[name].nodes.get(None) or not is_charged(policy, shapes):
-            return None
-        for flavor in policy.flavors:
-            if all(may_lie(shape, flavor) for shape in shapes):
-                need = Counter[Pool]()
-                for shape in shapes:
-                    need.update(dict(policy.chargeable(flavor, shape.requests)))
-                if not need:
-                    return None
-                total += max(0, min(room[pool] // amount for pool, amount in need.items()))
-        return total
+        return count_room(self.ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
@@ -322,16 +277,11 @@ class Quotas:
         others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
         charge_of = charges_of_pods(filter(None, others), self.ledger)
         ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
-        order: tuple[Charge, ...] = ()
-        if amounts is not None:
-            mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
-            who = claimant(ledger, name, mine)
-            if who is None:
-                return None
-            order = tuple(victims(ledger, who))
-        own = next((each for each in self.ledger.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
-        return Right(ledger, name, minimum_shapes(gang), own, nodes, order, charge_of)
+        wanted = None
+        if amounts is not None:
+            wanted = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
+        return right_of(ledger, name, root, gang, nodes, charge_of, wanted)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
