@@ -11,10 +11,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission.round import stand_in
+from covey.admission import podstate
+from covey.admission.order import priority_of
+from covey.admission.round import build_units, stand_in
+from covey.admission.tree import Key
+from covey.admission.victims import Candidate
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
-from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
+from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, LABEL_POD_GROUP, SCHEDULING_GROUP
+from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.quantities import bad_amounts, bad_quantities
@@ -30,7 +35,7 @@ _VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A cluster at one moment. ``groups`` are live group objects, known only when a cluster was read."""
+    """A cluster at one moment. ``queues`` are None where nobody has looked for any; then quota is not counted."""
 
     nodes: tuple[core.Node, ...] = ()
     pods: tuple[core.Pod, ...] = ()
@@ -40,6 +45,8 @@ class Facts:
     claims: tuple[VolumeClaim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     warnings: tuple[str, ...] = ()
+    queues: tuple[core.Queue, ...] | None = None
+    namespaces: tuple[core.Namespace, ...] = ()
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -49,6 +56,31 @@ class Facts:
         """Names of the ClusterTopologies that are marked default."""
         marked = (each.metadata for each in self.topologies)
         return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+
+    def classes(self) -> dict[str, core.PriorityClass]:
+        """The priority classes by name."""
+        return {each.metadata.name: each for each in self.priority_classes}
+
+    def units(self) -> dict[Key, Candidate]:
+        """The units whose groups are there, with their pods, by the keys of their roots."""
+        classes = self.classes()
+        owners: dict[tuple[str, str], list[core.Group]] = {}
+        for group in self.groups:
+            owner = group.metadata.controller
+            owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
+        pods: dict[tuple[str, str], list[core.Pod]] = {}
+        for pod in self.pods:
+            pod_owner = pod.metadata.controller
+            if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
+                pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
+        found: dict[Key, Candidate] = {}
+        for owned, groups in owners.items():
+            members = pods.get(owned, [])
+            leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
+            for unit in build_units(groups, members, leaf_of, {}):
+                spec = unit.root.spec
+                found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+        return found
 
 
 def read_facts(
@@ -97,6 +129,16 @@ def read_topology(document: Document) -> core.ClusterTopology:
             place = document.place.at(f"spec.levels[{number}].name")
             raise InputError(place, f"there are two levels {name}", "give each level a name of its own")
     return document.read(core.ClusterTopology)
+
+
+def read_queue(document: Document) -> core.Queue:
+    """A Queue, checked as the API server would.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    validate(Queue, document)
+    return document.read(core.Queue)
 
 
 def read_pod(document: Document, namespace: str = "default") -> core.Pod:

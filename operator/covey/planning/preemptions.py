@@ -7,14 +7,13 @@ from typing import Final
 
 from covey.admission import podstate
 from covey.admission.gangs import wants_minimum
-from covey.admission.order import priority_of
 from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
-from covey.admission.round import build_units
 from covey.admission.taking import Nobody, Taking
+from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
+from covey.api.constants import ANNOTATION_DRAINING_SINCE
 from covey.placement.model import Gang, Verdict
 from covey.planning.report import PreemptionReport, VictimReport
 from covey.planning.run import Planned
@@ -59,26 +58,9 @@ def leaves(pod: core.Pod) -> bool:
     return podstate.dying(pod) or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
 
 
-def candidates_of(planned: Planned) -> Mapping[object, Candidate]:
+def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:
     """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
-    facts = planned.facts
-    classes = {each.metadata.name: each for each in facts.priority_classes}
-    owners: dict[tuple[str, str], list[core.Group]] = {}
-    for group in facts.groups:
-        owner = group.metadata.controller
-        owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
-    pods: dict[tuple[str, str], list[core.Pod]] = {}
-    for pod in facts.pods:
-        pod_owner = pod.metadata.controller
-        if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
-            pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
-    found: dict[object, Candidate] = {}
-    for owned, groups in owners.items():
-        members = pods.get(owned, [])
-        leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
-        for unit in build_units(groups, members, leaf_of, {}):
-            spec = unit.root.spec
-            found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+    found = planned.facts.units()
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         for unit, gang in zip(workload.units, gangs, strict=True):
             found[unit.key] = Candidate(unit, gang.priority)

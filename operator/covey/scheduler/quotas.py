@@ -6,13 +6,13 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from covey.admission import queue
-from covey.admission.charges import Ground, charges
+from covey.admission.charges import Ground, Land, charges
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
@@ -25,7 +25,7 @@ from covey.admission.entitlement import (
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
+from covey.admission.quota import Amounts, Charge, Ledger, Policy
 from covey.admission.reclaim import Right
 from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods, right_of
 from covey.admission.tree import Key, Unit
@@ -46,29 +46,6 @@ from covey.scheduler.holding import Holding
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
-
-
-@dataclass(slots=True)
-class _Land:
-    """The nodes of each flavor of a queue; None for those of no flavor."""
-
-    policy: Policy
-    flavor: dict[str, Flavor | None] = field(default_factory=dict)
-    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
-
-    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
-        """File a node; returns whether it was in another flavor before."""
-        new = self.policy.flavor_of(labels)
-        moved = node in self.flavor and self.flavor[node] != new
-        self.drop(node)
-        self.flavor[node] = new
-        self.nodes.setdefault(new, set()).add(node)
-        return moved
-
-    def drop(self, node: str) -> None:
-        """Take a node out of those where pods may go; what is charged there stays where it was."""
-        for each in self.nodes.values():
-            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +71,7 @@ class Quotas:
         self.ledger = Ledger({})
         #: By queue.
         self.wishes: dict[str, dict[Key, Wish]] = {}
-        self._lands: dict[str, _Land] = {}
+        self._lands: dict[str, Land] = {}
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
@@ -313,7 +290,7 @@ class Quotas:
             return
         self._stale = False
         policies = {each.metadata.name: Policy.of(each) for each in self._cache.queues.store.values()}
-        self._lands = {name: _Land(policy) for name, policy in policies.items()}
+        self._lands = {name: Land(policy) for name, policy in policies.items()}
         for node in self._cache.nodes.store.values():
             for land in self._lands.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})

@@ -119,11 +119,11 @@ def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, s
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
     from covey.cli.live import connect  # noqa: PLC0415 - the same
-    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster, with_queues  # noqa: PLC0415 - the same
 
     async def read() -> tuple[Facts, str]:
         async with connect(kubeconfig, context) as client:
-            return await read_cluster(client), client.namespace
+            return await with_queues(await read_cluster(client), client), client.namespace
 
     return asyncio.run(read())
 
