@@ -119,17 +119,17 @@ Around = Callable[[int, Callable[[], Answer]], Answer]
 
 
 class Quota(Protocol):
-    """The quota of a round's gangs, each known by its number; ``surplus``: whether its minimum has its places."""
+    """The quota of gangs, each known by its UID; ``surplus``: whether its minimum has its places."""
 
-    def lane(self, number: int, gang: Gang, *, surplus: bool) -> Lane:
+    def lane(self, gang: Gang, *, surplus: bool) -> Lane:
         """The place of a gang among those of other queues."""
         ...
 
-    def confine(self, number: int, gang: Gang, *, surplus: bool) -> Gang | Refusal:
+    def confine(self, gang: Gang, *, surplus: bool) -> Gang | Refusal:
         """The part of a gang that may be planned, where it may be; or why nothing of it may."""
         ...
 
-    def charge(self, number: int, gang: Gang) -> None:
+    def charge(self, gang: Gang) -> None:
         """Charge a gang for the places that it has now."""
         ...
 
@@ -195,12 +195,12 @@ def plan_round(
     outcomes: dict[int, Outcome] = {}
 
     def lane(number: int) -> Lane:
-        return FIRST if quota is None else quota.lane(number, placed[number], surplus=number in minimums)
+        return FIRST if quota is None else quota.lane(placed[number], surplus=number in minimums)
 
     def plan(number: int, looked: Gang, planner: Callable[[Gang, Inventory, int], Answer]) -> Answer:
         """The answer to what there is quota for; what it places is held and charged."""
         surplus = number in minimums
-        allowed = looked if quota is None else quota.confine(number, looked, surplus=surplus)
+        allowed = looked if quota is None else quota.confine(looked, surplus=surplus)
         if isinstance(allowed, Refusal):
             return allowed
         gang, _ = confine(allowed, kept, surplus=surplus)
@@ -208,7 +208,7 @@ def plan_round(
         if isinstance(answer, Plan):
             placed[number] = apply(answer, looked, inventory)
             if quota is not None:
-                quota.charge(number, placed[number])
+                quota.charge(placed[number])
         return answer
 
     while (turn := line.next(lane=lane)) is not None:

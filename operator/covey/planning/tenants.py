@@ -35,12 +35,13 @@ class Tenants:
 
     Args:
         facts: the cluster, and its Queues.
-        units: everything that is charged, those that are planned first.
+        units: everything that is charged.
         shape: of a pod.
     """
 
-    def __init__(self, facts: Facts, units: Sequence[Candidate], shape: Callable[[core.Pod], Shape]) -> None:
+    def __init__(self, facts: Facts, units: Mapping[Key, Candidate], shape: Callable[[core.Pod], Shape]) -> None:
         self._units = units
+        self._keys = {each.unit.root.metadata.uid: key for key, each in units.items()}
         self._shape = shape
         policies = {each.metadata.name: Policy.of(each) for each in facts.queues or ()}
         self._ledger = Ledger(policies)
@@ -56,7 +57,7 @@ class Tenants:
         cls,
         facts: Facts,
         workloads: Iterable[Workload],
-        planned: Sequence[Candidate],
+        planned: Iterable[Candidate],
         shape: Callable[[core.Pod], Shape],
     ) -> Self | None:
         """The quota of what is planned; None where nobody has looked for Queues.
@@ -64,20 +65,17 @@ class Tenants:
         Args:
             facts: the cluster.
             workloads: what is planned.
-            planned: its units, in the order of the round.
+            planned: its units.
             shape: of a pod.
         """
         if facts.queues is None:
             return None
-        stored = facts.units()
-        for each in planned:
-            stored.pop(each.unit.key, None)
-        made = cls(facts, [*planned, *stored.values()], shape)
+        made = cls(facts, {**facts.units(), **{each.unit.key: each for each in planned}}, shape)
         others = {unit.key for workload in workloads if not workload.is_counted for unit in workload.units}
         labels = _labels_of(facts)
-        for each in made._units:
-            if each.unit.key not in others:
-                made._assign(each, labels.get(each.unit.key.namespace, {}))
+        for key, each in made._units.items():
+            if key not in others:
+                made._assign(each, labels.get(key.namespace, {}))
         return made
 
     def _assign(self, each: Candidate, labels: Mapping[str, str]) -> None:
@@ -102,20 +100,19 @@ class Tenants:
         )
         self._ledger.enter(each.unit.key, charges(each.unit, ground))
 
-    # As a round of plans asks (`admission.round.Quota`)
-
-    def lane(self, number: int, gang: Gang, *, surplus: bool) -> Lane:
+    def lane(self, gang: Gang, *, surplus: bool) -> Lane:
         """The place of a gang among those of other queues."""
-        key = self._units[number].unit.key
-        entitled = self.judge(key, gang, surplus=surplus)
-        return FIRST if entitled is None else lane_of(self._ledger, self._queues[key], entitled, surplus=surplus)
+        entitled = self._judge(gang, surplus=surplus)
+        if entitled is None:
+            return FIRST
+        return lane_of(self._ledger, self._queues[self._keys[gang.uid]], entitled, surplus=surplus)
 
-    def confine(self, number: int, gang: Gang, *, surplus: bool) -> Gang | Refusal:
+    def confine(self, gang: Gang, *, surplus: bool) -> Gang | Refusal:
         """The part of a gang that may be planned, where it may be; or why nothing of it may."""
-        key = self._units[number].unit.key
+        key = self._keys[gang.uid]
         if key in self._problems:
             return _refuse(self._problems[key].message)
-        entitled = self.judge(key, gang, surplus=surplus)
+        entitled = self._judge(gang, surplus=surplus)
         if entitled is None:
             return gang
         name, short = self._queues[key], entitled.short
@@ -124,49 +121,47 @@ class Tenants:
         message, resource = describe(self._ledger, name, short, surplus=surplus), short.pool.resource
         return _refuse(message, resource, resources.text(resource, short.amount))
 
-    def charge(self, number: int, gang: Gang) -> None:
+    def charge(self, gang: Gang) -> None:
         """Charge a gang for the places that it has now."""
-        each = self._units[number]
-        if each.unit.key in self._queues:
+        key = self._keys[gang.uid]
+        if key in self._queues:
             pods = (pod for role in gang.roles for replica in role.replicas for pod in replica.pods)
-            self._enter(each, {pod.key: pod.node for pod in pods if pod.node is not None})
+            self._enter(self._units[key], {pod.key: pod.node for pod in pods if pod.node is not None})
 
-    # As others ask
+    def has_queue_of(self, key: Key, gang: Gang) -> bool:
+        """Tell whether a unit uses the queue that a gang uses, or both none."""
+        return self._queues.get(key) == self._queues.get(self._keys[gang.uid])
 
-    def judge(self, key: Key, gang: Gang, *, surplus: bool) -> Entitlement | None:
-        """The part of a gang that may be planned; None where no queue counts it."""
-        name = self._queues.get(key)
-        if name is None:
-            return None
-        return judge_gang(self._ledger, name, key, gang, surplus=surplus, free=bool(self._lands[name].nodes.get(None)))
-
-    def queue_of(self, key: Key) -> str | None:
-        """The queue that a unit uses; None for none."""
-        return self._queues.get(key)
-
-    def is_refused(self, key: Key) -> bool:
-        """Tell whether a unit may use no queue."""
-        return key in self._problems
-
-    def room_for(self, key: Key, shapes: Sequence[Shape]) -> int | None:
-        """The most further replicas of these pods that quota leaves to a unit, whatever nodes there are; None for any."""
+    def room_for(self, gang: Gang, shapes: Sequence[Shape]) -> int | None:
+        """The most further replicas of these pods that quota leaves to a gang, whatever nodes there are; None for any."""
+        key = self._keys[gang.uid]
         name = self._queues.get(key)
         if name is None:
             return 0 if key in self._problems else None
         return count_room(self._ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
 
-    def rights(self, key: Key, gang: Gang) -> Iterator[Right]:
+    def rights(self, gang: Gang) -> Iterator[Right]:
         """The rights of a minimum by which others must give way, on one flavor after another."""
-        entitled = self.judge(key, gang, surplus=False)
+        entitled = self._judge(gang, surplus=False)
         if entitled is None or not entitled.right:
             return
+        key = self._keys[gang.uid]
         name = self._queues[key]
-        charge_of = charges_of_pods((each.unit for each in self._units), self._ledger)
+        charge_of = charges_of_pods((each.unit for each in self._units.values()), self._ledger)
         for amounts in charges_by_flavor(self._ledger.policies[name], minimum_shapes(gang)):
             wanted = Charge(name, key, None, tuple(sorted(amounts.items())), priority=gang.priority)
             found = right_of(self._ledger, name, key, gang, self._lands[name].nodes, charge_of, wanted)
             if found is not None and found.order:
                 yield found
+
+    def _judge(self, gang: Gang, *, surplus: bool) -> Entitlement | None:
+        """The part of a gang that may be planned; None where no queue counts it."""
+        key = self._keys[gang.uid]
+        name = self._queues.get(key)
+        if name is None:
+            return None
+        free = bool(self._lands[name].nodes.get(None))
+        return judge_gang(self._ledger, name, key, gang, surplus=surplus, free=free)
 
 
 def uncounted_remarks(workloads: Iterable[Workload], facts: Facts) -> Iterator[str]:

@@ -100,7 +100,9 @@ def plan(
     fallback = "default"
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
-        facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
+        facts = replace(
+            live, topologies=facts.topologies or live.topologies, warnings=(*facts.warnings, *live.warnings)
+        )
     manifests = (
         read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive) if files else Manifests()
     )
