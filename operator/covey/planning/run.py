@@ -116,8 +116,8 @@ def _decision(outcome: Outcome) -> Decision:
     if isinstance(answer, Refusal):
         return Decision(gang, answer.verdict, reasons=answer.reasons)
     minimum = frozenset((each.role, each.replica) for each in answer.replicas if each.minimum)
-    reasons = outcome.short.reasons if outcome.short is not None else ()
-    return Decision(gang, Verdict.ADMITTED, minimum, answer.preferred, reasons)
+    short = outcome.short.reasons[0].message if outcome.short is not None else ""
+    return Decision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +184,15 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     tenants = Tenants.of(facts, workloads, (Candidate(each.unit, each.gang.priority) for each in contenders), shape)
     pass_ = Pass(inventory, reserved, clock, tenants)
     decisions = pass_.run(contenders)
+    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
     reports, placed = [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
         mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         placed.append(tuple(each.gang for each in mine))
+        warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
         reports.append(_report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0)))
-    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    warnings += uncounted_remarks(workloads, facts)
+    warnings += inventory.warnings(shown.name)
     said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
