@@ -15,24 +15,13 @@ from builders.files import (
     covey,
     inference,
     member,
+    namespace,
     plan,
+    queue,
     role,
     workload,
     write,
 )
-
-
-def queue(name: str, nominal: int, *, team: str | None = None, **more: Any) -> Object:
-    """A Queue of devices for the namespaces of a team; for all where none is named."""
-    amounts = {key: more.pop(key) for key in ("borrow", "lend") if key in more}
-    flavors = [{"resources": [{"name": GPU, "nominal": nominal, **amounts}]}]
-    selector = {"matchLabels": {"team": team}} if team else {}
-    spec = {"namespaces": {"selector": selector}, "flavors": flavors, **more}
-    return {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-
-
-def namespace(name: str, **labels: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def tenants(*, nominal: int = 16, **batch: Any) -> list[Object]:
