@@ -29,8 +29,11 @@ from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
-#: Kinds that say where pods may go, taken wherever they come along (`kubectl get pods,pvc,pv`).
-_VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
+#: Kinds that are taken wherever they come along (`kubectl get pods,pvc,pv,podgroups,queues,namespaces`), by group.
+_ALONG: Final = {
+    "": ("PersistentVolume", "PersistentVolumeClaim", "Namespace"),
+    SCHEDULING_GROUP: ("CompositePodGroup", "PodGroup", "Queue"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Facts:
 def read_facts(
     nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str], *, recursive: bool = False
 ) -> Facts:
-    """Read files and directories of nodes, of pods and of ClusterTopologies.
+    """Read files and directories of nodes, of pods and of ClusterTopologies, and what comes along.
 
     Args:
         nodes: paths, or ``-``.
@@ -100,9 +103,9 @@ def read_facts(
     warnings: list[str] = []
 
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
-        return _of_kind(kind, option, paths, warnings, volumes, may_be_empty=may_be_empty, recursive=recursive)
+        return _of_kind(kind, option, paths, warnings, along, may_be_empty=may_be_empty, recursive=recursive)
 
-    volumes: list[Document] = []
+    along: dict[str, list[Document]] = {}
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
@@ -110,9 +113,12 @@ def read_facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
-        claims=tuple(each.read(VolumeClaim) for each in volumes if each.kind == "PersistentVolumeClaim"),
-        volumes=tuple(each.read(PersistentVolume) for each in volumes if each.kind == "PersistentVolume"),
+        groups=tuple(each.read(core.Group) for kind in _ALONG[SCHEDULING_GROUP][:2] for each in along.get(kind, ())),
+        claims=tuple(each.read(VolumeClaim) for each in along.get("PersistentVolumeClaim", ())),
+        volumes=tuple(each.read(PersistentVolume) for each in along.get("PersistentVolume", ())),
         warnings=tuple(warnings),
+        queues=tuple(map(read_queue, along["Queue"])) if "Queue" in along else None,
+        namespaces=tuple(each.read(core.Namespace) for each in along.get("Namespace", ())),
     )
 
 
@@ -181,12 +187,12 @@ def _of_kind(
     option: str,
     paths: Sequence[str],
     warnings: list[str],
-    volumes: list[Document],
+    along: dict[str, list[Document]],
     *,
     may_be_empty: bool,
     recursive: bool,
 ) -> Iterable[Document]:
-    """Documents of one kind; volumes and claims are put aside, others are skipped with a warning."""
+    """Documents of one kind; those that are taken along are put aside, others are skipped with a warning."""
     skipped: dict[str, int] = {}
     for path in paths:
         count = 0
@@ -195,8 +201,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
-            elif not document.group and document.kind in _VOLUMES:
-                volumes.append(document)
+            elif document.kind in _ALONG.get(document.group, ()):
+                along.setdefault(document.kind, []).append(document)
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:

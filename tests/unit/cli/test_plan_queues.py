@@ -17,11 +17,13 @@ from builders.files import (
     member,
     namespace,
     plan,
+    pod,
     queue,
     role,
     workload,
     write,
 )
+from covey.api.constants import LABEL_POD_GROUP
 
 
 def tenants(*, nominal: int = 16, **batch: Any) -> list[Object]:
@@ -109,6 +111,24 @@ def test_pods_that_run_are_charged(files: Any) -> None:
     answer = plan(*files(4, *documents, pods=pods))
     assert admitted(workload(answer, "old")) == {"w": 2}
     assert "batch may borrow, its cohort has 0 idle" in workload(answer, "new")["reasons"][0]["message"]
+
+
+def test_others_are_charged_where_their_groups_come_along(files: Any) -> None:
+    """As `kubectl get pods,podgroups,queues,namespaces -A -o json` prints them."""
+    group = {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "others", "namespace": "search", "uid": "g"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    members = [pod(f"other-{number}", f"n0-0-{number}", labels={LABEL_POD_GROUP: "others"}) for number in range(2)]
+    for each in members:
+        each["metadata"] |= {"namespace": "search", "ownerReferences": []}
+    along = [*members, group, *tenants()]
+    answer = plan(*files(4, inference("llm", role("w"), namespace="search"), pods=along))
+    assert answer["warnings"] == []
+    (reason,) = workload(answer, "llm")["reasons"]
+    assert reason["message"].startswith(f"16 of 16 {GPU} of queue search are in use; 8 short")
 
 
 @pytest.mark.parametrize(
