@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,47 @@ def test_a_queue_that_is_malformed_is_bad_input(files: Any) -> None:
     result = covey("plan", *files(1, wrong, inference("llm", role("w"))))
     assert result.exit_code == 2
     assert "spec.nominal: unknown field" in result.output
+
+
+def test_no_moves_help_where_quota_refuses(files: Any) -> None:
+    big = inference("big", role("w", 2, 2))
+    answer = plan(*files(4, queue("all", 8), big), "--defrag", "--for", "default/big")["consolidation"]
+    assert (answer["verdict"], answer["moves"]) == ("Infeasible", [])
+    assert answer["message"].startswith(f"default/big unit 0: no moves help: 0 of 8 {GPU} of queue all are in use")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_plan_passes_a_quota_and_none_wastes_it(files: Any, seed: int) -> None:
+    """Each tenant has at most what it may borrow, all of them what there is, and nobody waits in front of idle quota."""
+    generator = random.Random(seed)
+    names = ("a", "b", "c")
+    nominal = {name: generator.randint(0, 3) for name in names}
+    borrow = {name: generator.randint(0, 3) for name in names}
+    documents = [namespace(name, team=name) for name in names]
+    documents += [
+        queue(name, 8 * nominal[name], team=name, cohort="all", borrow=8 * borrow[name], borrowMinimums=True)
+        for name in names
+    ]
+    wanted = [
+        inference(
+            f"x{number}", role("w", minimum + generator.randint(0, 3), minimum), namespace=generator.choice(names)
+        )
+        for number in range(generator.randint(1, 6))
+        for minimum in (generator.randint(1, 2),)
+    ]
+    answer = plan(*files(20, *documents, *wanted))
+    used = Counter[str]()
+    for each in answer["workloads"]:
+        used[each["namespace"]] += admitted(each)["w"]
+    total = sum(nominal.values())
+    assert sum(used.values()) <= total
+    for each in answer["workloads"]:
+        name, (found,) = each["namespace"], each["units"][0]["roles"]
+        left = min(total - sum(used.values()), nominal[name] + borrow[name] - used[name])
+        assert left >= 0
+        lacks = found["replicas"] - found["admitted"] if each["verdict"] == "Admitted" else 0
+        assert not (lacks and left), "surplus waits, though there is quota and room for a replica"
+        assert each["verdict"] == "Admitted" or left < found["minReplicas"]
 
 
 class TestPreempt:
