@@ -43,7 +43,8 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 @click.option(
     "--preempt",
     is_flag=True,
-    help="Who would give way to what has no place: units of lower priority, as little of them as suffices.",
+    help="Who would give way to what has no place, as little as suffices: units of lower priority of the same queue, and what "
+    "others have borrowed from it.",
 )
 @click.option(
     "--defrag",
