@@ -6,8 +6,8 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,9 +16,11 @@ from covey.admission.charges import Ground, Land, charges
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
+    Group,
     Lane,
     QueueError,
     describe,
+    fit,
     lane_of,
     queue_of,
 )
@@ -39,7 +41,7 @@ from covey.admission.wishes import (
     surplus_pods,
 )
 from covey.api import core
-from covey.api.constants import REASON_OVER_QUOTA
+from covey.api.constants import LABEL_DRAINING, REASON_OVER_QUOTA
 from covey.placement.model import Gang, Shape
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
@@ -231,6 +233,43 @@ class Quotas:
         if name is None:
             return 0 if root in self._problems else None
         return count_room(self.ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
+
+    def refuse_exchange(
+        self, root: Key, wanted: Mapping[str, int], models: Mapping[str, Sequence[Shape]], gone: Collection[str]
+    ) -> str:
+        """Say why there is no quota for all that come to a unit in an exchange; empty where there is.
+
+        Args:
+            root: of the unit.
+            wanted: replicas by role.
+            models: by role: the shapes of the pods of a further replica.
+            gone: UIDs of the pods that give way.
+        """
+        unit, name = self._cache.index.unit(root), self._queues.get(root)
+        if unit is None or name is None:
+            return self._problems[root].message if root in self._problems else ""
+        ground = self._ground(unit, name)
+
+        def stay(pod: core.Pod) -> str | None:
+            leaves = pod.metadata.uid in gone or pod.metadata.label(LABEL_DRAINING) == "true"
+            return None if leaves else ground.place(pod)
+
+        shapes: list[Shape] = []
+        for role in unit.roles:
+            there = sum(any(map(stay, replica.pods)) for replica in role.replicas)
+            shapes += [*models.get(role.name, ())] * (wanted.get(role.name, there) - there)
+        before = self.ledger.of(root)
+        with self._promises.charge_others(self.ledger, root):
+            self.ledger.enter(root, charges(unit, replace(ground, place=stay)))
+            try:
+                free = bool(self._lands[name].nodes.get(None))
+                found = fit(self.ledger.policies[name], [Group(shapes)], self.ledger.room(name), free=free)
+                if not shapes or found.taken or found.short is None:
+                    return ""
+                said = describe(self.ledger, name, found.short, surplus=True)
+            finally:
+                self.ledger.enter(root, before)
+        return f"without what gives way, {said}" if gone else said
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
