@@ -5,7 +5,7 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ from covey.admission.tree import Key
 from covey.admission.victims import Candidate
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
-from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, LABEL_POD_GROUP, SCHEDULING_GROUP
+from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
 from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
@@ -29,10 +29,14 @@ from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
-#: Kinds that are taken wherever they come along (`kubectl get pods,pvc,pv,podgroups,queues,namespaces`), by group.
-_ALONG: Final = {
-    "": ("PersistentVolume", "PersistentVolumeClaim", "Namespace"),
-    SCHEDULING_GROUP: ("CompositePodGroup", "PodGroup", "Queue"),
+#: Kinds that say where pods may go, or by what right, taken wherever they come along (`kubectl get pods,pvc,pv`).
+_ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
+    ("v1", "PersistentVolume"): PersistentVolume,
+    ("v1", "PersistentVolumeClaim"): VolumeClaim,
+    ("v1", "Namespace"): core.Namespace,
+    (SCHEDULING_API, "CompositePodGroup"): core.Group,
+    (SCHEDULING_API, "PodGroup"): core.Group,
+    (SCHEDULING_API, "Queue"): core.Queue,
 }
 
 
@@ -103,9 +107,9 @@ def read_facts(
     warnings: list[str] = []
 
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
-        return _of_kind(kind, option, paths, warnings, along, may_be_empty=may_be_empty, recursive=recursive)
+        return _of_kind(kind, option, paths, warnings, aside, may_be_empty=may_be_empty, recursive=recursive)
 
-    along: dict[str, list[Document]] = {}
+    aside: list[core.Read] = []
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
@@ -113,12 +117,12 @@ def read_facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
-        groups=tuple(each.read(core.Group) for kind in _ALONG[SCHEDULING_GROUP][:2] for each in along.get(kind, ())),
-        claims=tuple(each.read(VolumeClaim) for each in along.get("PersistentVolumeClaim", ())),
-        volumes=tuple(each.read(PersistentVolume) for each in along.get("PersistentVolume", ())),
+        groups=tuple(each for each in aside if isinstance(each, core.Group)),
+        claims=tuple(each for each in aside if isinstance(each, VolumeClaim)),
+        volumes=tuple(each for each in aside if isinstance(each, PersistentVolume)),
         warnings=tuple(warnings),
-        queues=tuple(map(read_queue, along["Queue"])) if "Queue" in along else None,
-        namespaces=tuple(each.read(core.Namespace) for each in along.get("Namespace", ())),
+        queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
+        namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
     )
 
 
@@ -187,12 +191,12 @@ def _of_kind(
     option: str,
     paths: Sequence[str],
     warnings: list[str],
-    along: dict[str, list[Document]],
+    aside: list[core.Read],
     *,
     may_be_empty: bool,
     recursive: bool,
 ) -> Iterable[Document]:
-    """Documents of one kind; those that are taken along are put aside, others are skipped with a warning."""
+    """Documents of one kind; those that come along are put aside, others are skipped with a warning."""
     skipped: dict[str, int] = {}
     for path in paths:
         count = 0
@@ -201,8 +205,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
-            elif document.kind in _ALONG.get(document.group, ()):
-                along.setdefault(document.kind, []).append(document)
+            elif found := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
+                aside.append(document.read(found))
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:
