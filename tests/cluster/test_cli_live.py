@@ -109,6 +109,9 @@ def test_plan_counts_what_runs_and_knows_its_members(run: Run, create: Any, node
     running = {pod["name"] for each in live["children"] for replica in each["children"] for pod in replica["children"]}
     assert placed == {name for name in running if name in placed}
     assert len(placed) >= 3
+    lost = write(tmp_path / "lost.json", [inference("lost", role("w"), queue="none")])
+    (reason,) = workload(run("plan", "-f", lost, "--cluster", status=3), "lost")["reasons"]
+    assert reason["message"].startswith("there is no Queue none")
     more = write(tmp_path / "more.json", [inference("more", role("w", 2, 2))])
     assert workload(run("plan", "-f", more, "--cluster", status=3), "more")["verdict"] == "Infeasible"
     answer = run("plan", "-f", more, "--cluster", "--add-nodes", f"{names[0]}=2")

@@ -181,7 +181,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     for node in facts.nodes:
         inventory.set_node(node)
     hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
-    tenants = Tenants.of(facts, workloads, (Candidate(each.unit, each.gang.priority) for each in contenders), shape)
+    tenants = Tenants.of(facts, workloads, [Candidate(each.unit, each.gang.priority) for each in contenders], shape)
     pass_ = Pass(inventory, reserved, clock, tenants)
     decisions = pass_.run(contenders)
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]

@@ -6,8 +6,11 @@ has freed for another unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Self
+
+import msgspec
 
 from covey.admission import podstate
 from covey.admission.charges import Ground, Land, charges
@@ -57,10 +60,10 @@ class Tenants:
         cls,
         facts: Facts,
         workloads: Iterable[Workload],
-        planned: Iterable[Candidate],
+        planned: Collection[Candidate],
         shape: Callable[[core.Pod], Shape],
     ) -> Self | None:
-        """The quota of what is planned; None where nobody has looked for Queues.
+        """The quota of what is planned; None where nobody has looked for Queues, or there are none and none is named.
 
         Args:
             facts: the cluster.
@@ -68,9 +71,11 @@ class Tenants:
             planned: its units.
             shape: of a pod.
         """
-        if facts.queues is None:
+        if facts.queues is None or not (facts.queues or any(each.unit.root.spec.queue for each in planned)):
             return None
-        made = cls(facts, {**facts.units(), **{each.unit.key: each for each in planned}}, shape)
+        stored = facts.units()
+        units = {each.unit.key: _with_status(each, stored.get(each.unit.key)) for each in planned}
+        made = cls(facts, {**stored, **units}, shape)
         others = {unit.key for workload in workloads if not workload.is_counted for unit in workload.units}
         labels = _labels_of(facts)
         for key, each in made._units.items():
@@ -162,6 +167,14 @@ class Tenants:
             return None
         free = bool(self._lands[name].nodes.get(None))
         return judge_gang(self._ledger, name, key, gang, surplus=surplus, free=free)
+
+
+def _with_status(each: Candidate, stored: Candidate | None) -> Candidate:
+    """A unit of a file with the status of the root in the cluster, which tells since when it is admitted."""
+    if stored is None:
+        return each
+    root = msgspec.structs.replace(each.unit.root, status=stored.unit.root.status)
+    return replace(each, unit=replace(each.unit, tree=replace(each.unit.tree, group=root)))
 
 
 def uncounted_remarks(workloads: Iterable[Workload], facts: Facts) -> Iterator[str]:

@@ -50,6 +50,17 @@ def serving(workload: str, replica: int, node: str) -> Object:
     return found
 
 
+def root(name: str, since: str) -> Object:
+    """The root of a unit of the namespace batch that is admitted."""
+    return {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name, "namespace": "batch", "uid": name},
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}},
+        "status": {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": since}]},
+    }
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Any:
     def make(nodes: int, *documents: Object, pods: list[Object] | None = None) -> list[object]:
@@ -244,6 +255,18 @@ class TestPreempt:
     def test_then_units_that_are_borrowed_whole(self, arguments: Any) -> None:
         (found,) = plan(*arguments(size=2))["preemptions"]
         assert [(each["kind"], each["name"]) for each in found["victims"]] == [("Unit", "old")]
+
+    def test_the_younger_admission_is_the_one_that_borrows(self, files: Any) -> None:
+        """Batch has a right to one of its two units, of which the root of the cluster says since when it is admitted."""
+        queues = [queue("search", 8, team="search", cohort="gpus"), *tenants()[2:]]
+        queues.append(queue("batch", 8, team="batch", cohort="gpus", borrowMinimums=True))
+        running = [inference(name, role("w"), namespace="batch") for name in ("a", "b")]
+        pods = [serving("a", 0, "n0-0-0"), serving("b", 0, "n0-0-1")]
+        roots = [root("a-0", "2026-02-01T00:00:00Z"), root("b-0", "2026-01-01T00:00:00Z")]
+        wanted = inference("chat", role("c"), namespace="search")
+        answer = plan(*files(2, *queues, *running, wanted, pods=[*pods, *roots]), "--preempt")
+        (found,) = answer["preemptions"]
+        assert [(each["kind"], each["name"]) for each in found["victims"]] == [("Unit", "a")]
 
     def test_a_priority_of_another_queue_takes_nothing(self, files: Any) -> None:
         """Batch may borrow nothing more, so that its minimum has no right, whatever its priority."""
