@@ -171,8 +171,8 @@ class Quotas:
         claim, name = entry.decision.claim, self._queues.get(root)
         if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
             return None
-        land, shapes = self._lands[name], minimum_shapes(entry.gang)
-        return Promise.of(root, claim, land.policy, shapes, land.flavor.get) if entry.want is Want.MINIMUM else None
+        land = self._lands[name]
+        return Promise.of(root, claim, land.policy, entry.gang, land.flavor.get) if entry.want is Want.MINIMUM else None
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -181,7 +181,7 @@ class Quotas:
     def judge(self, entry: Entry) -> Entitlement | None:
         """The part of a unit's wish that may be planned now; None where no queue counts it.
 
-        What is given back to a minimum is for minimums within nominal alone.
+        What is given back to a minimum is for it, or for a minimum within nominal that is before it in the order.
         """
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
@@ -189,7 +189,8 @@ class Quotas:
         own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
         if entry.want is Want.MINIMUM:
             minimum, shapes = next((each for each in own if each.member is None), None), minimum_shapes(gang)
-            found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
+            with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
+                found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
             if found.inside:
                 return found
             with self._promises.charge_others(self.ledger, entry.unit.key):
@@ -321,11 +322,12 @@ class Quotas:
         cohort = set(self.ledger.cohort(name))
         others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
         charge_of = charges_of_pods(filter(None, others), self.ledger)
-        ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
+        charge = Charge(name, root, None, tuple(sorted((amounts or {}).items())), priority=gang.priority)
+        mine = Promise(charge, frozenset(), gang.order)
+        ledger = self._promises.keep_for_others(self.ledger, mine, charge_of)
         order: tuple[Charge, ...] = ()
         if amounts is not None:
-            mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
-            who = claimant(ledger, name, mine)
+            who = claimant(ledger, name, charge)
             if who is None:
                 return None
             order = tuple(victims(ledger, who))

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from covey.admission.order import Order
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
 from covey.admission.tree import Key, Unit
-from covey.admission.wishes import first_choice
+from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
-from covey.placement.model import Shape
+from covey.placement.model import Gang, Shape
 
 #: The purpose of a claim by which borrowed quota is given back.
 RECLAIM: Final = "Reclaim"
@@ -23,10 +24,11 @@ _PROMISED: Final = "}"
 
 
 class Promise(NamedTuple):
-    """The charge that a minimum will be, and the pods (UIDs) that go for it."""
+    """The charge that a minimum will be, the pods (UIDs) that go for it, and its place among gangs."""
 
     charge: Charge
     victims: frozenset[str]
+    order: Order
 
     @classmethod
     def of(
@@ -34,15 +36,15 @@ class Promise(NamedTuple):
         root: Key,
         claim: core.Claim,
         policy: Policy,
-        shapes: Sequence[Shape],
+        gang: Gang,
         flavor_of: Callable[[str], Flavor | None],
     ) -> Promise:
         """The promise of a claim: on the flavors of its nodes."""
         there = {flavor_of(node) for node in claim.nodes}
         flavors = tuple(each for each in policy.flavors if each in there) or policy.flavors
-        amounts = first_choice(replace(policy, flavors=flavors), shapes)
+        amounts = first_choice(replace(policy, flavors=flavors), minimum_shapes(gang))
         charge = Charge(policy.name, root, None, tuple(sorted(amounts.items())), since=_PROMISED)
-        return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods))
+        return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods), gang.order)
 
 
 class Promises:
@@ -59,9 +61,9 @@ class Promises:
         return before not in {None, now}
 
     @contextmanager
-    def charge_others(self, ledger: Ledger, root: Key) -> Iterator[None]:
-        """Charge what is promised to other roots, as if they had it already."""
-        before = {other: ledger.of(other) for other in self._of if other != root}
+    def charge_others(self, ledger: Ledger, root: Key, order: Order | None = None) -> Iterator[None]:
+        """Charge what is promised to other roots, of minimums to those before a place in the order alone, as if they had it."""
+        before = {other: ledger.of(other) for other in self._find_others(root, order)}
         for other, charged in before.items():
             ledger.enter(other, (*charged, self._of[other].charge))
         try:
@@ -70,13 +72,22 @@ class Promises:
             for other, charged in before.items():
                 ledger.enter(other, charged)
 
-    def keep_for_others(self, ledger: Ledger, root: Key, charge_of: Mapping[str, Charge]) -> Ledger:
-        """A copy of a ledger on which others than a root have what is promised to them, and their victims are gone."""
+    def _find_others(self, root: Key, order: Order | None) -> list[Key]:
+        """The other roots to which something is promised, or those of them that are before a place in the order."""
+        return [other for other, each in self._of.items() if other != root and (order is None or each.order < order)]
+
+    def keep_for_others(self, ledger: Ledger, mine: Promise, charge_of: Mapping[str, Charge]) -> Ledger:
+        """A copy of a ledger on which the victims of all others are gone, and what is promised is charged.
+
+        Of its own queue a minimum comes before those that are behind it in the order.
+        """
+        root, queue = mine.charge.unit, mine.charge.queue
         others = {other: promise for other, promise in self._of.items() if other != root}
         gone = {charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of}
         found = ledger.without(gone)
         for other, each in others.items():
-            found.enter(other, (*found.of(other), each.charge))
+            if each.charge.queue != queue or each.order < mine.order:
+                found.enter(other, (*found.of(other), each.charge))
         return found
 
 
