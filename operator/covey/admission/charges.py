@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
 from covey.admission.roles import Member, Replica
-from covey.admission.tree import Unit, minimum_replicas
+from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
 
@@ -60,6 +60,17 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
     return tuple(found)
 
 
+def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Charge, ...]:
+    """The charge of pods of which groups are gone: as of one replica, which cannot be taken by itself."""
+    amounts = Counter[Pool]()
+    for pod in pods:
+        node = ground.place(pod)
+        flavor = ground.flavor(node) if node is not None else None
+        amounts.update(dict(ground.policy.chargeable(flavor, ground.requests(pod))) if flavor is not None else {})
+    charged = tuple(sorted(amounts.items()))
+    return (Charge(ground.policy.name, root, ("", -1), charged, priority=ground.priority),) if charged else ()
+
+
 def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
     """By role: the room that is held for replicas of which no pod has a node."""
     lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
@@ -94,4 +105,4 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
     return amounts, +spare
 
 
-__all__ = ["Ground", "charges"]
+__all__ = ["Ground", "charge_left", "charges"]

@@ -62,10 +62,14 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
 
 
 class Group(NamedTuple):
-    """Pods that are wanted together or not at all; ``spare``: what is charged for them already."""
+    """Pods that are wanted together or not at all; ``spare``: what is charged for them already.
+
+    ``keeps``: that much comes back even where the queue uses too much.
+    """
 
     shapes: Sequence[Shape]
     spare: Mapping[Pool, int] = {}
+    keeps: bool = False
 
 
 class Short(NamedTuple):
@@ -144,8 +148,12 @@ def _needs(policy: Policy, group: Group) -> tuple[dict[Flavor, Counter[Pool]], l
                 needs[flavor][pool] += amount * count
         if any(True for flavor in policy.flavors for _ in policy.chargeable(flavor, shape.requests)):
             choices.append(choice)
-    spare = Counter(group.spare)
-    return {flavor: need - spare for flavor, need in needs.items()}, choices
+    spare = group.spare
+    further = {
+        flavor: Counter({pool: max(0, amount - spare.get(pool, 0)) for pool, amount in need.items()})
+        for flavor, need in needs.items()
+    }
+    return {flavor: +need for flavor, need in further.items()} if group.keeps else further, choices
 
 
 def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, int]) -> Short | None:
@@ -170,7 +178,7 @@ def judge_minimum(
         own: what is charged for its minimum by now.
         free: whether there are nodes of no flavor.
     """
-    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {})]
+    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {}, keeps=True)]
     left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
     is_nominal = own is None or ledger.is_within_nominal(own)
     right = is_nominal and bool(fit(policy, group, left, free=free).taken)

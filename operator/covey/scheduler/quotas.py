@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from covey.admission import queue
-from covey.admission.charges import Ground, charges
+from covey.admission import podstate, queue
+from covey.admission.charges import Ground, charge_left, charges
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
@@ -106,6 +106,9 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
+        #: UIDs of the pods of each unit, and the queues of those that have some no longer, since groups are gone.
+        self._pods: dict[Key, set[str]] = {}
+        self._torn: dict[Key, str] = {}
         self._promises = Promises()
         self._eased = False
         self._stale = True
@@ -141,17 +144,16 @@ class Quotas:
             self._queues.pop(root, None)
         else:
             self._queues[root] = name
-        self._enter(root, charges(unit, self._ground(unit, name)) if name is not None else ())
+        self._charge(root, name, unit)
 
     def forget(self, root: Key) -> None:
-        """A unit is gone."""
+        """A unit is gone; what is left of its pods is charged until it is."""
         self._problems.pop(root, None)
-        self._queues.pop(root, None)
         self._asleep.pop(root, None)
         self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
-        self._enter(root, ())
+        self._charge(root, self._queues.pop(root, None), None)
 
     def note_wish(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
@@ -266,6 +268,8 @@ class Quotas:
 
     def take_eased(self) -> bool:
         """Tell whether there may be more quota for some than when this was last asked."""
+        for root, name in list(self._torn.items()):
+            self._charge(root, name if name in self._lands else None, self._cache.index.unit(root))
         eased, self._eased = self._eased, False
         return eased
 
@@ -340,15 +344,31 @@ class Quotas:
         nodes = self._lands[name].nodes
         return len(nodes.get(None, ())), sum(map(len, nodes.values()))
 
-    def _ground(self, unit: Unit, name: str) -> Ground:
+    def _charge(self, root: Key, name: str | None, unit: Unit | None) -> None:
+        """Charge a unit for what it has, and for its pods that are in no group any more, until they are gone."""
+        before, own = self._pods.pop(root, set()), set[str]()
+        self._torn.pop(root, None)
+        now: tuple[Charge, ...] = ()
+        if name is not None:
+            ground = self._ground(root, name, unit)
+            if unit is not None:
+                now, own = charges(unit, ground), {pod.metadata.uid for pod in unit.pods()}
+            left = [pod for uid in before - own if (pod := self._cache.index.pod(uid)) and podstate.counts(pod)]
+            now += charge_left(root, left, ground)
+            self._pods[root] = own.union(pod.metadata.uid for pod in left)
+            if left:
+                self._torn[root] = name
+        self._enter(root, now)
+
+    def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
         return Ground(
             land.policy,
             place=lambda pod: place_of(pod, capacity.assumed),
             flavor=land.flavor.get,
             requests=lambda pod: capacity.shape(pod).requests,
-            held=self._held(unit.key),
-            priority=self._priority(unit.root),
+            held=self._held(root),
+            priority=self._priority(unit.root) if unit is not None else 0,
         )
 
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:

@@ -114,7 +114,7 @@ async def test_what_is_freed_is_not_borrowed_again_meanwhile() -> None:
 
 
 @pytest.mark.parametrize(("priority", "mine", "gets"), [(0, "a", False), (5, "a", True), (0, "b", False)])
-async def test_what_is_freed_is_for_nobody_behind_in_the_order(priority: int, mine: str, gets: bool) -> None:
+async def test_what_is_freed_is_for_nobody_behind_in_the_order(priority: int, mine: str, *, gets: bool) -> None:
     """Another minimum within nominal finds a node and the quota of the first victim: it gets them if it is before (L4)."""
     loop = world(*theirs(queue="z"), nodes=4, queues=(A, B, queue("z", 0, cohort="c")), replicas=2, minimum=2)
     claim = await refused(loop)
