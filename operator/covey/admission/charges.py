@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
-from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
+from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
@@ -105,4 +105,16 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
     return amounts, +spare
 
 
-__all__ = ["Ground", "charge_left", "charges"]
+def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
+    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
+    found: dict[str, Charge] = {}
+    for unit in units:
+        of = {each.member: each for each in ledger.of(unit.key)}
+        for role in unit.roles:
+            for replica in role.replicas:
+                charge = of.get((role.name, replica.number)) or of.get(None)
+                found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
+    return found
+
+
+__all__ = ["Ground", "charge_left", "charges", "charges_of_pods"]

@@ -168,9 +168,22 @@ class Ledger:
                     self._in[each.queue].pop(each, None)
         return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
 
-    def without(self, gone: Collection[Charge]) -> Ledger:
-        """The charges that would be left if these were given up."""
-        return Ledger(self.policies, [each for own in self._of.values() for each in own if each not in gone])
+    def copy(self) -> Ledger:
+        """The same charges, to be changed by somebody else."""
+        found = Ledger(self.policies)
+        found._of = dict(self._of)
+        found._in = {name: dict(each) for name, each in self._in.items()}
+        found._used = {name: Counter(each) for name, each in self._used.items()}
+        found._least = {name: Counter(each) for name, each in self._least.items()}
+        found._splits, found._left = dict(self._splits), dict(self._left)
+        return found
+
+    def give_up(self, gone: Collection[Charge]) -> dict[Key, tuple[Charge, ...]]:
+        """Charge these no longer; returns the charges of their units before."""
+        before = {each.unit: self.of(each.unit) for each in gone}
+        for unit, charged in before.items():
+            self.enter(unit, tuple(each for each in charged if each not in gone))
+        return before
 
     def of(self, unit: Key) -> tuple[Charge, ...]:
         """The charges of a unit."""

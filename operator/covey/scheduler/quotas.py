@@ -12,21 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission import podstate, queue
-from covey.admission.charges import Ground, charge_left, charges
+from covey.admission.charges import Ground, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
     Group,
     Lane,
     QueueError,
-    claimant,
     describe,
     judge_minimum,
     judge_surplus,
     lane_of,
     may_lie,
     queue_of,
-    victims,
 )
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
@@ -50,7 +48,7 @@ from covey.placement.model import Gang, Shape
 from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
-from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods
+from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
@@ -315,29 +313,24 @@ class Quotas:
         if name is None or gang is None or not self.has_right(entry):
             return
         wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
-        yield from (found for each in wishes if (found := self.right(entry, each)) is not None and found.order)
+        yield from (found for each in wishes if (found := self.right(entry, each)) is not None)
 
-    def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
-        """The right of a minimum, on a ledger where others have what is promised; with amounts, one to these, and its order."""
-        root = entry.unit.key
+    def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
+        """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""
+        root, index, claim = entry.unit.key, self._cache.index, entry.decision.claim
         name, gang = self._queues.get(root), entry.gang
         if name is None or gang is None:
             return None
-        cohort = set(self.ledger.cohort(name))
-        others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
-        charge_of = charges_of_pods(filter(None, others), self.ledger)
-        charge = Charge(name, root, None, tuple(sorted((amounts or {}).items())), priority=gang.priority)
+        named = (uid for victim in (claim.victims if claim is not None else ()) for uid in victim.pods)
+        pods = [*index.ending(), *filter(None, map(index.pod, (*named, *self._promises.find_victims())))]
+        roots = filter(None, {index.root_of_pod(pod) for pod in pods})
+        charge_of = charges_of_pods(filter(None, map(index.unit, roots)), self.ledger)
+        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=gang.priority)
         mine = Promise(charge, frozenset(), gang.order)
         ledger = self._promises.keep_for_others(self.ledger, mine, charge_of)
-        order: tuple[Charge, ...] = ()
-        if amounts is not None:
-            who = claimant(ledger, name, charge)
-            if who is None:
-                return None
-            order = tuple(victims(ledger, who))
         own = next((each for each in self.ledger.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
-        return Right(ledger, name, minimum_shapes(gang), own, nodes, order, charge_of)
+        return Right(ledger, charge, minimum_shapes(gang), own, nodes, charge_of)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""

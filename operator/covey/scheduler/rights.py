@@ -1,18 +1,18 @@
-"""Quota that is being given back: what is promised to a minimum until it has its places, and which pod is which charge.
+"""Quota that is being given back: what is promised to a minimum until it has its places.
 
 A promise follows from the claim in a root's status, so a restart knows it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from covey.admission.order import Order
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Key
 from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
 from covey.placement.model import Gang, Shape
@@ -81,26 +81,17 @@ class Promises:
 
         Of its own queue a minimum comes before those that are behind it in the order.
         """
-        root, queue = mine.charge.unit, mine.charge.queue
+        root, queue, found = mine.charge.unit, mine.charge.queue, ledger.copy()
         others = {other: promise for other, promise in self._of.items() if other != root}
-        gone = {charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of}
-        found = ledger.without(gone)
+        found.give_up({charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of})
         for other, each in others.items():
             if each.charge.queue != queue or each.order < mine.order:
                 found.enter(other, (*found.of(other), each.charge))
         return found
 
-
-def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
-    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
-    found: dict[str, Charge] = {}
-    for unit in units:
-        of = {each.member: each for each in ledger.of(unit.key)}
-        for role in unit.roles:
-            for replica in role.replicas:
-                charge = of.get((role.name, replica.number)) or of.get(None)
-                found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
-    return found
+    def find_victims(self) -> Iterator[str]:
+        """UIDs of pods that go for what is promised."""
+        return (uid for each in self._of.values() for uid in each.victims)
 
 
 def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amounts]:
@@ -113,4 +104,4 @@ def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amoun
             yield amounts
 
 
-__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor", "charges_of_pods"]
+__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor"]

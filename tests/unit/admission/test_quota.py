@@ -17,13 +17,12 @@ from covey.admission.entitlement import (
     Group,
     QueueError,
     Short,
-    claimant,
     describe,
     fit,
+    has_right,
     judge_minimum,
     judge_surplus,
     lane_of,
-    may_reclaim,
     queue_of,
     victims,
 )
@@ -118,9 +117,8 @@ def test_a_minimum_comes_before_the_surplus_of_its_own_queue() -> None:
     verdict = judge_minimum(ledger, "a", [gpus(4)], None, free=False)
     assert not verdict.taken
     assert verdict.right
-    who = claimant(ledger, "a", charge("a", "y", 4))
-    assert who is not None
-    assert [each.unit.name for each in victims(ledger, who)] == ["x"]
+    mine = charge("a", "y", 4)
+    assert [each.unit.name for each in victims(ledger, mine)] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -307,17 +305,16 @@ def test_who_gives_way_first() -> None:
             charge("d", "d2", 1, replica=1),
         ],
     )
-    who = claimant(ledger, "a", charge("a", "new", 8))
-    assert who is not None
+    mine = charge("a", "new", 8)
     # b has borrowed 6 of 4, d 3 of 4.
-    assert [(each.unit.name, each.member and each.member[1]) for each in victims(ledger, who)] == [
+    assert [(each.unit.name, each.member and each.member[1]) for each in victims(ledger, mine)] == [
         ("b1", 3),
         ("b1", 2),
         ("d2", 1),
         ("b1", 1),
         ("d2", None),
     ]
-    assert claimant(ledger, "a", charge("a", "new", 9)) is None
+    assert not has_right(ledger, charge("a", "new", 9))
 
 
 TENANTS = st.dictionaries(
@@ -419,17 +416,15 @@ class World:
 
     def reclaim(self, new: Taken) -> None:
         ledger = self.ledger
-        who = claimant(ledger, new.queue, as_charge(new))
         verdict = judge_minimum(ledger, new.queue, [gpus(new.amount)], None, free=False)
-        assert (who is not None) == verdict.right
-        if who is None:
+        assert has_right(ledger, as_charge(new)) == verdict.right
+        if not verdict.right:
             return
-        order = list(victims(ledger, who))
+        order = list(victims(ledger, as_charge(new)))
         allowed = [each for each in self.taken if quotas.must_give_way(self.tenants, self.taken, new, each)]
         assert {as_charge(each) for each in allowed} == set(
             order
         )  # C2: nothing within nominal, and all that is borrowed
-        assert all(may_reclaim(ledger, who, each) for each in order)
         assert [each.member is None for each in order] == sorted(each.member is None for each in order)  # C4
         gone: set[Charge] = set()
         for each in order:

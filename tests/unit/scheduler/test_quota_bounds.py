@@ -62,6 +62,7 @@ class Tenants:
             unit = name.split("-")[0]
             asked_by, size, _, least = self.units[unit]
             replicas = [other.rsplit("-", 1)[0] for other in before if other.startswith(f"{unit}-")]
+            replicas = [each for each in replicas if size == 1 or each in self.groups]
             whole = sum(replicas.count(each) == size for each in set(replicas))
             if name.rsplit("-", 1)[0] in replicas and whole < least:
                 continue  # the exception: of a minimum that keeps a part of a replica, what was lost comes back

@@ -363,4 +363,4 @@ async def test_held_room_is_charged_and_nobody_can_give_it(monkeypatch: pytest.M
     assert claim is None or not claim.victims
     entry = loop.admission._books.shelf.entries[root_key("mine")]
     [right] = quotas.rights(entry)
-    assert ("decode", -1) in {each.member for each in right.order}
+    assert ("decode", -1) in {each.member for each in right.find_order()}
