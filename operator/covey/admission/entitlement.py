@@ -278,10 +278,13 @@ def victims(ledger: Ledger, mine: Charge) -> Iterator[Charge]:
         lines: dict[str, list[Charge]] = {}
         for each in sorted((e for e in found if (e.member is None) == minimums), key=_gives_way):
             lines.setdefault(each.queue, []).append(each)
+        lines = {name: lines[name] for name in sorted(lines)}
+        shares = {name: ledger.share(name, taken.get(name)) for name in lines}
         while lines:
-            queue = max(sorted(lines), key=lambda name: ledger.share(name, taken.get(name)))
+            queue = max(lines, key=shares.__getitem__)
             yield (given := lines[queue].pop())
             taken.setdefault(queue, Counter()).update(dict(given.amounts))
+            shares[queue] = ledger.share(queue, taken[queue])
             if not lines[queue]:
                 del lines[queue]
 
