@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import podstate, queue
-from covey.admission.entitlement import Entitlement, QueueError
+from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
@@ -284,7 +284,13 @@ class Books:
         if found is None and takes:
             found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()
-        if found is None and self.reservations.due(entry) and entry.decision.reason != REASON_OVER_QUOTA:
+        borrows = self.quotas.lane(entry) != FIRST  # it must keep nothing from minimums within nominal
+        if (
+            found is None
+            and self.reservations.due(entry)
+            and not borrows
+            and entry.decision.reason != REASON_OVER_QUOTA
+        ):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
         return found

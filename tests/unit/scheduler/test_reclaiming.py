@@ -317,6 +317,9 @@ class Story:
 @example(
     {"a": 3, "b": 2, "d": 1}, [("d", 3, 2, 0)], [("d", 1, 0), ("a", 1, 0), ("a", 2, 1)], 1
 )  # it waited behind one of another queue that asks the same and may take nothing
+@example(
+    {"a": 3, "b": 0, "d": 2}, [("a", 1, 1, 0), ("b", 2, 2, 0)], [("a", 1, 0), ("b", 1, 0), ("a", 1, 0)], 0
+)  # nodes were kept for the borrower that had given way
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
 ) -> None:
