@@ -1,10 +1,10 @@
-"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure."""
+"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes; and which node is of which flavor. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
@@ -12,6 +12,29 @@ from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
+
+
+@dataclass(slots=True)
+class Land:
+    """The nodes of each flavor of a queue; None for those of no flavor."""
+
+    policy: Policy
+    flavor: dict[str, Flavor | None] = field(default_factory=dict)
+    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
+
+    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
+        """File a node; returns whether it was in another flavor before."""
+        new = self.policy.flavor_of(labels)
+        moved = node in self.flavor and self.flavor[node] != new
+        self.drop(node)
+        self.flavor[node] = new
+        self.nodes.setdefault(new, set()).add(node)
+        return moved
+
+    def drop(self, node: str) -> None:
+        """Take a node out of those where pods may go; what is charged there stays where it was."""
+        for each in self.nodes.values():
+            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +140,4 @@ def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
     return found
 
 
-__all__ = ["Ground", "charge_left", "charges", "charges_of_pods"]
+__all__ = ["Ground", "Land", "charge_left", "charges", "charges_of_pods"]

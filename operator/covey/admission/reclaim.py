@@ -37,6 +37,7 @@ class Right:
         own: what is charged for its minimum by now.
         nodes: of each flavor; those of none under None.
         charge_of: by the UID of a pod that goes anyway.
+        order: the charges that must give way by it, once they were found.
     """
 
     ledger: Ledger
@@ -45,6 +46,7 @@ class Right:
     own: Charge | None
     nodes: Mapping[Flavor | None, Collection[str]]
     charge_of: Mapping[str, Charge]
+    order: Sequence[Charge] = ()
 
     def find_order(self) -> tuple[Charge, ...]:
         """The charges that must give way, in their order; reads all of a cohort's."""
@@ -101,7 +103,6 @@ def reclaim(
     candidates: Iterable[Candidate],
     terms: Terms,
     right: Right,
-    order: Sequence[Charge],
     *,
     freeing: Collection[str] = (),
     plans: int = PLANS,
@@ -114,15 +115,14 @@ def reclaim(
         inventory: as of `search`.
         candidates: the units that are charged in the order.
         terms: the time, and what is spared.
-        right: of the gang.
-        order: the charges that must give way by it.
+        right: of the gang, with its order.
         freeing: as of `search`.
         plans: how many may be made, for room and for quota each.
         limit: see `plan_minimum`.
     """
     offered = [each for each in candidates if is_eligible(each)]
     charge_of = {**right.charge_of, **charges_of_pods((each.unit for each in offered), right.ledger)}
-    found = _Reclaim(gang, inventory, offered, terms, replace(right, charge_of=charge_of), order, freeing)
+    found = _Reclaim(gang, inventory, offered, terms, replace(right, charge_of=charge_of), freeing)
     answer: Taking | Nobody = Nobody(Verdict.INFEASIBLE)
     for whole in (False, True):
         answer = found.run(plans, limit, whole=whole)
@@ -141,15 +141,14 @@ class _Reclaim:
         candidates: Sequence[Candidate],
         terms: Terms,
         right: Right,
-        order: Sequence[Charge],
         freeing: Collection[str],
     ) -> None:
         self._gang, self._inventory, self._terms = gang, inventory, terms
-        self._right, self._freeing, self._candidates, self._order = right, freeing, candidates, order
+        self._right, self._freeing, self._candidates = right, freeing, candidates
         self._offers: dict[object, Offer] = {
             each.unit.key: offer_of(each, inventory, terms) for each in self._candidates
         }
-        self._place = {(each.unit, each.member): number for number, each in enumerate(order)}
+        self._place = {(each.unit, each.member): number for number, each in enumerate(right.order)}
 
     def _position(self, step: Step) -> int:
         return self._place[step.unit, None if step.kind == "Unit" else (step.role, step.replica or 0)]
@@ -167,8 +166,10 @@ class _Reclaim:
 
     def _ranks(self, steps: Sequence[Step]) -> dict[object, int]:
         """By unit: its queue, that with the largest share first, and its priority there, as one number."""
-        queues = list({self._order[self._position(step)].queue: None for step in steps})
-        ranks = {step.unit: (queues.index(self._order[self._position(step)].queue), step.priority) for step in steps}
+        queues = list({self._right.order[self._position(step)].queue: None for step in steps})
+        ranks = {
+            step.unit: (queues.index(self._right.order[self._position(step)].queue), step.priority) for step in steps
+        }
         dense = sorted(set(ranks.values()))
         return {unit: dense.index(rank) for unit, rank in ranks.items()}
 

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -143,7 +143,7 @@ class Claims:
             if order := await asyncio.to_thread(right.find_order):
                 candidates = await self._borrowers(order, take_turn)
                 questions.append(
-                    (RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=right, order=order))
+                    (RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=replace(right, order=order)))
                 )
         if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
             own = quotas.queue_of(unit.key)

@@ -7,12 +7,12 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from covey.admission import podstate, queue
-from covey.admission.charges import Ground, charge_left, charges, charges_of_pods
+from covey.admission.charges import Ground, Land, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
@@ -29,7 +29,7 @@ from covey.admission.entitlement import (
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.quota import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.reclaim import Right
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
@@ -52,29 +52,6 @@ from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
-
-
-@dataclass(slots=True)
-class _Land:
-    """The nodes of each flavor of a queue; None for those of no flavor."""
-
-    policy: Policy
-    flavor: dict[str, Flavor | None] = field(default_factory=dict)
-    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
-
-    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
-        """File a node; returns whether it was in another flavor before."""
-        new = self.policy.flavor_of(labels)
-        moved = node in self.flavor and self.flavor[node] != new
-        self.drop(node)
-        self.flavor[node] = new
-        self.nodes.setdefault(new, set()).add(node)
-        return moved
-
-    def drop(self, node: str) -> None:
-        """Take a node out of those where pods may go; what is charged there stays where it was."""
-        for each in self.nodes.values():
-            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +77,7 @@ class Quotas:
         self.ledger = Ledger({})
         #: By queue.
         self.wishes: dict[str, dict[Key, Wish]] = {}
-        self._lands: dict[str, _Land] = {}
+        self._lands: dict[str, Land] = {}
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
@@ -378,7 +355,7 @@ class Quotas:
             return
         self._stale = False
         policies = {each.metadata.name: Policy.of(each) for each in self._cache.queues.store.values()}
-        self._lands = {name: _Land(policy) for name, policy in policies.items()}
+        self._lands = {name: Land(policy) for name, policy in policies.items()}
         for node in self._cache.nodes.store.values():
             for land in self._lands.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})
