@@ -317,6 +317,123 @@ def test_who_gives_way_first() -> None:
     assert not has_right(ledger, charge("a", "new", 9))
 
 
+#: What gives way, in order, until the minimum starts; None where it has no right, or all that may go is not enough.
+Given = list[str] | None
+BORROWS: Any = {"borrowMinimums": True}
+
+
+# The scenarios of Kueue's tests of preemption in a cohort, for minimums and surplus. Running: queue, unit, surplus replica
+# or none, amount.
+@pytest.mark.parametrize(
+    ("cohort", "running", "asked", "given"),
+    [
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["b x - 6", "b x 1 3", "b x 2 3"],
+            ("a", 3),
+            ["b x 2"],
+            id="reclaim from a borrower no more than is needed",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["b x - 6", "b x 1 3", "b x 2 3"],
+            ("a", 7),
+            None,
+            id="what would borrow itself reclaims nothing",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["a y - 3", "a y 1 3", "b x - 3", "b x 1 3"],
+            ("a", 3),
+            ["a y 1"],
+            id="never within the nominal of others: its own surplus first",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 4}, "d": {"nominal": 4, "lend": 0}},
+            ["b x - 4", "b x 1 4", "d z - 4"],
+            ("a", 4),
+            ["b x 1"],
+            id="what is not lent is nobody's to reclaim",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 0, **BORROWS}},
+            ["b x - 4", "b x 1 2"],
+            ("a", 2),
+            ["b x 1"],
+            id="surplus before the unit that has borrowed it all",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 0, **BORROWS}},
+            ["b x - 4", "b x 1 2"],
+            ("a", 4),
+            ["b x 1", "b x -"],
+            id="the unit goes last, and whole",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 2}, "d": {"nominal": 4}},
+            ["b x - 2", "b x 1 3", "d z - 4", "d z 1 3"],
+            ("a", 3),
+            ["b x 1"],
+            id="of two borrowers the one with the larger share gives",
+        ),
+        pytest.param(
+            {"a": {"nominal": 9}, "b": {"nominal": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "b x 2 2", "b x 3 2", "d z - 4", "d z 1 3"],
+            ("a", 9),
+            ["b x 3", "b x 2", "d z 1", "b x 1"],
+            id="the share is compared again after each",
+        ),
+        pytest.param(
+            {"a": {"nominal": 8}, "b": {"nominal": 4, "weight": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "b x 2 2", "d z - 4", "d z 1 2", "d z 2 2"],
+            ("a", 4),
+            ["d z 2", "d z 1"],
+            id="a larger weight gives less",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "d z - 4", "d z 1 2"],
+            ("a", 4),
+            ["b x 1", "d z 1"],
+            id="several borrowers together",
+        ),
+        pytest.param(
+            {"a": {"nominal": 8, "borrow": 0}, "b": {"nominal": 0}},
+            ["b x 1 4", "b x 2 4"],
+            ("a", 8),
+            ["b x 2", "b x 1"],
+            id="a limit to borrow does not bind what is within nominal",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 8}},
+            ["a y - 4", "b x - 8"],
+            ("a", 4),
+            None,
+            id="its own minimums of the same priority do not give way",
+        ),
+    ],
+)
+def test_reclaim_in_a_cohort(cohort: dict[str, Any], running: list[str], asked: tuple[str, int], given: Given) -> None:
+    rules = policies(*(queue(name, cohort="c", **fields) for name, fields in cohort.items()))
+    names: dict[Charge, str] = {}
+    for age, each in enumerate(running):
+        name, unit, replica, amount = each.split()
+        number = None if replica == "-" else int(replica)
+        names[charge(name, unit, int(amount), replica=number, age=age)] = each.rpartition(" ")[0]
+    ledger, (name, amount) = Ledger(rules, names), asked
+    mine = charge(name, "new", amount)
+    assert not starts(ledger, name, amount)
+    gone: list[Charge] = []
+    for each in victims(ledger, mine) if has_right(ledger, mine) else ():
+        if not starts(Ledger(rules, names.keys() - gone), name, amount):
+            gone.append(each)
+    fits = starts(Ledger(rules, names.keys() - gone), name, amount)
+    assert ([names[each] for each in gone] if fits else None) == given
+    assert names.keys() - gone >= {
+        each for each in names if not ledger.split(each.queue, mine if each.queue == name else None)[each]
+    }
+
+
 TENANTS = st.dictionaries(
     st.sampled_from(["a", "b", "d"]),
     st.builds(
