@@ -320,6 +320,9 @@ class Story:
 @example(
     {"a": 3, "b": 0, "d": 2}, [("a", 1, 1, 0), ("b", 2, 2, 0)], [("a", 1, 0), ("b", 1, 0), ("a", 1, 0)], 0
 )  # nodes were kept for the borrower that had given way
+@example(
+    {"d": 0, "a": 4, "b": 2}, [("b", 2, 4, 2), ("d", 2, 3, 0)], [("d", 3, 2), ("a", 2, 0), ("d", 2, 2), ("a", 3, 2)], 0
+)  # a borrower of higher priority took nodes that were kept for a minimum within nominal
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
 ) -> None:
