@@ -254,15 +254,8 @@ class _Leader:
             holding=holding,
         )
         self._admission = Admission(context, self._queueing, reservations, holding)
-        self._headroom = Headroom(
-            *(context, self._queueing, reservations), busy=self._admission.busy, stir=self._admission.stir
-        )
-        self._exchanges = Exchanges(
-            *(context, self._queueing, reservations),
-            busy=self._admission.busy,
-            stir=self._admission.stir,
-            mark=self._admission.mark,
-        )
+        parts = (context, self._queueing, reservations, self._admission)
+        self._headroom, self._exchanges = Headroom(*parts), Exchanges(*parts)
         self._admission.on_idle(self._step)
         self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
         self._admission.on_decision(self._statuses.note_change)
