@@ -30,7 +30,7 @@ from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
-from covey.placement.planner import LIMIT, plan_minimum
+from covey.placement.planner import plan_minimum
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]
@@ -107,25 +107,22 @@ ROLE: Final = "Role"
 UNIT: Final = "Unit"
 
 
-def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT) -> str:
+def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str]) -> str:
     """Find what has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
 
     Args:
         gang: a gang whose minimum was refused.
         inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
         bound: keys of its pods that are bound: only they can be given up.
-        limit: see `plan_minimum`.
     """
     short = {role.name for role in gang.roles if sum(replica.placed for replica in role.replicas) < role.minimum}
-    some, all_of_it = (
-        _bound_pods_of(gang, bound, short),
-        _bound_pods_of(gang, bound, {role.name for role in gang.roles}),
-    )
+    every = {role.name for role in gang.roles}
+    some, all_of_it = _bound_pods_of(gang, bound, short), _bound_pods_of(gang, bound, every)
     for step, keys in ((ROLE, some), (UNIT, all_of_it)):
         if not keys or (step == ROLE and keys == all_of_it):
             continue
         with _given_up(gang, inventory, keys) as freed:
-            if isinstance(plan_minimum(freed, inventory, limit), Plan):
+            if isinstance(plan_minimum(freed, inventory), Plan):
                 return step
     return ""
 

@@ -56,10 +56,6 @@ class Candidate:
         """Tell whether a role has more replicas than its minimum."""
         return any(len(role.replicas) > role.minimum for role in self.unit.roles)
 
-    def offer(self, inventory: Inventory, terms: Terms) -> Offer:
-        """The steps that it offers; none where nothing of it may be taken, by whomever."""
-        return offer_of(self, inventory, terms) if is_eligible(self) else Offer()
-
     @property
     def resource(self) -> tuple[str, str]:
         """Namespace and name of its workload, as a gang of it has them."""

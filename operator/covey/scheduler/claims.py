@@ -13,7 +13,6 @@ Claims of a minute are bounded in number, and one that cannot be had is looked f
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -79,12 +78,10 @@ class Terms:
 class Claims:
     """The claims of refused units."""
 
-    def __init__(
-        self, cache: Cache, holding: Holding, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, cache: Cache, holding: Holding, terms: Terms, *, clock: Callable[[], float]) -> None:
         self._cache = cache
         self._holding = holding
-        self._terms = terms or Terms()
+        self._terms = terms
         self._clock = clock
         #: When the claims of the last minute were made.
         self._made: deque[float] = deque()
@@ -114,15 +111,9 @@ class Claims:
         self._again.pop(root, None)
 
     async def find(
-        self,
-        entry: Entry,
-        asked: Gang,
-        quotas: Quotas,
-        take_turn: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+        self, entry: Entry, asked: Gang, quotas: Quotas, take_turn: Callable[[], Awaitable[None]]
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
-
-        What others have borrowed comes first; priority counts inside a queue only.
 
         Args:
             entry: the unit.
@@ -130,35 +121,43 @@ class Claims:
             quotas: the queues of all roots, and their rights.
             take_turn: lets others have theirs, while all roots are looked at.
         """
-        unit, now = entry.unit, self._clock()
-        by_quota = entry.decision.reason == REASON_OVER_QUOTA
-        if not (by_quota or entry.decision.reason == REASON_INFEASIBLE):
+        unit, now, found = entry.unit, self._clock(), None
+        if entry.decision.reason not in {REASON_OVER_QUOTA, REASON_INFEASIBLE}:
             return None
         if any(map(unmodelled_constraints, unit.pods())):
             return None
-        terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
-        questions: list[tuple[str, Callable[..., Taking | Nobody]]] = [
-            (RECLAIM, partial(reclaim, candidates=self._borrowers(right), terms=terms, right=right))
-            for right in quotas.rights(entry)
-        ]
-        if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
-            own = quotas.queue_of(unit.key)
-            candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
-            ordinary = self._find_ordinary(unit, asked) if self._terms.ordinary_pods else []
-            if candidates or ordinary:
-                preempt = partial(search, candidates=candidates, terms=terms, ordinary=ordinary)
-                questions.append((PREEMPTION, preempt))
-        started, found = time.perf_counter(), None
-        for purpose, question in questions:
-            found = await self._search(unit, question, asked)
-            if isinstance(found, Taking):
-                metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
-                return self._make(unit, purpose, asked, found)
-        metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
+        questions = await self._questions(entry, asked, quotas, take_turn)
+        with metrics.CLAIM_SEARCH.time():
+            for purpose, question in questions:
+                found = await self._search(unit, question, asked)
+                if isinstance(found, Taking):
+                    return self._make(unit, purpose, asked, found)
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
             _, failures = self._again.get(unit.key, (0.0, 0))
             self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
         return None
+
+    async def _questions(
+        self, entry: Entry, asked: Gang, quotas: Quotas, take_turn: Callable[[], Awaitable[None]]
+    ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
+        """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
+        unit = entry.unit
+        terms = VictimTerms(self._clock(), self._terms.max_min_run, self._cache.capacity.claimed)
+        found: list[tuple[str, Callable[..., Taking | Nobody]]] = [
+            (RECLAIM, partial(reclaim, candidates=self._borrowers(right), terms=terms, right=right))
+            for right in quotas.rights(entry)
+        ]
+        is_over = entry.decision.reason == REASON_OVER_QUOTA
+        if is_over or not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
+            return found
+        own = quotas.queue_of(unit.key)
+        candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
+        ordinary: list[OrdinaryPod] = []
+        if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
+            ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
+        if candidates or ordinary:
+            found.append((PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
+        return found
 
     def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
         now = self._clock()
@@ -229,10 +228,6 @@ class Claims:
             if unit is not None:
                 found.append(Candidate(unit, priority))
         return found
-
-    def _find_ordinary(self, unit: Unit, gang: Gang) -> list[OrdinaryPod]:
-        """Ordinary pods that may be evicted. They are of no queue, so priority alone counts."""
-        return find_ordinary(self._cache.index.pods(), gang.priority, self._find_refused(unit.key))
 
     def _find_refused(self, key: Key) -> dict[str, float]:
         """Ordinary pods that could not be evicted for a unit lately, by UID, as the operator has noted on its root."""

@@ -37,6 +37,7 @@ from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
+from covey.scheduler.claims import Terms
 from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
@@ -247,9 +248,11 @@ class _Leader:
                 settings.max_reservations,
                 settings.max_reservations_per_namespace,
                 settings.max_reserved_percent,
-                settings.max_preemptions_per_minute,
-                settings.max_min_run,
-                ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
+                Terms(
+                    settings.max_preemptions_per_minute,
+                    settings.max_min_run,
+                    ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
+                ),
             ),
             holding=holding,
         )
