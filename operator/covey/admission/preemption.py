@@ -380,7 +380,7 @@ class _Search:
                 if not ground.allows(ground.all):
                     self._unproven = self._unproven or self._judge.fits(ground.steps)
                 return False
-            mask = Reprieve(ground, self._judge, self._cost).cheapest(full, _OWN)
+            mask = Reprieve(ground, self._judge, self._cost).shrink(full)
             until = self._judge.plans + _OWN
             better = Cheapest(ground, self._cost, accept, self._cost(ground.steps_of(mask))).improve()
             mask = mask if better is None else better

@@ -34,7 +34,7 @@ from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
 from covey.api.annotations import read_refused
-from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED, REASON_INFEASIBLE, REASON_OVER_QUOTA
+from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED, PURPOSE_PREEMPTION, REASON_INFEASIBLE, REASON_OVER_QUOTA
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -51,7 +51,6 @@ log = get_logger(__name__)
 
 A = TypeVar("A")
 
-PREEMPTION: Final = "Preemption"
 #: Seconds after which a claim that could not be had is looked for again; doubled each time.
 FIRST: Final = 30.0
 LONGEST: Final = 600.0
@@ -156,7 +155,7 @@ class Claims:
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
             ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
         if candidates or ordinary:
-            found.append((PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
+            found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
         return found
 
     def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:

@@ -20,6 +20,7 @@ from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE
+from covey.api.constants import PURPOSE_EXCHANGE as EXCHANGE
 from covey.api.exchange import ExchangeQuestion, describe_vector, read_question
 from covey.observability.logging import get_logger
 from covey.placement.cluster import resources
@@ -28,7 +29,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.context import Context
 from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
 from covey.scheduler.queue import Queueing
-from covey.scheduler.reservations import EXCHANGE, Reservations
+from covey.scheduler.reservations import Reservations
 
 log = get_logger(__name__)
 

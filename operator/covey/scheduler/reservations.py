@@ -34,6 +34,7 @@ from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
 from covey.api.constants import ADMITTED
+from covey.api.constants import PURPOSE_EXCHANGE as EXCHANGE
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
@@ -96,8 +97,6 @@ def _claims_room(root: core.Group) -> bool:
     return admitted is None or admitted.status != "True"
 
 
-#: The purpose of a claim of a unit that serves, on replicas of its own.
-EXCHANGE: Final = "Exchange"
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
