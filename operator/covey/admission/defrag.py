@@ -1,8 +1,7 @@
 """Moves that would free whole domains, or start a gang that waits: a dry run, pure.
 
-A move is surge first: the successor of a replica has its places while the old one still holds its own, and only then the
-old one leaves. So each prefix of the moves is a state that may stay. A replica goes where the planner puts it, with the
-levels that its unit requires; all of a unit goes together where its replicas may not part. Ordinary pods never move.
+Each prefix of the moves is a state that may stay (``moves``). A replica goes where the planner puts it, with the levels
+that its unit requires; all of a unit goes together where its replicas may not part. Ordinary pods never move.
 
 The number of moves is proven least where nothing with fewer can do: each replica in a domain that is to be free has to
 leave it, and a gang that has no room without some replicas has none beside them either.

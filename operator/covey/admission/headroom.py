@@ -23,13 +23,7 @@ from covey.compile.revision import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms
-from covey.placement.model import (
-    PodRequest,
-    Refusal,
-    ReplicaRequest,
-    Shape,
-    Verdict,
-)
+from covey.placement.model import PodRequest, Refusal, ReplicaRequest, Shape, Verdict
 from covey.placement.overlay import Overlay, overlay
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.question.demands import common_domain, followers, placed_paths

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission.growth import rename_pods, without_place
-from covey.admission.reprieve import least_of
+from covey.admission.reprieve import Judge, least_of
 from covey.admission.tree import Key
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Member, Plan, ReplicaRequest, RoleRequest
 from covey.placement.overlay import Overlay, overlay
-from covey.placement.planner import plan_minimum
+from covey.placement.planner import LIMIT, plan_minimum
 
 #: Plans of one sequence.
 PLANS: Final = 256
@@ -173,9 +173,7 @@ def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable
     Raises:
         StuckError: it has none.
     """
-    with overlay(inventory) as trial:
-        trial.remove(keys)
-        plan = plan_minimum(least_of(gang), inventory, reasons=False)
+    plan = Judge(least_of(gang), inventory, LIMIT, 1).plan(keys)
     if not isinstance(plan, Plan):
         raise StuckError
     pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}

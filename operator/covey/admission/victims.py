@@ -1,9 +1,8 @@
 """Units that may give way to a gang, and the steps in which they do: pure.
 
 A *step* is what is taken as a whole: one replica above the minimum of its role, or all of a unit; or one ordinary pod
-(``ordinary``). Any replica may be
-the one that goes, but of a role never more than it has above its minimum, and of those that are Ready never more than
-are Ready above it: so each unit keeps a minimum that serves, or nothing of it is left.
+(``ordinary``). Any replica may be the one that goes, but of a role never more than it has above its minimum, and of
+those that are Ready never more than are Ready above it: so each unit keeps a minimum that serves, or nothing of it.
 """
 
 from __future__ import annotations
