@@ -102,6 +102,12 @@ class Exchanges(Questions[ExchangeQuestion]):
         with self._cache.capacity.planning() as inventory:
             ask = partial(judge_exchange, sites[root.metadata.uid], question.roles, inventory, terms)
             found = await asyncio.to_thread(ask)
+        models_of = {name: [pod.shape for pod in model.pods] for name, model in known.items()}
+        gone = {key for donor in found.donors for key in donor.pods}
+        key = Key(root.kind, root.metadata.namespace, root.metadata.name)
+        refuse = self._queueing.quotas.refuse_exchange
+        if found.feasible and (why := refuse(key, question.roles, models_of, gone)):
+            return Judgement(feasible=False, message=why), ""
         scarcest = (scarce(pod.shape) for model in known.values() for pod in model.pods)
         return found, min(scarcest, key=resources.rank, default="")
 

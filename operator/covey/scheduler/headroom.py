@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from covey.admission.gangs import UnplannableError
-from covey.admission.growth import Own, template
-from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
+from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible, within_quota
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM
@@ -25,8 +23,6 @@ from covey.observability.logging import get_logger
 from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
 
 log = get_logger(__name__)
-
-NO_QUOTA: Final = "the quota of its queue has no room for more"
 
 
 class Headroom(Questions[Question]):
@@ -97,19 +93,9 @@ class Headroom(Questions[Question]):
 
     def _within_quota(self, root: core.Group, answer: Answer, sites: Iterable[Site], *, is_shared: bool) -> Answer:
         """No more than quota leaves, wherever the replicas would lie."""
-        own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
-        like = template([each.request for each in own], self._shape)
-        if answer.replicas is None or like is None:
-            return answer
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
-        room = self._queueing.quotas.room_for(key, [pod.shape for pod in like.pods])
-        placed = sum(each.placed for each in own)
-        most = placed + room if room is not None else answer.replicas
-        if not is_shared:  # every unit has as many
-            most -= most % len(own)
-        if most >= answer.replicas:
-            return answer
-        return replace(answer, replicas=max(most, placed), is_floor=False, message=NO_QUOTA)
+        room_for = partial(self._queueing.quotas.room_for, key)
+        return within_quota(answer, sites, room_for, is_shared=is_shared, shape=self._shape)
 
 
 def _dump_answer(answer: Answer) -> dict[str, Any]:
