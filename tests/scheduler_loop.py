@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from builders.members import GATE, group, member, role_groups
 from covey.admission.tree import Key
@@ -15,6 +15,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding
+from covey.scheduler.questions import Questions
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.turns import Rank, Turns
@@ -61,6 +62,23 @@ async def settle() -> None:
 def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:
     """A process's context in which ``api`` stands for all that writes."""
     return Context(made, api, api, api, clock=clock)
+
+
+class Answering:
+    """Writes the answers to questions, as long as a block goes on."""
+
+    def __init__(self, questions: Questions[Any]) -> None:
+        self._questions = questions
+
+    async def __aenter__(self) -> Self:
+        settled = asyncio.Event()
+        settled.set()
+        self._running = asyncio.get_running_loop().create_task(self._questions.run(settled.wait))
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._running.cancel()
 
 
 class Loop:

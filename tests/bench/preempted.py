@@ -60,23 +60,13 @@ SCENARIOS: Final = (
         (tree("batch", 10, 2),),
         tree("chat", 1, 1, online=True),
     ),
-    Scenario(
-        "surplus, and then one at its minimum",
-        Nodes(nodes=8),
-        (tree("surplus", 4, 1), tree("minimum", 4, 4)),
-        tree("chat", 2, 2, online=True),
-    ),
-    Scenario(
-        "one at its minimum, and then surplus",
-        Nodes(nodes=8),
-        (tree("minimum", 4, 4), tree("surplus", 4, 1)),
-        tree("chat", 2, 2, online=True),
-    ),
-    Scenario(
-        "all are at their minimum",
-        Nodes(nodes=8),
-        (tree("first", 4, 4), tree("second", 4, 4)),
-        tree("chat", 2, 2, online=True),
+    *(
+        Scenario(title, Nodes(nodes=8), full, tree("chat", 2, 2, online=True))
+        for title, full in (
+            ("surplus, and then one at its minimum", (tree("surplus", 4, 1), tree("minimum", 4, 4))),
+            ("one at its minimum, and then surplus", (tree("minimum", 4, 4), tree("surplus", 4, 1))),
+            ("all are at their minimum", (tree("first", 4, 4), tree("second", 4, 4))),
+        )
     ),
     Scenario(
         "a rack of three, one nearly free",

@@ -27,6 +27,7 @@ from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
 from covey.scheduler.claims import Claims, Terms
 from covey.scheduler.holding import Holding
+from covey.scheduler.quotas import Quotas
 
 NODES = 5_000
 PER_RACK = 16
@@ -113,18 +114,18 @@ async def measure(made: Cache, title: str, times: int) -> str:
         return str(absence)
     gang, unit = GANGS[title], next(filter(None, map(made.index.unit, made.index.roots())))
     entry = Entry(unit, Want.MINIMUM, Decision(reason=REASON_INFEASIBLE))
-    claims = Claims(made, Holding(made), Terms(), clock=lambda: NOW)
+    claims, quotas = Claims(made, Holding(made), Terms(), clock=lambda: NOW), Quotas(made, lambda _root: 0)
     absence = Absence()
     watch = asyncio.create_task(absence.watch())
     seconds, used, following, claim = list[float](), list[float](), list[float](), None
     for _ in range(times):
         began, cpu = time.perf_counter(), time.process_time()
-        claim = await claims.find(entry, gang)
+        claim = await claims.find(entry, gang, quotas, lambda: asyncio.sleep(0))
         seconds.append(time.perf_counter() - began)
         used.append(time.process_time() - cpu)
     for _ in range(times if claim is not None else 0):
         began = time.perf_counter()
-        await claims.follow(entry, gang, claim)
+        await claims.follow(entry, gang, claim, quotas)
         following.append(time.perf_counter() - began)
     watch.cancel()
     taken = [(each.namespace, each.name, each.role, each.replica) for each in claim.victims] if claim else []

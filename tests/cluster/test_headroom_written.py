@@ -14,10 +14,8 @@ from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queue import Queueing, Topologies
-from covey.scheduler.reservations import Reservations
 from localcluster import Cluster
-from scheduler_loop import context_of
+from scheduler_loop import Loop, context_of
 
 TOLD = Headroom.dump_answers("one", "2026-01-01T00:00:00Z", [Answer("decode", 3)])
 
@@ -29,10 +27,9 @@ class Asked:
         self.client, self.namespace = client, namespace
         self.key = Key("CompositePodGroup", namespace, "root")
         self.cache = Cache(client, ())
-        queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
-        self.headroom = Headroom(
-            context_of(self.cache, client), queueing, Reservations(self.cache, reserve_after=300.0)
-        )
+        admission = Loop(self.cache).admission
+        books = admission._books
+        self.headroom = Headroom(context_of(self.cache, client), books._queueing, books.reservations, admission)
 
     async def make(self) -> Group:
         spec = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}

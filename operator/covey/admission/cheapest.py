@@ -229,36 +229,12 @@ class Cheapest:
         return mask
 
     def improve(self) -> int | None:
-        """Look for something cheaper: exchange a few steps for others, then go through the smallest sets of all."""
-        while self._mask is not None and self._mask.bit_count() <= _MANY:
-            if not self._exchange(self._mask) and not self._spare_unit(self._mask):
-                break
+        """Look for something cheaper: surplus for whole units, then go through the smallest sets of all."""
+        while self._mask is not None and self._mask.bit_count() <= _MANY and self._spare_unit(self._mask):
+            pass
         if self._mask is None or self._mask.bit_count() <= _MANY:
             self._enumerate()
         return self._mask
-
-    def _exchange(self, mask: int) -> bool:
-        """Replace one or two steps by one or two that cost less; returns whether that was found."""
-        ground, steps = self._ground, self._ground.steps
-        peak = self._gains()
-        dearest = sorted(ground.bits(mask), key=lambda number: self._cost([steps[number]]), reverse=True)
-        others = [number for number in sorted(peak, key=lambda n: -peak[n]) if peak[number] and not mask >> number & 1]
-        for out in [*combinations(dearest, 1), *combinations(dearest, 2)]:
-            rest = mask & ~sum(1 << number for number in out)
-            lacks = sum(ground.lacks(rest))
-            for size in (1, 2) if steps[out[0]].kind == "Unit" else (1,):
-                for new in combinations(others, size):
-                    if sum(peak[number] for number in new) < lacks:
-                        continue
-                    more = self._apply(rest, new)
-                    self._looks += 1
-                    if self._best is not None and self._cost(ground.steps_of(more)) >= self._best:
-                        continue
-                    if ground.fits(more) and self._offer(self._shrink(more)):
-                        return True
-                    if self._looks >= self._most:
-                        return False
-        return False
 
     def _spare_unit(self, mask: int) -> bool:
         """Take surplus replicas for one unit, or for one of two others; returns whether that was found."""

@@ -1,8 +1,7 @@
 """Moves that would free whole domains, or start a gang that waits: a dry run, pure.
 
-A move is surge first: the successor of a replica has its places while the old one still holds its own, and only then the
-old one leaves. So each prefix of the moves is a state that may stay. A replica goes where the planner puts it, with the
-levels that its unit requires; all of a unit goes together where its replicas may not part. Ordinary pods never move.
+Each prefix of the moves is a state that may stay (``moves``). A replica goes where the planner puts it, with the levels
+that its unit requires; all of a unit goes together where its replicas may not part. Ordinary pods never move.
 
 The number of moves is proven least where nothing with fewer can do: each replica in a domain that is to be free has to
 leave it, and a gang that has no room without some replicas has none beside them either.
@@ -11,7 +10,7 @@ leave it, and a gang that has no room without some replicas has none beside them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
@@ -94,7 +93,10 @@ class Consolidation:
             return Moves(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
         found = {each.path: movers for each in every if each not in there and (movers := self._movers_in(each))}
         closed = {name for each in there for name in each.nodes}
-        usable = [path for path in found if self._may_hold(found[path], closed | tree.by_path[path].nodes.keys())]
+        free = Counter[str]()
+        for state in self._inventory.nodes.values():
+            free.update(_devices_in(state.free))
+        usable = [path for path in found if self._may_hold(found[path], closed | tree.by_path[path].nodes.keys(), free)]
         usable.sort(key=lambda path: (_price(found[path]), [value or "" for value in path]))
         best: Moves | None = None
         bound = len(found[usable[lacking - 1]]) if len(usable) >= lacking else 0
@@ -183,16 +185,15 @@ class Consolidation:
                 found[self._movers[key].keys] = self._movers[key]
         return list(found.values())
 
-    def _may_hold(self, movers: Sequence[Mover], closed: Collection[str]) -> bool:
+    def _may_hold(self, movers: Sequence[Mover], closed: Collection[str], free: Counter[str]) -> bool:
         """Tell whether the devices of what has to leave some nodes are free elsewhere: moves leave their sum as it is."""
-        need, free = Counter[str](), Counter[str]()
+        need = Counter[str]()
         for key in (key for mover in movers for key in mover.keys):
             held = self._inventory.hold_of(key)
             if held is not None and held[0] in closed:
-                need.update({name: n for name, n in held[1].shape.requests if name not in resources.ORDINARY})
-        for state in self._inventory.nodes.values() if need else ():
-            if state.name not in closed:
-                free.update({name: max(state.free.get(name, 0), 0) for name in need})
+                need.update(_devices_in(dict(held[1].shape.requests)))
+        for name in closed if need else ():
+            need.update(_devices_in(self._inventory.nodes[name].free))
         return all(free[name] >= amount for name, amount in need.items())
 
     def _free_all(
@@ -243,6 +244,10 @@ def _may_move(mobile: Mobile) -> bool:
 
 def _price(movers: Sequence[Mover]) -> tuple[int, int, int]:
     return len(movers), sum(not each.surplus for each in movers), sum(each.devices for each in movers)
+
+
+def _devices_in(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(amount, 0) for name, amount in amounts.items() if name not in resources.ORDINARY}
 
 
 def _is_open(state: NodeState) -> bool:

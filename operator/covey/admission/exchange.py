@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product
 from typing import Final
 
-from covey.admission.growth import Own, Site
-from covey.api.constants import ANNOTATION_CLAIMED_BY, LABEL_DRAINING
-from covey.api.exchange import describe_vector
+from covey.admission.growth import Own, Site, is_draining, rename_pods
+from covey.api.constants import ANNOTATION_CLAIMED_BY
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Member, Plan, PodRequest, ReplicaRequest, RoleRequest, Verdict
-from covey.placement.overlay import Overlay, overlay
+from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest, Verdict
+from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
 
 #: Plans that one answer may cost, and those of them that are left for the nearest vectors.
@@ -78,9 +77,7 @@ class _LimitError(Exception):
     """The plans of an answer are used up."""
 
 
-def judge_exchange(
-    site: Site, wanted: Mapping[str, int], inventory: Inventory, terms: Terms | None = None
-) -> Judgement:
+def judge_exchange(site: Site, wanted: Mapping[str, int], inventory: Inventory, terms: Terms) -> Judgement:
     """Judge whether a unit can have so many replicas of each role.
 
     Args:
@@ -91,7 +88,7 @@ def judge_exchange(
     """
     if not site.is_open:
         return Judgement(feasible=False, message=NOT_OPEN)
-    judge = _Judge(site, inventory, terms or Terms())
+    judge = _Judge(site, inventory, terms)
     return judge.find(wanted) or judge.refuse(wanted)
 
 
@@ -108,9 +105,9 @@ class _Side:
     def of(cls, request: RoleRequest, root: str, rank: Rank) -> _Side:
         """Sort the replicas of a role; what gives way to this very root can be pardoned, and goes first again."""
         holding = [each for each in request.replicas if any(pod.node for pod in each.pods)]
-        leaving = tuple(each for each in holding if _drains(each) and not _gives_way_to(each, root))
+        leaving = tuple(each for each in holding if is_draining(each) and not _gives_way_to(each, root))
         staying = [each for each in holding if each not in leaving and each.placed]
-        staying.sort(key=lambda each: (not _drains(each), *rank(each), -each.replica))
+        staying.sort(key=lambda each: (not is_draining(each), *rank(each), -each.replica))
         return cls(request, tuple(staying), leaving, Own.of(request))
 
 
@@ -133,7 +130,7 @@ class _Judge:
         with overlay(self._inventory) as changes:
             changes.remove(_keys(each for side in self._sides.values() for each in side.leaving))
             try:
-                return self._find(wanted, changes, most)
+                return self._find(wanted, most)
             except _LimitError:
                 self._is_unknown = True
                 return None
@@ -157,68 +154,55 @@ class _Judge:
         if obstacle:
             return Judgement(feasible=False, message=obstacle)
         unknown, nearest = self._is_unknown, tuple(islice(self._find_nearest(wanted), NEAREST))
-        short = ", ".join(
-            f"{number - len(self._sides[name].placed)} {name}"
-            for name, number in wanted.items()
-            if number > len(self._sides[name].placed)
-        )
+        short = ", ".join(f"{count} {name}" for name, count in self._more(wanted).items() if count > 0)
         message = LIMIT_MET if unknown else f"no room for {short}"
         return Judgement(feasible=False, message=message, nearest=nearest)
 
-    def _find(self, wanted: Mapping[str, int], changes: Overlay, most: int) -> Judgement | None:
-        giving = {
-            name: len(self._sides[name].placed) - number
-            for name, number in wanted.items()
-            if number < len(self._sides[name].placed)
-        }
-        coming = {name: number for name, number in wanted.items() if number > len(self._sides[name].placed)}
+    def _find(self, wanted: Mapping[str, int], most: int) -> Judgement | None:
+        more = self._more(wanted)
+        giving = {name: -count for name, count in more.items() if count < 0}
+        coming = {name: count for name, count in more.items() if count > 0}
         if not coming:
-            first = [side.placed[:count] for name, count in giving.items() for side in [self._sides[name]]]
-            return Judgement(feasible=True, donors=_donors(giving, first))
+            return Judgement(feasible=True, donors=_donors(giving, next(self._sets(giving, ()))))
         every = [each for name in giving for each in self._sides[name].placed]
         # With all of them gone it must fit, or no choice of them helps; where it would lie then says who is in the way.
-        relaxed = self._try(coming, every, changes, most)
+        relaxed = self._try(coming, every, most)
         if relaxed is None:
             return None
-        tried: set[frozenset[Member]] = set()
-        for lies_elsewhere in (None, relaxed):
-            for chosen in islice(self._sets(giving, lies_elsewhere), most // 2):
-                mark = frozenset(
-                    (name, each.replica) for name, part in zip(giving, chosen, strict=True) for each in part
-                )
-                if mark in tried:
+        tried: set[frozenset[str]] = set()
+        for nodes in (frozenset(), relaxed):
+            for chosen in islice(self._sets(giving, nodes), most // 2):
+                gone = [each for part in chosen for each in part]
+                if (mark := frozenset(_keys(gone))) in tried:
                     continue
                 tried.add(mark)
-                nodes = self._try(coming, [each for part in chosen for each in part], changes, most)
-                if nodes is not None:
-                    return Judgement(feasible=True, donors=_donors(giving, chosen), nodes=nodes)
+                lies = self._try(coming, gone, most)
+                if lies is not None:
+                    return Judgement(feasible=True, donors=_donors(giving, chosen), nodes=lies)
             self._is_unknown |= len(tried) >= most // 2
         return None
 
     def _sets(
-        self, giving: Mapping[str, int], nodes: Collection[str] | None
+        self, giving: Mapping[str, int], nodes: Collection[str]
     ) -> Iterator[tuple[tuple[ReplicaRequest, ...], ...]]:
         """Yield sets of those that give way: in the order in which they would go, or those on these nodes first."""
-        pools = [self._sides[name].placed for name in giving]
-        if nodes is not None:
-            pools = [tuple(sorted(pool, key=lambda each: not _lies_on(each, nodes))) for pool in pools]
+        pools = [
+            sorted(self._sides[name].placed, key=lambda each: not any(pod.node in nodes for pod in each.pods))
+            for name in giving
+        ]
         yield from product(*(combinations(pool, count) for pool, count in zip(pools, giving.values(), strict=True)))
 
-    def _try(
-        self, coming: Mapping[str, int], gone: Sequence[ReplicaRequest], changes: Overlay, most: int
-    ) -> frozenset[str] | None:
+    def _try(self, coming: Mapping[str, int], gone: Sequence[ReplicaRequest], most: int) -> frozenset[str] | None:
         """Where those that come would lie if some were gone; None where they have no places."""
         if self._plans >= most:
             raise _LimitError
         if self._plans:
             self._terms.pause()
         self._plans += 1
-        keys = list(_keys(gone))
-        changes.remove(keys)
-        try:
-            answer = plan_minimum(self._grow(coming, set(keys)), self._inventory, reasons=False)
-        finally:
-            changes.put_back(keys)
+        keys = set(_keys(gone))
+        with overlay(self._inventory) as changes:
+            changes.remove(keys)
+            answer = plan_minimum(self._grow(coming, keys), self._inventory, reasons=False)
         if isinstance(answer, Plan):
             return frozenset(each.node for each in answer.assignments)
         self._is_unknown |= answer.verdict is not Verdict.INFEASIBLE
@@ -230,41 +214,43 @@ class _Judge:
         gang = replace(self._site.gang, roles=tuple(left[role.name] for role in self._site.gang.roles))
         site = replace(self._site, gang=gang)
         roles, rules = dict(left), {number: set(rule.members) for number, rule in enumerate(gang.rules)}
-        for name, number in coming.items():
+        for name, lacking in coming.items():
             own = Own.of(left[name])
-            lacking = number - len(self._sides[name].placed)
             template = self._terms.templates.get(name)
             found = list(own.waiting[:lacking])
             if template is not None:
                 first = max((each.replica for each in self._sides[name].request.replicas), default=-1) + 1
-                found += [_rename(own.clone(first + n, template), name) for n in range(lacking - len(found))]
+                found += [
+                    rename_pods(own.clone(first + n, template), f"{name}/".__add__) for n in range(lacking - len(found))
+                ]
             asked = own.asking(site, found, must=True)
             roles[name] = next(role for role in asked.roles if role.name == name)
             for place, rule in enumerate(asked.rules):
                 rules[place] |= set(rule.members)
-        quiet = {name: role if name in coming else _placed_only(role) for name, role in roles.items()}
+        for name in roles.keys() - coming.keys():
+            roles[name] = _only(roles[name], tuple(each for each in roles[name].replicas if each.placed))
         return replace(
             gang,
-            roles=tuple(quiet[role.name] for role in gang.roles),
+            roles=tuple(roles[role.name] for role in gang.roles),
             rules=tuple(replace(rule, members=tuple(sorted(rules[n]))) for n, rule in enumerate(gang.rules)),
         )
 
     def _find_nearest(self, wanted: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
         """Yield vectors that would do: fewer that come first, then more that go."""
-        coming = [name for name, number in wanted.items() if number > len(self._sides[name].placed)]
-        others = [name for name in wanted if name not in coming]
-        for names, least in ((coming, lambda name: len(self._sides[name].placed)), (others, self._minimum_of)):
-            for name in names:
-                for number in range(wanted[name] - 1, least(name) - 1, -1):
-                    if self._plans >= PLANS:
-                        return
-                    vector = {**wanted, name: number}
-                    if self.find(vector, PLANS) is not None:
-                        yield vector
-                        break
+        more = self._more(wanted)
+        for name in sorted(wanted, key=lambda name: more[name] <= 0):
+            least = wanted[name] - more[name] if more[name] > 0 else self._sides[name].request.minimum
+            for number in range(wanted[name] - 1, least - 1, -1):
+                if self._plans >= PLANS:
+                    return
+                vector = {**wanted, name: number}
+                if self.find(vector, PLANS) is not None:
+                    yield vector
+                    break
 
-    def _minimum_of(self, name: str) -> int:
-        return self._sides[name].request.minimum
+    def _more(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Replicas that come, by role; those that give way are below zero."""
+        return {name: number - len(self._sides[name].placed) for name, number in wanted.items()}
 
 
 def _donors(giving: Mapping[str, int], chosen: Sequence[Sequence[ReplicaRequest]]) -> tuple[Donor, ...]:
@@ -282,36 +268,20 @@ def _without(side: _Side, gone: Collection[str]) -> RoleRequest:
         for each in side.request.replicas
         if each not in side.leaving and not any(pod.key in gone for pod in each.pods)
     )
-    return replace(side.request, replicas=left, minimum=min(side.request.minimum, len(left)), missing=None)
+    return _only(side.request, left)
 
 
-def _placed_only(role: RoleRequest) -> RoleRequest:
-    placed = tuple(each for each in role.replicas if each.placed)
-    return replace(role, replicas=placed, minimum=min(role.minimum, len(placed)), missing=None)
+def _only(role: RoleRequest, replicas: tuple[ReplicaRequest, ...]) -> RoleRequest:
+    return replace(role, replicas=replicas, minimum=min(role.minimum, len(replicas)), missing=None)
 
 
 def _pardon(each: ReplicaRequest) -> ReplicaRequest:
     """A replica as if nobody looked at its labels: one that gives way counts as one that stays."""
-    return replace(each, pods=tuple(replace(pod, meta=None) for pod in each.pods)) if _drains(each) else each
-
-
-def _rename(each: ReplicaRequest, role: str) -> ReplicaRequest:
-    """A further replica whose pods have keys of their own among several roles that grow."""
-    keys = {pod.key: f"{role}/{pod.key}" for pod in each.pods}
-    parts = tuple(replace(part, pods=tuple(keys[key] for key in part.pods)) for part in each.parts)
-    return replace(each, pods=tuple(replace(pod, key=keys[pod.key]) for pod in each.pods), parts=parts)
-
-
-def _lies_on(each: ReplicaRequest, nodes: Collection[str]) -> bool:
-    return any(pod.node in nodes for pod in each.pods)
+    return replace(each, pods=tuple(replace(pod, meta=None) for pod in each.pods)) if is_draining(each) else each
 
 
 def _keys(replicas: Iterator[ReplicaRequest] | Sequence[ReplicaRequest]) -> Iterator[str]:
     yield from (pod.key for each in replicas for pod in each.pods if pod.node is not None)
-
-
-def _drains(each: ReplicaRequest) -> bool:
-    return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in each.pods)
 
 
 def _gives_way_to(each: ReplicaRequest, root: str) -> bool:
@@ -322,4 +292,4 @@ def _claimant(pod: PodRequest) -> str | None:
     return pod.meta.annotation(ANNOTATION_CLAIMED_BY) if pod.meta is not None else None
 
 
-__all__ = ["LIMIT_MET", "NOT_OPEN", "PLANS", "Donor", "Judgement", "Terms", "describe_vector", "judge_exchange"]
+__all__ = ["LIMIT_MET", "NOT_OPEN", "PLANS", "Donor", "Judgement", "Terms", "judge_exchange"]

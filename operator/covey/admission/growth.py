@@ -30,7 +30,7 @@ from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
-from covey.placement.planner import LIMIT, plan_minimum
+from covey.placement.planner import plan_minimum
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]
@@ -107,25 +107,22 @@ ROLE: Final = "Role"
 UNIT: Final = "Unit"
 
 
-def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT) -> str:
+def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str]) -> str:
     """Find what has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
 
     Args:
         gang: a gang whose minimum was refused.
         inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
         bound: keys of its pods that are bound: only they can be given up.
-        limit: see `plan_minimum`.
     """
     short = {role.name for role in gang.roles if sum(replica.placed for replica in role.replicas) < role.minimum}
-    some, all_of_it = (
-        _bound_pods_of(gang, bound, short),
-        _bound_pods_of(gang, bound, {role.name for role in gang.roles}),
-    )
+    every = {role.name for role in gang.roles}
+    some, all_of_it = _bound_pods_of(gang, bound, short), _bound_pods_of(gang, bound, every)
     for step, keys in ((ROLE, some), (UNIT, all_of_it)):
         if not keys or (step == ROLE and keys == all_of_it):
             continue
         with _given_up(gang, inventory, keys) as freed:
-            if isinstance(plan_minimum(freed, inventory, limit), Plan):
+            if isinstance(plan_minimum(freed, inventory), Plan):
                 return step
     return ""
 
@@ -185,7 +182,7 @@ class Own:
     @classmethod
     def of(cls, request: RoleRequest) -> Own:
         """The role as it is asked for now."""
-        staying = [each for each in request.replicas if not _is_draining(each)]
+        staying = [each for each in request.replicas if not is_draining(each)]
         # What comes together with others, or after others, is not placed alone.
         waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
         waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
@@ -199,7 +196,8 @@ class Own:
     def clone(self, number: int, template: ReplicaRequest) -> ReplicaRequest:
         """A further replica; ``number`` tells it from others."""
         last = max((each.replica for each in self.request.replicas), default=-1)
-        return _copy(template, last + 1 + number)
+        keys = {pod.key: f"more/{last + 1 + number}/{place}" for place, pod in enumerate(template.pods)}
+        return replace(rename_pods(template, keys.__getitem__), replica=last + 1 + number)
 
     def asking(self, site: Site, candidates: Sequence[ReplicaRequest], *, must: bool = False) -> Gang:
         """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
@@ -235,25 +233,29 @@ def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shap
     if not known:
         return None
     youngest = max(known, key=lambda each: (_creation_time(each), -each.replica))
-    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in youngest.pods)
-    return replace(youngest, pods=pods, together=None, after=())
+    return without_place(replace(youngest, pods=tuple(replace(pod, shape=shape(pod)) for pod in youngest.pods)))
+
+
+def without_place(replica: ReplicaRequest) -> ReplicaRequest:
+    """A replica to be placed alone, as if none of it had a node."""
+    return replace(replica, pods=tuple(replace(pod, node=None) for pod in replica.pods), together=None, after=())
 
 
 def _creation_time(replica: ReplicaRequest) -> str:
     return max(pod.meta.creation_timestamp if pod.meta is not None else "" for pod in replica.pods)
 
 
-def _copy(template: ReplicaRequest, number: int) -> ReplicaRequest:
-    keys = {pod.key: f"more/{number}/{place}" for place, pod in enumerate(template.pods)}
+def rename_pods(replica: ReplicaRequest, rename: Callable[[str], str]) -> ReplicaRequest:
+    """A replica whose pods have other keys."""
 
     def rename_part(part: Part) -> Part:
-        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(rename_part, part.parts)))
+        return replace(part, pods=tuple(map(rename, part.pods)), parts=tuple(map(rename_part, part.parts)))
 
-    pods = tuple(replace(pod, key=keys[pod.key]) for pod in template.pods)
-    return replace(template, replica=number, pods=pods, parts=tuple(map(rename_part, template.parts)))
+    pods = tuple(replace(pod, key=rename(pod.key)) for pod in replica.pods)
+    return replace(replica, pods=pods, parts=tuple(map(rename_part, replica.parts)))
 
 
-def _is_draining(replica: ReplicaRequest) -> bool:
+def is_draining(replica: ReplicaRequest) -> bool:
     """The replica is about to be taken away."""
     return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in replica.pods)
 
@@ -271,4 +273,17 @@ def _without_waiting(role: RoleRequest) -> RoleRequest:
     return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _placed_part(each))))
 
 
-__all__ = ["ROLE", "UNIT", "Footprint", "Own", "Site", "footprint", "smallest_move", "template", "without_growth"]
+__all__ = [
+    "ROLE",
+    "UNIT",
+    "Footprint",
+    "Own",
+    "Site",
+    "footprint",
+    "is_draining",
+    "rename_pods",
+    "smallest_move",
+    "template",
+    "without_growth",
+    "without_place",
+]

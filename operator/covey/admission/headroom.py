@@ -12,8 +12,8 @@ limit there is no number. ``docs/decisions/0032-head-room.md`` says why it is co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,13 +23,8 @@ from covey.compile.revision import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms
-from covey.placement.model import (
-    PodRequest,
-    Refusal,
-    ReplicaRequest,
-    Shape,
-    Verdict,
-)
+from covey.placement.model import PodRequest, Refusal, ReplicaRequest, Shape, Verdict
+from covey.placement.overlay import Overlay, overlay
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.question.demands import common_domain, followers, placed_paths
 
@@ -45,9 +40,6 @@ NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
 NO_UNITS: Final = "there is no unit of it"
 NO_QUOTA: Final = "the quota of its queue has no room for more"
 LIMIT_MET: Final = "the search for places met its limit before it was known how many fit"
-
-
-_Hold = Callable[[PodRequest, str], None]
 
 
 class UnknownError(Exception):
@@ -255,28 +247,29 @@ class _Search:
         With ``prove`` it makes sure of a no.
         """
         asked = zip(self._units, self._needs(number), strict=True)
-        with _hold_places(self._inventory) as hold:
+        with overlay(self._inventory) as changes:
             for unit, need in sorted(asked, key=lambda each: each[0].site.gang.order):
                 if need <= 0:
                     continue
                 candidates = unit.own.candidates(need, self._template)
-                if len(self._plan_candidates(unit, candidates, hold)) < need:
+                if len(self._plan_candidates(unit, candidates, changes)) < need:
                     if prove:
                         self._prove(unit, candidates)
                     return False
         return True
 
     def _plan_candidates(
-        self, unit: _Unit, candidates: Sequence[ReplicaRequest], hold: _Hold = lambda _pod, _node: None
+        self, unit: _Unit, candidates: Sequence[ReplicaRequest], changes: Overlay | None = None
     ) -> list[ReplicaRequest]:
-        """Those of some candidates that get their places."""
+        """Those of some candidates that get their places, which count as taken in an overlay."""
         self._count()
         gang = unit.own.asking(unit.site, candidates)
         plan = plan_surplus(gang, self._inventory)
         nodes = {each.pod: each.node for each in plan.assignments}
         found = [each for each in candidates if all(pod.node or pod.key in nodes for pod in each.pods)]
         for pod in (pod for each in found for pod in each.pods if pod.node is None):
-            hold(pod, nodes[pod.key])
+            if changes is not None:
+                changes.hold(f"headroom/{gang.unit}/{gang.uid}/{pod.key}", nodes[pod.key], pod.shape, pod.meta)
         return found
 
     def _needs(self, number: int) -> list[int]:
@@ -325,22 +318,6 @@ def _why(stuck: Iterable[_Unit]) -> str:
     """The reason for no further places, where that is not for want of room."""
     closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
     return f"unit {closed} has no places for its own minimum yet, and gets no more before it has" if closed else ""
-
-
-@contextmanager
-def _hold_places(inventory: Inventory) -> Iterator[_Hold]:
-    """Places count as taken meanwhile."""
-    keys: list[str] = []
-
-    def hold(pod: PodRequest, node: str) -> None:
-        keys.append(f"headroom/{len(keys)}")
-        inventory.hold(keys[-1], node, pod.shape, pod.meta)
-
-    try:
-        yield hold
-    finally:
-        for key in keys:
-            inventory.release(key)
 
 
 __all__ = ["MOST", "UNITS", "Answer", "Site", "UnknownError", "most_feasible"]

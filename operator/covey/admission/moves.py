@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from covey.admission.reprieve import least_of
+from covey.admission.growth import rename_pods, without_place
+from covey.admission.reprieve import Judge, least_of
 from covey.admission.tree import Key
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Member, Part, Plan, ReplicaRequest, RoleRequest
+from covey.placement.model import Gang, Member, Plan, ReplicaRequest, RoleRequest
 from covey.placement.overlay import Overlay, overlay
-from covey.placement.planner import plan_minimum
+from covey.placement.planner import LIMIT, plan_minimum
 
 #: Plans of one sequence.
 PLANS: Final = 256
@@ -88,11 +89,11 @@ class Run:
     def _move(self, mover: Mover, closed: Mapping[str, str]) -> bool:
         """Move a replica, or its unit where it may not leave that."""
         gang = self.gangs[mover.unit]
-        if self._try(gang, {(mover.role, mover.replica)}, closed):
+        if self._try(mover.unit, {(mover.role, mover.replica)}, closed):
             return True
         every = {(role.name, each.replica) for role in gang.roles for each in role.replicas if each.placed}
         fresh = all(pod.key in self.movers for role in gang.roles for each in role.replicas for pod in each.pods)
-        return gang.required is not None and len(every) > 1 and fresh and self._try(gang, every, closed)
+        return gang.required is not None and len(every) > 1 and fresh and self._try(mover.unit, every, closed)
 
     def _make_room(self, mover: Mover, closed: Mapping[str, str], spared: set[str], *, help_: bool) -> None:
         """Move others out of the way of a replica that has no other place yet."""
@@ -107,16 +108,16 @@ class Run:
         if not self._move(mover, closed):
             raise StuckError(mover.keys)
 
-    def _try(self, gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> bool:
+    def _try(self, unit: Key, members: Collection[Member], closed: Mapping[str, str]) -> bool:
         if self.plans >= PLANS:
             raise StuckError
         self.plans += 1
+        gang = self.gangs[unit]
         asked = _ask(gang, members, closed)
         plan = plan_minimum(asked, self.inventory, reasons=False)
         if not isinstance(plan, Plan):
             return False
         nodes = {each.pod: each.node for each in plan.assignments}
-        unit = next(mover.unit for mover in self.movers.values() if self.gangs[mover.unit] is gang)
         roles = []
         for role, new in zip(gang.roles, asked.roles, strict=True):
             came = {each.replica: each for each in new.replicas}
@@ -150,7 +151,9 @@ def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> 
 
     def ask(role: RoleRequest) -> RoleRequest:
         kept = tuple(
-            _successor(each) if (role.name, each.replica) in members else each for each in role.replicas if each.placed
+            rename_pods(without_place(each), "moved/{}".format) if (role.name, each.replica) in members else each
+            for each in role.replicas
+            if each.placed
         )
         return replace(role, replicas=kept, minimum=len(kept), desired=len(kept), missing=None, free=False)
 
@@ -158,14 +161,6 @@ def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> 
     there = {(role.name, each.replica) for role in roles for each in role.replicas}
     rules = tuple(replace(rule, members=tuple(each for each in rule.members if each in there)) for rule in gang.rules)
     return least_of(replace(gang, roles=roles, rules=rules, excluded_nodes={**gang.excluded_nodes, **closed}))
-
-
-def _successor(each: ReplicaRequest) -> ReplicaRequest:
-    def rename(part: Part) -> Part:
-        return replace(part, pods=tuple(f"moved/{key}" for key in part.pods), parts=tuple(map(rename, part.parts)))
-
-    pods = tuple(replace(pod, key=f"moved/{pod.key}", node=None) for pod in each.pods)
-    return replace(each, pods=pods, parts=tuple(map(rename, each.parts)), together=None, after=())
 
 
 def _placed_at(each: ReplicaRequest, nodes: Mapping[str, str]) -> ReplicaRequest:
@@ -178,9 +173,7 @@ def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable
     Raises:
         StuckError: it has none.
     """
-    with overlay(inventory) as trial:
-        trial.remove(keys)
-        plan = plan_minimum(least_of(gang), inventory, reasons=False)
+    plan = Judge(least_of(gang), inventory, LIMIT, 1).plan(keys)
     if not isinstance(plan, Plan):
         raise StuckError
     pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}

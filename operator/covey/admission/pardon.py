@@ -11,7 +11,7 @@ from covey.admission.reprieve import Judge, OutOfPlansError, least_of, put_back,
 from covey.admission.victims import devices_of
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Domain, Gang, Plan
+from covey.placement.model import Gang, Plan
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
 
@@ -20,15 +20,13 @@ from covey.placement.planner import LIMIT
 class Standing:
     """A claim as it stands: the victims that are needed still, those that are not, and whether there is a plan at all.
 
-    ``nodes`` are those of the minimum, ``domain`` the narrowest that holds them; none where it is not ``feasible``.
+    ``nodes`` are those of the minimum; none where it is not ``feasible``.
     """
 
     feasible: bool
     needed: tuple[core.Victim, ...] = ()
     pardoned: tuple[core.Victim, ...] = ()
     nodes: tuple[str, ...] = ()
-    domain: Domain | None = None
-    plans: int = 0
     unproven: bool = False
 
 
@@ -39,8 +37,6 @@ def still_needed(
     *,
     freeing: Collection[str] = (),
     ending: Collection[str] = (),
-    plans: int = PLANS,
-    limit: int = LIMIT,
     right: Right | None = None,
 ) -> Standing:
     """Find the victims of a claim that are needed on the inventory as it is now.
@@ -52,11 +48,9 @@ def still_needed(
             is left of them goes.
         freeing: keys of holders whose room comes free anyway.
         ending: keys of holders that are being deleted: others are pardoned before them.
-        plans: how many may be made.
-        limit: see `plan_minimum`.
         right: of the gang, where it reclaims: quota is asked too.
     """
-    judge = Judge(least_of(gang), inventory, limit, plans)
+    judge = Judge(least_of(gang), inventory, LIMIT, PLANS)
     gone_anyway = set(freeing)
 
     def leaves(victim: core.Victim) -> bool:
@@ -65,7 +59,7 @@ def still_needed(
     there = [victim for victim in victims if not leaves(victim)]
     gone = gone_anyway.union(*(victim.pods for victim in victims if leaves(victim)))
     if right is not None:
-        judge = RightJudge(judge.gang, inventory, limit, plans, right=right, freeing=gone)
+        judge = RightJudge(judge.gang, inventory, LIMIT, PLANS, right=right, freeing=gone)
     ends = frozenset(ending)
     order = sorted(
         there,
@@ -79,23 +73,15 @@ def still_needed(
         changes.remove(gone)
         try:
             if not suffices(order):
-                return Standing(feasible=False, plans=judge.plans, unproven=judge.unknown)
+                return Standing(feasible=False, unproven=judge.unknown)
             kept, unproven = put_back(order, suffices), judge.unknown
         except OutOfPlansError:
             kept, unproven = order, True
         plan = judge.answer_for(key for victim in kept for key in victim.pods)
     needed = tuple(victim for victim in there if victim in kept)
     pardoned = tuple(victim for victim in there if victim not in kept)
-    nodes, domain = room_of(plan) if isinstance(plan, Plan) else ((), None)
-    return Standing(
-        feasible=True,
-        needed=needed,
-        pardoned=pardoned,
-        nodes=nodes,
-        domain=domain,
-        plans=judge.plans,
-        unproven=unproven,
-    )
+    nodes = room_of(plan)[0] if isinstance(plan, Plan) else ()
+    return Standing(feasible=True, needed=needed, pardoned=pardoned, nodes=nodes, unproven=unproven)
 
 
 def _devices(victim: core.Victim, inventory: Inventory) -> int:

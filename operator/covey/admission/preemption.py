@@ -20,14 +20,7 @@ from covey.admission.ordinary import POD, OrdinaryPod, is_in_the_way
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
-from covey.admission.victims import (
-    Candidate,
-    Offer,
-    Step,
-    Terms,
-    is_eligible,
-    lower_priority,
-)
+from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, lower_priority
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Verdict
@@ -333,12 +326,11 @@ class _Search:
         found = self._offers.get(number)
         if found is None:
             candidate = self._candidates[number]
+            found = Offer()
             if isinstance(candidate, OrdinaryPod):
                 found = candidate.offer(self._inventory, self._terms)
             elif is_eligible(candidate):
                 found = self._rules.offer(candidate, self._inventory, self._terms)
-            else:
-                found = Offer()
             self._offers[number] = found
         return found
 
@@ -380,7 +372,7 @@ class _Search:
                 if not ground.allows(ground.all):
                     self._unproven = self._unproven or self._judge.fits(ground.steps)
                 return False
-            mask = Reprieve(ground, self._judge, self._cost).cheapest(full, _OWN)
+            mask = Reprieve(ground, self._judge, self._cost).shrink(full)
             until = self._judge.plans + _OWN
             better = Cheapest(ground, self._cost, accept, self._cost(ground.steps_of(mask))).improve()
             mask = mask if better is None else better

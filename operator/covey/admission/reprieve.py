@@ -139,28 +139,13 @@ class Reprieve:
         self._cost = cost
         self._bits = {id(step): 1 << number for number, step in enumerate(ground.steps)}
 
-    def cheapest(self, mask: int, plans: int) -> int:
-        """The cheapest of the sets that some orders end with.
+    def shrink(self, mask: int) -> int:
+        """Steps of a set with which there is a plan, as many as are needed: the dearest are put back first."""
+        kept = put_back(self._dearest(self._ground.steps_of(mask)), self.suffices)
+        return sum(self._bits[id(step)] for step in kept)
 
-        Args:
-            mask: steps with which there is a plan.
-            plans: how many may be made for all orders but the first.
-        """
-        steps = self._ground.steps_of(mask)
-        load = self._load(steps)
-        until = self._judge.plans + plans
-        orders = (
-            sorted(steps, key=lambda step: self._cost([step]), reverse=True),
-            sorted(steps, key=lambda step: (load[id(step)], self._cost([step])), reverse=True),
-            sorted(steps, key=lambda step: (step.kind != "Unit", step.count)),
-        )
-        found: list[tuple[Cost, int]] = []
-        for order in orders:
-            if found and self._judge.plans >= until:
-                break
-            kept = put_back(order, self.suffices)
-            found.append((self._cost(kept), sum(self._bits[id(step)] for step in kept)))
-        return min(found)[1]
+    def _dearest(self, steps: Sequence[Step]) -> list[Step]:
+        return sorted(steps, key=lambda step: self._cost([step]), reverse=True)
 
     def spare_units(self, mask: int, until: int) -> int:
         """Take surplus replicas for whole units, one unit after another, where that is cheaper.
@@ -169,12 +154,12 @@ class Reprieve:
             mask: steps with which there is a plan.
             until: plans of the judge beyond which no further unit is tried.
         """
-        for step in sorted(self._ground.steps_of(mask), key=lambda step: self._cost([step]), reverse=True):
+        for step in self._dearest(self._ground.steps_of(mask)):
             if step.kind != "Unit" or self._judge.plans >= until:
                 continue
             more = most_of(self._ground, mask & ~self._bits[id(step)], units=False)
             if self.suffices(self._ground.steps_of(more)):
-                found = self.cheapest(more, 0)
+                found = self.shrink(more)
                 mask = min(mask, found, key=lambda each: self._cost(self._ground.steps_of(each)))
         return mask
 
@@ -188,21 +173,11 @@ class Reprieve:
     def find_needed(self, steps: Sequence[Step]) -> tuple[list[Step], bool]:
         """Those of some steps that are needed, all of which together suffice; and whether that is proven of each."""
         self._judge.unknown = False
-        order = sorted(steps, key=lambda step: self._cost([step]), reverse=True)
         try:
-            kept = put_back(order, self.suffices)
+            kept = put_back(self._dearest(steps), self.suffices)
         except OutOfPlansError:
             return list(steps), False
         return kept, not self._judge.unknown
-
-    def _load(self, steps: Sequence[Step]) -> dict[int, int]:
-        """For each step, how much else is taken on its nodes: what stands alone there is put back first."""
-        on: dict[str, int] = {}
-        for step in steps:
-            for name in self._ground.nodes[self._bits[id(step)].bit_length() - 1]:
-                on[name] = on.get(name, 0) + 1
-        nodes = {id(step): self._ground.nodes[self._bits[id(step)].bit_length() - 1] for step in steps}
-        return {key: max((on[name] for name in names), default=0) for key, names in nodes.items()}
 
 
 __all__ = ["Judge", "OutOfPlansError", "Reprieve", "least_of", "most_of", "put_back", "room_of"]

@@ -17,8 +17,6 @@ from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
 from covey.placement.model import Gang, Shape
 
-#: The purpose of a claim by which borrowed quota is given back.
-RECLAIM: Final = "Reclaim"
 #: The age of what is promised: older than an admission that no status tells yet.
 _PROMISED: Final = "}"
 
@@ -104,4 +102,4 @@ def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amoun
             yield amounts
 
 
-__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor"]
+__all__ = ["Promise", "Promises", "charges_by_flavor"]

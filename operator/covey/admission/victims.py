@@ -1,9 +1,8 @@
 """Units that may give way to a gang, and the steps in which they do: pure.
 
 A *step* is what is taken as a whole: one replica above the minimum of its role, or all of a unit; or one ordinary pod
-(``ordinary``). Any replica may be
-the one that goes, but of a role never more than it has above its minimum, and of those that are Ready never more than
-are Ready above it: so each unit keeps a minimum that serves, or nothing of it is left.
+(``ordinary``). Any replica may be the one that goes, but of a role never more than it has above its minimum, and of
+those that are Ready never more than are Ready above it: so each unit keeps a minimum that serves, or nothing of it.
 """
 
 from __future__ import annotations
@@ -55,10 +54,6 @@ class Candidate:
     def has_surplus(self) -> bool:
         """Tell whether a role has more replicas than its minimum."""
         return any(len(role.replicas) > role.minimum for role in self.unit.roles)
-
-    def offer(self, inventory: Inventory, terms: Terms) -> Offer:
-        """The steps that it offers; none where nothing of it may be taken, by whomever."""
-        return offer_of(self, inventory, terms) if is_eligible(self) else Offer()
 
     @property
     def resource(self) -> tuple[str, str]:

@@ -137,6 +137,9 @@ MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
 MANAGER_OPERATOR_NOTES: Final = "covey-operator-notes"
 MANAGER_SCHEDULER: Final = "covey-scheduler"
 #: Of answers about head-room: they are written apart from the rest of a group's status.
+PURPOSE_PREEMPTION: Final = "Preemption"
+PURPOSE_RECLAIM: Final = "Reclaim"
+PURPOSE_EXCHANGE: Final = "Exchange"
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
 

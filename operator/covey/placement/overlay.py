@@ -59,15 +59,6 @@ class Overlay:
                 self._note(key, found[0])
                 self._inventory.release(key)
 
-    def put_back(self, keys: Iterable[str]) -> None:
-        """Let these hold again what they held before the overlay; those that held nothing hold nothing."""
-        for key in keys:
-            before = self._holds.get(key)
-            if before is not None:
-                self._inventory.hold(key, before[0], before[1].shape, before[1].meta)
-            elif key in self._holds:
-                self._inventory.release(key)
-
     def hold(self, key: str, node: str, shape: Shape, meta: core.Meta | None = None) -> None:
         """Hold room on a node; arguments as of `Inventory.hold`."""
         found = self._inventory.hold_of(key)
@@ -81,7 +72,9 @@ class Overlay:
         for key, before in self._holds.items():
             if self._inventory.hold_of(key) != before:
                 self._inventory.release(key)
-        self.put_back([key for key, before in self._holds.items() if before is not None])
+        for key, before in self._holds.items():
+            if before is not None:
+                self._inventory.hold(key, before[0], before[1].shape, before[1].meta)
         for node in self._nodes.values():
             _restore_node(node)
         for domain, (version, free) in self._domains.items():

@@ -13,7 +13,6 @@ Claims of a minute are bounded in number, and one that cannot be had is looked f
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,13 +30,18 @@ from covey.admission.queue import Entry, Want
 from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
-from covey.admission.rights import RECLAIM
 from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
 from covey.api.annotations import read_refused
-from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED, REASON_INFEASIBLE, REASON_OVER_QUOTA
+from covey.api.constants import (
+    ANNOTATION_EVICTIONS_REFUSED,
+    PURPOSE_PREEMPTION,
+    PURPOSE_RECLAIM,
+    REASON_INFEASIBLE,
+    REASON_OVER_QUOTA,
+)
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -53,7 +57,6 @@ log = get_logger(__name__)
 
 A = TypeVar("A")
 
-PREEMPTION: Final = "Preemption"
 #: Seconds after which a claim that could not be had is looked for again; doubled each time.
 FIRST: Final = 30.0
 LONGEST: Final = 600.0
@@ -80,12 +83,10 @@ class Terms:
 class Claims:
     """The claims of refused units."""
 
-    def __init__(
-        self, cache: Cache, holding: Holding, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, cache: Cache, holding: Holding, terms: Terms, *, clock: Callable[[], float]) -> None:
         self._cache = cache
         self._holding = holding
-        self._terms = terms or Terms()
+        self._terms = terms
         self._clock = clock
         #: When the claims of the last minute were made.
         self._made: deque[float] = deque()
@@ -115,15 +116,9 @@ class Claims:
         self._again.pop(root, None)
 
     async def find(
-        self,
-        entry: Entry,
-        asked: Gang,
-        quotas: Quotas,
-        take_turn: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+        self, entry: Entry, asked: Gang, quotas: Quotas, take_turn: Callable[[], Awaitable[None]]
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
-
-        What others have borrowed comes first; priority counts inside a queue only.
 
         Args:
             entry: the unit.
@@ -131,38 +126,44 @@ class Claims:
             quotas: the queues of all roots, and their rights.
             take_turn: lets others have theirs, while all roots are looked at.
         """
-        unit, now = entry.unit, self._clock()
-        by_quota = entry.decision.reason == REASON_OVER_QUOTA
-        if not (by_quota or entry.decision.reason == REASON_INFEASIBLE):
+        unit, now, found = entry.unit, self._clock(), None
+        if entry.decision.reason not in {REASON_OVER_QUOTA, REASON_INFEASIBLE}:
             return None
         if any(map(unmodelled_constraints, unit.pods())):
             return None
-        terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
-        questions: list[tuple[str, Callable[..., Taking | Nobody]]] = []
-        for right in quotas.rights(entry):
-            if order := await asyncio.to_thread(right.find_order):
-                candidates = await self._borrowers(order, take_turn)
-                questions.append(
-                    (RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=replace(right, order=order)))
-                )
-        if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
-            own = quotas.queue_of(unit.key)
-            candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
-            ordinary = self._find_ordinary(unit, asked) if self._terms.ordinary_pods else []
-            if candidates or ordinary:
-                preempt = partial(search, candidates=candidates, terms=terms, ordinary=ordinary)
-                questions.append((PREEMPTION, preempt))
-        started, found = time.perf_counter(), None
-        for purpose, question in questions:
-            found = await self._search(unit, question, asked)
-            if isinstance(found, Taking):
-                metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
-                return self._make(unit, purpose, asked, found)
-        metrics.CLAIM_SEARCH.observe(time.perf_counter() - started)
+        questions = await self._questions(entry, asked, quotas, take_turn)
+        with metrics.CLAIM_SEARCH.time():
+            for purpose, question in questions:
+                found = await self._search(unit, question, asked)
+                if isinstance(found, Taking):
+                    return self._make(unit, purpose, asked, found)
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
             _, failures = self._again.get(unit.key, (0.0, 0))
             self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
         return None
+
+    async def _questions(
+        self, entry: Entry, asked: Gang, quotas: Quotas, take_turn: Callable[[], Awaitable[None]]
+    ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
+        """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
+        unit = entry.unit
+        terms = VictimTerms(self._clock(), self._terms.max_min_run, self._cache.capacity.claimed)
+        found: list[tuple[str, Callable[..., Taking | Nobody]]] = []
+        for right in quotas.rights(entry):
+            if order := await asyncio.to_thread(right.find_order):
+                candidates, ordered = await self._borrowers(order, take_turn), replace(right, order=order)
+                found.append((PURPOSE_RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=ordered)))
+        is_over = entry.decision.reason == REASON_OVER_QUOTA
+        if is_over or not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
+            return found
+        own = quotas.queue_of(unit.key)
+        candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
+        ordinary: list[OrdinaryPod] = []
+        if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
+            ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
+        if candidates or ordinary:
+            found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
+        return found
 
     def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
         now = self._clock()
@@ -186,7 +187,7 @@ class Claims:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
         if not self._find_refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
             return None
-        right = quotas.right(entry) if claim.purpose == RECLAIM else None
+        right = quotas.right(entry) if claim.purpose == PURPOSE_RECLAIM else None
         ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
         question = partial(still_needed, victims=claim.victims, ending=ending, right=right)
         standing = await self._search(entry.unit, question, asked)
@@ -237,10 +238,6 @@ class Claims:
             if unit is not None:
                 found.append(Candidate(unit, priority))
         return found
-
-    def _find_ordinary(self, unit: Unit, gang: Gang) -> list[OrdinaryPod]:
-        """Ordinary pods that may be evicted. They are of no queue, so priority alone counts."""
-        return find_ordinary(self._cache.index.pods(), gang.priority, self._find_refused(unit.key))
 
     def _find_refused(self, key: Key) -> dict[str, float]:
         """Ordinary pods that could not be evicted for a unit lately, by UID, as the operator has noted on its root."""

@@ -37,6 +37,7 @@ from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
+from covey.scheduler.claims import Terms
 from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
@@ -247,22 +248,17 @@ class _Leader:
                 settings.max_reservations,
                 settings.max_reservations_per_namespace,
                 settings.max_reserved_percent,
-                settings.max_preemptions_per_minute,
-                settings.max_min_run,
-                ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
+                Terms(
+                    settings.max_preemptions_per_minute,
+                    settings.max_min_run,
+                    ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
+                ),
             ),
             holding=holding,
         )
         self._admission = Admission(context, self._queueing, reservations, holding)
-        self._headroom = Headroom(
-            *(context, self._queueing, reservations), busy=self._admission.busy, stir=self._admission.stir
-        )
-        self._exchanges = Exchanges(
-            *(context, self._queueing, reservations),
-            busy=self._admission.busy,
-            stir=self._admission.stir,
-            mark=self._admission.mark,
-        )
+        parts = (context, self._queueing, reservations, self._admission)
+        self._headroom, self._exchanges = Headroom(*parts), Exchanges(*parts)
         self._admission.on_idle(self._step)
         self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
         self._admission.on_decision(self._statuses.note_change)

@@ -29,7 +29,7 @@ from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Ledger, Policy
 from covey.admission.reclaim import Right
-from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor
+from covey.admission.rights import Promise, Promises, charges_by_flavor
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     confine_gang,
@@ -41,7 +41,7 @@ from covey.admission.wishes import (
     surplus_pods,
 )
 from covey.api import core
-from covey.api.constants import LABEL_DRAINING, REASON_OVER_QUOTA
+from covey.api.constants import LABEL_DRAINING, PURPOSE_RECLAIM, REASON_OVER_QUOTA
 from covey.placement.model import Gang, Shape
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
@@ -142,7 +142,7 @@ class Quotas:
 
     def _promise_of(self, root: Key, entry: Entry) -> Promise | None:
         claim, name = entry.decision.claim, self._queues.get(root)
-        if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
+        if claim is None or claim.purpose != PURPOSE_RECLAIM or not claim.victims or name is None or entry.gang is None:
             return None
         land = self._lands[name]
         return Promise.of(root, claim, land.policy, entry.gang, land.flavor.get) if entry.want is Want.MINIMUM else None

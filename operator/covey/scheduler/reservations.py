@@ -30,11 +30,11 @@ from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import Ending, Kept
-from covey.admission.rights import RECLAIM
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import ADMITTED
+from covey.api.constants import ADMITTED, PURPOSE_RECLAIM
+from covey.api.constants import PURPOSE_EXCHANGE as EXCHANGE
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
@@ -43,13 +43,7 @@ from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
 from covey.scheduler.holding import Holding
 from covey.scheduler.queue import root_priority
-from covey.scheduler.settings import (
-    MAX_MIN_RUN,
-    MAX_PREEMPTIONS_PER_MINUTE,
-    MAX_RESERVATIONS,
-    MAX_RESERVATIONS_PER_NAMESPACE,
-    MAX_RESERVED_PERCENT,
-)
+from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 
 
 class KeptNodes:
@@ -102,8 +96,6 @@ def _claims_room(root: core.Group) -> bool:
     return admitted is None or admitted.status != "True"
 
 
-#: The purpose of a claim of a unit that serves, on replicas of its own.
-EXCHANGE: Final = "Exchange"
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
@@ -112,16 +104,13 @@ class Limits(NamedTuple):
     """The number of gangs for which nodes may be kept, in the whole cluster and of one namespace.
 
     ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
-    small cluster nothing could be kept for anybody. ``preemptions``: claims a minute by which others give way;
-    ``min_run``: seconds of service after which anything may. ``ordinary_pods``: they give way too.
+    small cluster nothing could be kept for anybody. ``claims``: bounds of those by which others give way.
     """
 
     cluster: int = MAX_RESERVATIONS
     namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
     percent: int = MAX_RESERVED_PERCENT
-    preemptions: int = MAX_PREEMPTIONS_PER_MINUTE
-    min_run: float = MAX_MIN_RUN
-    ordinary_pods: bool = False
+    claims: Terms = Terms()
 
 
 class Reservations:
@@ -138,9 +127,8 @@ class Reservations:
     ) -> None:
         self._cache = cache
         self._limits = limits = limits or Limits()
-        terms = Terms(limits.preemptions, limits.min_run, limits.ordinary_pods)
         #: Those by which others give way.
-        self.claims = Claims(cache, holding or Holding(cache), terms, clock=clock)
+        self.claims = Claims(cache, holding or Holding(cache), limits.claims, clock=clock)
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
@@ -272,9 +260,8 @@ class Reservations:
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
         kept, before = kept_for(entry) or self._kept_for_exchange(entry), self._kept.get(root)
-        for node in (before.nodes if before is not None else frozenset()) - (
-            kept.nodes if kept is not None else frozenset()
-        ):
+        named, was = (each.nodes if each is not None else frozenset() for each in (kept, before))
+        for node in was - named:
             self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.keep(root, kept)
         claim = entry.decision.claim if entry is not None and kept is not None else None
@@ -308,15 +295,8 @@ class Reservations:
         if entry is None or claim is None or claim.purpose != EXCHANGE or not claim.nodes:
             return None
         meta, priority = entry.unit.root.metadata, root_priority(self._cache, entry.unit.root) or 0
-        gang = entry.gang or Gang(
-            meta.namespace,
-            meta.name,
-            entry.unit.index,
-            (),
-            priority=priority,
-            created=meta.creation_timestamp,
-            uid=meta.uid,
-        )
+        names, since = (meta.namespace, meta.name, entry.unit.index), meta.creation_timestamp
+        gang = entry.gang or Gang(*names, (), priority=priority, created=since, uid=meta.uid)
         return Kept(gang, frozenset(claim.nodes), claim.resource)
 
     def keepers(self) -> list[Key]:
@@ -355,7 +335,7 @@ def kept_for(entry: Entry | None) -> Kept | None:
     claim = entry.decision.claim if entry is not None else None
     if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
-    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, claim.purpose == RECLAIM)
+    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, claim.purpose == PURPOSE_RECLAIM)
 
 
 def _renew_claim(

@@ -202,26 +202,25 @@ def test_laws_hold_at_every_write_and_all_comes_to_rest(
     check_rest(realm)
 
 
-def test_the_laws_have_claims_to_judge() -> None:
-    """A full cluster of low priority gives way, replica by replica and then whole, to one of high priority."""
-    realm = Realm(2, CLASSES)
-    realm.create(resource(0, ("low", 4, 1, 4, 0, 1, 0)))
-    end(realm)
-    realm.create(resource(1, ("high", 1, 1, 8, 0, 1, 0)))
-    end(realm)
+def give_way(nodes: int, *wishes: Asked) -> Realm:
+    """Resources one after another, the last of which makes a claim."""
+    realm = Realm(nodes, CLASSES)
+    for number, wish in enumerate(wishes):
+        realm.create(resource(number, wish))
+        end(realm)
     check_rest(realm)
     assert realm.made == 1
+    return realm
+
+
+def test_the_laws_have_claims_to_judge() -> None:
+    """A full cluster of low priority gives way, replica by replica and then whole, to one of high priority."""
+    realm = give_way(2, ("low", 4, 1, 4, 0, 1, 0), ("high", 1, 1, 8, 0, 1, 0))
     assert sum(map(podstate.is_bound, realm.worlds["r1"].pods.values())) == 1
     assert sum(map(podstate.is_bound, realm.worlds["r0"].pods.values())) == 2
 
 
 def test_a_unit_of_which_enough_has_gone_goes_whole_all_the_same() -> None:
     """Its decode made the room that was asked for, and prefill alone would hold half a node and serve nobody."""
-    realm = Realm(1, CLASSES)
-    realm.create(resource(0, ("low", 1, 1, 4, 1, 1, 20)))
-    end(realm)
-    realm.create(resource(1, ("high", 1, 1, 4, 0, 1, 0)))
-    end(realm)
-    check_rest(realm)
-    assert realm.made == 1
+    realm = give_way(1, ("low", 1, 1, 4, 1, 1, 20), ("high", 1, 1, 4, 0, 1, 0))
     assert not any(map(podstate.is_bound, realm.worlds["r0"].pods.values()))

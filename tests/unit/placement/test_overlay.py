@@ -39,10 +39,9 @@ GANGS = (
 
 holds = st.tuples(st.just("hold"), st.sampled_from(KEYS), st.sampled_from([*NODES, "gone"]), st.sampled_from(SHAPES))
 removals = st.tuples(st.just("remove"), st.lists(st.sampled_from(KEYS), max_size=4))
-returns = st.tuples(st.just("back"), st.lists(st.sampled_from(KEYS), max_size=4))
 plans = st.tuples(st.just("plan"), st.integers(0, len(GANGS) - 1))
 nested = st.tuples(st.just("inside"), st.lists(st.one_of(holds, removals, plans), max_size=4))
-histories = st.lists(st.one_of(holds, removals, returns, plans, nested), max_size=10)
+histories = st.lists(st.one_of(holds, removals, plans, nested), max_size=10)
 
 
 def build(held: dict[str, tuple[str, Shape]]) -> Inventory:
@@ -86,8 +85,6 @@ def play(inventory: Inventory, history: list[Any]) -> None:
                     changes.hold(key, node, shape, META)
                 case ("remove", keys):
                     changes.remove(keys)
-                case ("back", keys):
-                    changes.put_back(keys)
                 case ("plan", number):
                     plan_minimum(GANGS[number], inventory)
                 case ("inside", events):
@@ -128,14 +125,3 @@ def test_changes_after_an_overlay_are_seen(seed: int) -> None:
         inventory.hold(key, *held[key], META)
         fresh = build(held)
         assert [plan_minimum(gang, inventory) for gang in GANGS] == [plan_minimum(gang, fresh) for gang in GANGS]
-
-
-def test_what_was_removed_can_be_put_back_meanwhile() -> None:
-    inventory = build({"pod-0": ("n0", SHAPES[2]), "pod-1": ("n1", SHAPES[2])})
-    with overlay(inventory) as changes:
-        changes.remove(["pod-0", "pod-1", "unknown"])
-        changes.hold("new", "n0", SHAPES[0])
-        changes.put_back(["pod-1", "new"])
-        assert inventory.holder("pod-0") is inventory.holder("new") is None
-        assert inventory.holder("pod-1") == "n1"
-    assert (inventory.holder("pod-0"), inventory.holder("new")) == ("n0", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from covey.api.constants import ANNOTATION_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, dump_question
 from covey.kube.clock import Clock
 from covey.scheduler.exchange import Exchanges
-from scheduler_loop import Loop, context_of
+from scheduler_loop import Answering, Loop, context_of
 
 ROOT = root_key("root")
 WALL = 1_767_225_600.0
@@ -47,7 +47,7 @@ def waiting(role: str, number: int, root: str = "root", place: str | None = None
     return member(role, number, root=root, node=place, gates=() if place else (GATE,), gpus=8)
 
 
-class Bench:
+class Bench(Answering):
     """Admission and exchanges over one cache."""
 
     def __init__(self, *objects: Seen) -> None:
@@ -58,24 +58,9 @@ class Bench:
         client: Any = self.client
         books = self.loop.admission._books
         context = context_of(self.cache, client, Clock(lambda: self.now, lambda: WALL + self.now))
-        self.exchanges = Exchanges(
-            *(context, books._queueing, books.reservations),
-            stir=self.loop.admission.stir,
-            mark=self.loop.admission.mark,
-        )
+        self.exchanges = Exchanges(context, books._queueing, books.reservations, self.loop.admission)
         self.loop.admission.on_idle(self.exchanges.step)
-        self._running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        settled = asyncio.Event()
-        settled.set()
-        self._running = asyncio.get_running_loop().create_task(self.exchanges.run(settled.wait))
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        assert self._running is not None
-        self._running.cancel()
+        super().__init__(self.exchanges)
 
     async def turn(self) -> dict[str, str]:
         self.now += 100.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,11 +19,11 @@ from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
 from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
-from covey.scheduler import headroom
+from covey.scheduler import headroom, questions
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
-from scheduler_loop import Loop, context_of
+from scheduler_loop import Answering, Loop, context_of
 
 ROOT = Key("CompositePodGroup", "ns", "root")
 
@@ -76,7 +76,7 @@ def unit(name: str = "root", *places: str | None, **root: Any) -> list[core.Grou
     return [group(name, composite=True, minimum=1, desired=1, **root), *groups, *pods]
 
 
-class Bench:
+class Bench(Answering):
     """Admission and head-room over one cache."""
 
     def __init__(self, *objects: Seen) -> None:
@@ -84,28 +84,13 @@ class Bench:
         self.client = Client()
         self.clock = Hand()
         self.loop = Loop(self.cache)
-        self.busy = False
         client: Any = self.client
         queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
         reservations = Reservations(self.cache, reserve_after=300.0)
-        self.headroom = Headroom(
-            *(context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0)), queueing, reservations),
-            busy=lambda: self.busy,
-            stir=self.loop.admission.stir,
-        )
+        context = context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0))
+        self.headroom = Headroom(context, queueing, reservations, self.loop.admission)
         self.loop.admission.on_idle(self.headroom.step)
-        self._running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        settled = asyncio.Event()
-        settled.set()
-        self._running = asyncio.get_running_loop().create_task(self.headroom.run(settled.wait))
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        assert self._running is not None
-        self._running.cancel()
+        super().__init__(self.headroom)
 
     async def turn(self) -> dict[str, str]:
         """One pass of admission, long after the last one; what it wrote has come."""
@@ -236,14 +221,14 @@ async def test_it_is_broken_off_for_others_and_tried_again(monkeypatch: pytest.M
                 bench.clock.now += 0.01
                 try:
                     pause()
-                except headroom._BrokenOff:
+                except questions.BrokenOff:
                     tries.append(round(bench.clock.now - begun, 1))
                     raise
             return counting.Answer(role, 7)
 
         monkeypatch.setattr(headroom, "most_feasible", endless)
         bench.ask("one")
-        bench.busy = True
+        monkeypatch.setattr(bench.loop.admission, "busy", lambda: True)
         for _ in range(8):
             await bench.turn()
         assert tries == [0.1, 0.2, 0.4, 0.8]
@@ -260,7 +245,7 @@ async def test_it_is_given_up_when_others_always_wait(monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(headroom, "most_feasible", endless)
         bench.ask("one")
-        bench.busy = True
+        monkeypatch.setattr(bench.loop.admission, "busy", lambda: True)
         for _ in range(8):
             await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": None})]
@@ -282,7 +267,7 @@ async def test_a_fault_is_told_and_harms_nobody_else(monkeypatch: pytest.MonkeyP
 async def test_an_answer_that_could_not_be_written_is_given_again(
     failure: KubeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headroom, "RETRY", 0.0)
+    monkeypatch.setattr(questions, "RETRY", 0.0)
     async with Bench(*nodes(3), *unit("root", "n0")) as bench:
         bench.client.failures = [failure]
         bench.ask("one")
@@ -294,7 +279,7 @@ async def test_an_answer_that_could_not_be_written_is_given_again(
 
 async def test_an_answer_that_the_api_server_does_not_take_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger may ask for roles by names that no status can have."""
-    monkeypatch.setattr(headroom, "RETRY", 0.0)
+    monkeypatch.setattr(questions, "RETRY", 0.0)
     async with Bench(*nodes(3), *unit("root", "n0")) as bench:
         bench.client.failures = [Invalid(422, "Invalid", "not a DNS label")]
         bench.ask("one", roles={"No Role": True})
@@ -405,8 +390,8 @@ async def test_many_questions_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatc
             await planned(root, last=last)
 
         monkeypatch.setattr(headroom, "most_feasible", counted)
-        monkeypatch.setattr(headroom, "REST", 0.0)
-        monkeypatch.setattr(headroom, "LEAST_REST", -1.0)
+        monkeypatch.setattr(Headroom, "rest", 0.0)
+        monkeypatch.setattr(questions, "LEAST_REST", -1.0)
         monkeypatch.setattr(bench.loop.admission, "_plan", noted)
         for number in range(20):
             bench.ask("x", f"many{number}")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
+from covey.scheduler.claims import Terms
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
 
@@ -108,10 +109,10 @@ def test_a_class_that_never_preempts_makes_no_claim() -> None:
 def test_what_has_just_begun_to_serve_is_spared() -> None:
     low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1, preemption={"minRunSeconds": 10**9})
     high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
-    loop = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(min_run=10**9))
+    loop = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(claims=Terms(max_min_run=10**9)))
     claim = refused(loop)
     assert claim is None or not claim.victims
-    spared = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(min_run=60))
+    spared = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(claims=Terms(max_min_run=60)))
     assert (found := refused(spared)) is not None
     assert found.victims
 
@@ -198,7 +199,7 @@ def test_claims_of_a_minute_are_bounded() -> None:
     ]
     loop = Loop(
         cache(*(node(f"n{n}", labels=labels()) for n in range(3)), *(each for made in low + high for each in made)),
-        limits=Limits(preemptions=2),
+        limits=Limits(claims=Terms(2)),
     )
     asyncio.run(loop.turn())
     made = [claim for n in range(3) if (claim := claim_of(loop, f"high-{n}")) is not None and claim.victims]

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, member, node, put, queue, root_key
 from covey.api import core
+from covey.scheduler.claims import Terms
 from covey.scheduler.reservations import Limits
 from oracle import quotas
 from oracle.quotas import Taken, Tenant
@@ -159,7 +160,7 @@ RUNNING = st.lists(
 #: Queue and replicas of a minimum that waits, priority.
 WAITING = st.lists(st.tuples(st.sampled_from("abd"), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=4)
 NOMINALS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abd"})
-LIMITS = Limits(cluster=50, namespace=50, percent=100, preemptions=10**6)
+LIMITS = Limits(cluster=50, namespace=50, percent=100, claims=Terms(10**6))
 
 
 class Story:

@@ -20,9 +20,9 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.backends import Identity, Owned, Room
 from covey.compile import network
-from covey.compile.identity import Owner, Slot, pod_name, slot_of
+from covey.compile.identity import Owner, Slot, group_name, pod_name, slot_of
 from covey.compile.pods import NO_PAST, Past
-from covey.kube.resources import POD_DISRUPTION_BUDGETS
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record
 from covey.operator.model.actions import DEFAULT, Limits
@@ -226,6 +226,13 @@ class Observed:
     def claimed(self) -> Mapping[tuple[int, str, int], Claimed]:
         """The replicas (unit, role, number) that claims name."""
         return find_claimed(self.claims, self.pods) if self.claims else {}
+
+    def find_roots(self, inference: str, units: Iterable[int]) -> Iterator[tuple[int, Owned]]:
+        """The roots of those units that have one and keep it."""
+        for unit in units:
+            root = self.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference, unit)))
+            if root is not None and root.metadata.deletion_timestamp is None:
+                yield unit, root
 
     def in_unit(self, unit: int) -> Mapping[Slot, core.Pod]:
         """The places of one unit that are filled: found once for all units."""

@@ -49,12 +49,6 @@ from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import States, running_revisions
 from covey.rollout import UnitState
 
-#: Reasons of the conditions ``Preempting`` and ``Preempted``: the purposes of claims.
-REASON_PREEMPTION: Final = "Preemption"
-REASON_RECLAIM: Final = "Reclaim"
-REASON_EXCHANGE: Final = "Exchange"
-_REASONS: Final = {each: each for each in (REASON_PREEMPTION, REASON_RECLAIM, REASON_EXCHANGE)}
-
 _LABELS: Final = {names.LABEL_DRAINING: None}
 _ANNOTATIONS: Final = {names.ANNOTATION_DRAINING_SINCE: None, names.ANNOTATION_CLAIMED_BY: None}
 #: Replicas and units that a message names.
@@ -261,7 +255,8 @@ def _describe_preempted(
 
 
 def _reason_of(claim: RootClaim) -> str:
-    return _REASONS.get(claim.purpose, REASON_PREEMPTION)
+    """The reason of the conditions ``Preempting`` and ``Preempted``: the purpose of the claim."""
+    return claim.purpose or names.PURPOSE_PREEMPTION
 
 
 def _describe_claim(claim: RootClaim, victims: Victims, observed: Observed, *, lacks: bool) -> str:
@@ -294,7 +289,7 @@ def _join_names(found: Collection[str]) -> str:
 
 def _describe_root(claim: RootClaim) -> str:
     """Describe a root to a resource that gives way to it; the victims of its claim are all of that resource."""
-    reclaims = claim.purpose == REASON_RECLAIM
+    reclaims = claim.purpose == names.PURPOSE_RECLAIM
     whom = claim.describe_to(next((each.namespace for each in claim.victims), ""), None if reclaims else claim.priority)
     return f"{whom}, from which it was borrowed" if reclaims else whom
 

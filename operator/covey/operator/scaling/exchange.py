@@ -30,7 +30,7 @@ from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends import Owned
 from covey.compile import Layout, Owner, Scale
-from covey.compile.identity import group_name, slot_of
+from covey.compile.identity import slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.operator.model import podstate
@@ -48,8 +48,6 @@ REASON_JUDGING: Final = "Judging"
 REASON_NO_PLAN: Final = "NoPlan"
 REASON_OVER_BUDGET: Final = "OverBudget"
 REASON_BELOW_MINIMUM: Final = "BelowMinimum"
-#: Purpose of a claim whose victims are replicas of the root's own unit.
-EXCHANGE: Final = "Exchange"
 #: Seconds after which a vector that found no plan is asked for again.
 RETRY: Final = 60.0
 #: Seconds that an exchange may take beyond the longest drain before its claim ends.
@@ -119,7 +117,7 @@ def confine_claims(
     A claim stands before its vector does: other units may have no plan. While targets are judged only those go that have
     been marked for a vector before.
     """
-    if not any(claim.purpose == EXCHANGE for claim in observed.claims):
+    if not any(claim.purpose == names.PURPOSE_EXCHANGE for claim in observed.claims):
         return observed
     states = replica_states(observed, in_force, running_revisions(observed, in_force))
     committed = find_committed(spec, inference, observed, states, before)
@@ -143,7 +141,7 @@ def confine_claims(
     )
     claims = (
         replace(claim, victims=tuple(_confine(claim, alive, marked, excess, settled=settled)))
-        if claim.purpose == EXCHANGE
+        if claim.purpose == names.PURPOSE_EXCHANGE
         else claim
         for claim in observed.claims
     )
@@ -232,7 +230,11 @@ def _follow(inference: str, layout: Layout, observed: Observed, committed: Vecto
         return Exchange(committed)
     told = [f"{len(left)} still on their way out" if left else "", f"{len(lacking)} without a node" if lacking else ""]
     message = f"in force; replicas: {', '.join(each for each in told if each)}"
-    held = {unit: question for unit, root in _roots(inference, layout, observed) if (question := _question_of(root))}
+    held = {
+        unit: question
+        for unit, root in observed.find_roots(inference, layout.units)
+        if (question := _question_of(root))
+    }
     unsettled = {unit for unit, *_ in left | lacking}
     kept = {unit: question for unit, question in held.items() if unit in unsettled}
     return Exchange(committed, REASON_DRAINING if left else REASON_COMMITTED, message, kept)
@@ -267,7 +269,7 @@ def _ask(
         for unit, share in shares.items()
         if any(scale.count(unit, name).replicas != number for name, number in share.items())
     }
-    roots = dict(_roots(owner.name, layout, observed))
+    roots = dict(observed.find_roots(owner.name, layout.units))
     # All that is known of the attempt stands on the roots: a new one begins where a question has changed, or is old.
     prefix = f"{stored.metadata.uid[:13]}-{stored.metadata.generation}-"
     held = {unit: question for unit, root in roots.items() if (question := _question_of(root))}
@@ -308,13 +310,6 @@ def _attempt(asked: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _roots(inference: str, layout: Layout, observed: Observed) -> Iterator[tuple[int, Owned]]:
-    for unit in layout.units:
-        root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference, unit)))
-        if root is not None and root.metadata.deletion_timestamp is None:
-            yield unit, root
-
-
 def _question_of(root: Owned) -> ExchangeQuestion | None:
     return read_question(root.metadata.annotation(names.ANNOTATION_EXCHANGE))
 
@@ -329,7 +324,7 @@ def put_exchange(owner: Owner, exchange: Exchange, layout: Layout, observed: Obs
 
 def _annotations(inference: str, exchange: Exchange, layout: Layout, observed: Observed) -> Iterator[Annotate]:
     keeps = exchange.is_refused and exchange.questions is None  # nobody was asked: what was begun goes on
-    for unit, root in _roots(inference, layout, observed):
+    for unit, root in observed.find_roots(inference, layout.units):
         question = (exchange.questions or {}).get(unit)
         wanted = dump_question(question) if question is not None else None
         if not keeps and root.metadata.annotation(names.ANNOTATION_EXCHANGE) != wanted:

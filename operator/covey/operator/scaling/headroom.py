@@ -19,9 +19,8 @@ from covey.api.core import rfc3339
 from covey.api.headroom import Question
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Backend, Owned
+from covey.backends import Backend
 from covey.compile import Layout
-from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed
@@ -87,7 +86,7 @@ def _find_answer(
     why = _why_not(inference, backend)
     if why:
         return Headroom({"asked": asked, "observedAt": rfc3339(observed.now), "message": why})
-    root = _root(inference.metadata.name, layout, observed)
+    root = next((root for _, root in observed.find_roots(inference.metadata.name, layout.units)), None)
     if root is None:
         return last
     # 4. The scheduler process has answered it.
@@ -133,15 +132,6 @@ def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
     if inference.spec.suspend:
         return "the resource is suspended, and has no places"
     return "" if inference.spec.replicas else "there are no units"
-
-
-def _root(name: str, layout: Layout, observed: Observed) -> Owned | None:
-    """The root of the first unit that has one and keeps it."""
-    for unit in layout.units:
-        root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(name, unit)))
-        if root is not None and root.metadata.deletion_timestamp is None:
-            return root
-    return None
 
 
 def _read_answer(answer: core.Headroom) -> Headroom:

@@ -36,10 +36,8 @@ def find_withheld(
         observed: the snapshot.
         rolls: a rollout is on its way, whose surge is bounded by the budget alone.
     """
-    mine, budget = (
-        {role.name for role in spec.roles if role.is_exchanged},
-        spec.scaling.budget if spec.scaling is not None else None,
-    )
+    mine = {role.name for role in spec.roles if role.is_exchanged}
+    budget = spec.scaling.budget if spec.scaling is not None else None
     found = [item.slot for item in create]
     if not found or not mine:
         return frozenset(), frozenset()
