@@ -21,6 +21,7 @@ import msgspec
 from covey.admission import gangs, podstate
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.growth import EVACUATION
 from covey.admission.order import Line, Order, Queue
 from covey.admission.reservation import scarce
 from covey.admission.status import Decision
@@ -114,9 +115,11 @@ def assess(
         rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         settled = rooted or unit.all_there() or now >= since + SETTLE
         return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
-    decision = replace(decision, claim=None)
+    evacuates = decision.claim is not None and decision.claim.purpose == EVACUATION
+    decision, kept = replace(decision, claim=None), decision
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
         since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
+        decision = kept if evacuates else decision
         return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_requested_resources(unit, shape))
     return Entry(unit, Want.NOTHING, decision, gang)
 

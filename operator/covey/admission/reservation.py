@@ -38,12 +38,14 @@ class Kept:
     """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is.
 
     ``reclaims``: they were borrowed from its queue, so they are closed to all that borrows, whatever its priority.
+    ``serves``: its minimum has its places; it is no gang that waits, and is not counted as one.
     """
 
     gang: Gang
     nodes: frozenset[str]
     resource: str = ""
     reclaims: bool = False
+    serves: bool = False
 
 
 class Reservations(Generic[N]):

@@ -13,6 +13,7 @@ from typing import Final
 
 from covey.admission import podstate, queue
 from covey.admission.entitlement import Entitlement, QueueError
+from covey.admission.growth import EVACUATION
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
@@ -27,7 +28,7 @@ from covey.placement.model import Gang
 from covey.scheduler.context import Context
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
-from covey.scheduler.reservations import Reservations
+from covey.scheduler.reservations import EXCHANGE, Reservations
 
 log = get_logger(__name__)
 
@@ -214,9 +215,15 @@ class Books:
         if entry.want is Want.MINIMUM:
             metrics.GANG_REFUSALS.labels(why.reason).inc()
             self.log_refusal(refused, before)
-            if kept is not None or self.quotas.has_right(refused):
-                asked, _ = self.confine(refused, None)
-                await self.reserve(root, asked)
+        if entry.want is Want.SURPLUS or kept is not None or self.quotas.has_right(refused):
+            asked, _ = self.confine(refused, None)
+            await self.reserve(root, asked)
+
+    async def refuse_surplus(self, root: Key, entry: Entry, asked: Gang, ask: Ask, closed: frozenset[str]) -> None:
+        """A unit's surplus found no room; what its replicas that drain set free may be kept for it."""
+        await self.count(ask)
+        self.sleep(root, replace(entry, refused=True), ask, closed)
+        await self.reserve(root, asked)
 
     async def ease(self) -> None:
         """Look again at units that wait for quota, if there may be more of it."""
@@ -257,12 +264,15 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first alone."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        follows, takes = claim is not None and bool(claim.victims), self._wait_for_claim(entry) == 0.0
-        if self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry)):
+        if claim is not None and claim.purpose == EXCHANGE:
             return
-        found = None
+        found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
+        evacuated = claim is not None and claim.purpose == EVACUATION
+        follows, takes = evacuated or (claim is not None and bool(claim.victims)), self._wait_for_claim(entry) == 0.0
+        if found is None and (self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry))):
+            return
         leads = self.shelf.leads(root) is not None or self.quotas.is_asleep(root)
-        if leads and self.reservations.allows(root, entry):
+        if found is None and leads and self.reservations.allows(root, entry):
             found = await self._find_claim(entry, asked, takes=takes)
         if self.shelf.entries.get(root) is not entry or found == claim:
             return

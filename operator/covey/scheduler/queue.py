@@ -27,6 +27,7 @@ from typing import Final
 
 from covey.admission import podstate
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.growth import EVACUATION
 from covey.admission.levels import avoided_nodes, avoided_now, with_occupied_domains
 from covey.admission.order import priority_of
 from covey.admission.queue import Entry, Want, excluded_now, waiting_since
@@ -290,9 +291,9 @@ class Queueing:
         return kept, topology, around
 
     def is_misjudged(self, entry: Entry) -> bool:
-        """The unit waits, and the topology it was judged in is not, or not any more, the one it would be planned in."""
+        """The unit waits and would be planned in another topology, or keeps room since nodes were closed that may be open."""
         if entry.want in {Want.NOTHING, Want.SURPLUS}:
-            return False
+            return entry.decision.claim is not None and entry.decision.claim.purpose == EVACUATION
         try:
             return self._topologies.choose(entry.unit.root) != entry.decision.topology
         except LookupError:

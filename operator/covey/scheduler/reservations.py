@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from covey.admission import queue, reservation
 from covey.admission.gangs import wants_surplus
-from covey.admission.growth import Footprint, footprint, without_growth
+from covey.admission.growth import EVACUATION, Footprint, footprint, without_growth
 from covey.admission.order import Order
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import Ending, Kept
@@ -37,6 +37,7 @@ from covey.api.constants import ADMITTED
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
+from covey.placement.refusal.shortage import RESERVED
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
@@ -95,8 +96,8 @@ class KeptNodes:
 
 
 def _claims_room(root: core.Group) -> bool:
-    """Tell whether a root waits, or serves and exchanges replicas."""
-    if root.status.claim is not None and root.status.claim.purpose == EXCHANGE:
+    """Tell whether a root waits, or serves and exchanges or moves replicas."""
+    if root.status.claim is not None and root.status.claim.purpose in _OF_SERVING:
         return True
     admitted = core.condition(root.status.conditions, ADMITTED)
     return admitted is None or admitted.status != "True"
@@ -104,6 +105,7 @@ def _claims_room(root: core.Group) -> bool:
 
 #: The purpose of a claim of a unit that serves, on replicas of its own.
 EXCHANGE: Final = "Exchange"
+_OF_SERVING: Final = frozenset({EXCHANGE, EVACUATION})
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
@@ -177,17 +179,22 @@ class Reservations:
         """Few enough gangs before it have nodes kept for them."""
         if entry.gang is None:
             return False
-        before = [other for other, kept in self._kept.items() if other != root and kept.gang.order < entry.gang.order]
-        of_namespace = sum(other.namespace == root.namespace for other in before)
+        before = self._find_before(root, entry.order)
+        of_namespace = sum(each.gang.namespace == root.namespace for each in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
+
+    def _find_before(self, root: Key, order: Order) -> list[Kept]:
+        """The nodes that are kept for gangs which wait and are before one."""
+        found = (kept for other, kept in self._kept.items() if other != root and not kept.serves)
+        return [kept for kept in found if kept.gang.order < order]
 
     def find_superseded(self) -> list[Key]:
         """Gangs that have nodes and should not have these: others before them have come."""
         found, named, taken = [], Counter[str](), set[str]()
-        for number, (root, kept) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
-            named[root.namespace] += 1
-            many = number >= self._limits.cluster or named[root.namespace] > self._limits.namespace
-            if many or not taken.isdisjoint(kept.nodes):
+        for root, kept in sorted(self._kept.items(), key=lambda each: each[1].gang.order):
+            named[root.namespace] += not kept.serves
+            many = named.total() > self._limits.cluster or named[root.namespace] > self._limits.namespace
+            if (many and not kept.serves) or not taken.isdisjoint(kept.nodes):
                 found.append(root)
             taken |= kept.nodes
         return found
@@ -201,7 +208,7 @@ class Reservations:
     def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
         """With what is kept for gangs before it more of a resource would be kept than may be."""
         nodes = self._cache.capacity.planned.nodes
-        others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
+        others = self._find_before(root, order)
 
         def amount(names: Iterable[str]) -> int:
             return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
@@ -271,7 +278,7 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept, before = kept_for(entry) or self._kept_for_exchange(entry), self._kept.get(root)
+        kept, before = kept_for(entry) or self._kept_for_serving(entry), self._kept.get(root)
         for node in (before.nodes if before is not None else frozenset()) - (
             kept.nodes if kept is not None else frozenset()
         ):
@@ -303,9 +310,9 @@ class Reservations:
             return entry
         return dataclasses.replace(entry, decision=dataclasses.replace(entry.decision, claim=found))
 
-    def _kept_for_exchange(self, entry: Entry | None) -> Kept | None:
+    def _kept_for_serving(self, entry: Entry | None) -> Kept | None:
         claim = entry.decision.claim if entry is not None else None
-        if entry is None or claim is None or claim.purpose != EXCHANGE or not claim.nodes:
+        if entry is None or claim is None or claim.purpose not in _OF_SERVING or not claim.nodes:
             return None
         meta, priority = entry.unit.root.metadata, root_priority(self._cache, entry.unit.root) or 0
         gang = entry.gang or Gang(
@@ -317,7 +324,11 @@ class Reservations:
             created=meta.creation_timestamp,
             uid=meta.uid,
         )
-        return Kept(gang, frozenset(claim.nodes), claim.resource)
+        return Kept(gang, frozenset(claim.nodes), claim.resource, serves=True)
+
+    def kept_for_others(self, root: Key) -> dict[str, str]:
+        """The nodes that are kept for other units, as nodes that a gang leaves out."""
+        return {node: RESERVED for other, kept in self._kept.items() if other != root for node in kept.nodes}
 
     def keepers(self) -> list[Key]:
         """The units for which nodes are kept."""

@@ -204,7 +204,7 @@ class Realm:
         claims = self.loop.admission._books.reservations.claims
         planning, holds = claims._cache.capacity.planning, claims._holding.without_holds_of
         with planning() as inventory, holds(root, inventory), overlay(inventory) as changes:
-            changes.remove(frozenset(claims._freeing()))
+            changes.remove(frozenset(claims._freeing(claims._cache.index.ending())))
             judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
             keys = {victim: set(victim.pods) for victim in claim.victims}
             every = set().union(*keys.values())
