@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Container, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from covey.admission.growth import Footprint
+from covey.admission.growth import EVACUATION, Footprint
 from covey.admission.nodes import number
 from covey.admission.wake import Ask, Need
 from covey.api import core
-from covey.api.constants import LABEL_INFERENCE, LABEL_UNIT
+from covey.api.constants import ADMITTED, LABEL_INFERENCE, LABEL_UNIT
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -31,6 +31,19 @@ from covey.placement.model import Gang, Path, Shape
 from covey.placement.refusal.shortage import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
+
+
+#: The purpose of a claim of a unit that serves, on replicas of its own.
+EXCHANGE: Final = "Exchange"
+OF_SERVING: Final = frozenset({EXCHANGE, EVACUATION})
+
+
+def claims_room(root: core.Group) -> bool:
+    """Tell whether a root waits, or serves and exchanges or moves replicas."""
+    if root.status.claim is not None and root.status.claim.purpose in OF_SERVING:
+        return True
+    admitted = core.condition(root.status.conditions, ADMITTED)
+    return admitted is None or admitted.status != "True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,4 +295,17 @@ def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> S
         ran -= end.ran
 
 
-__all__ = ["Choice", "Ending", "Kept", "Reservations", "Wait", "choose", "confine", "count_taken", "scarce"]
+__all__ = [
+    "EXCHANGE",
+    "OF_SERVING",
+    "Choice",
+    "Ending",
+    "Kept",
+    "Reservations",
+    "Wait",
+    "choose",
+    "claims_room",
+    "confine",
+    "count_taken",
+    "scarce",
+]

@@ -16,6 +16,7 @@ from covey.admission.entitlement import Entitlement, QueueError
 from covey.admission.growth import EVACUATION
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
+from covey.admission.reservation import EXCHANGE
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
@@ -28,7 +29,7 @@ from covey.placement.model import Gang
 from covey.scheduler.context import Context
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
-from covey.scheduler.reservations import EXCHANGE, Reservations
+from covey.scheduler.reservations import Reservations
 
 log = get_logger(__name__)
 

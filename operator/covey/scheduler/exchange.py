@@ -21,7 +21,7 @@ from typing import Any, Final
 from covey.admission.exchange import LIMIT_MET, Judgement, Terms, judge_exchange
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import template
-from covey.admission.reservation import scarce
+from covey.admission.reservation import EXCHANGE, scarce
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE, SCHEDULING_API
@@ -35,7 +35,7 @@ from covey.placement.model import ReplicaRequest
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
 from covey.scheduler.queue import Queueing
-from covey.scheduler.reservations import EXCHANGE, Reservations
+from covey.scheduler.reservations import Reservations
 from covey.scheduler.sites import Sites
 
 log = get_logger(__name__)

@@ -26,14 +26,13 @@ from msgspec.structs import replace
 
 from covey.admission import queue, reservation
 from covey.admission.gangs import wants_surplus
-from covey.admission.growth import EVACUATION, Footprint, footprint, without_growth
+from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
 from covey.admission.queue import Entry, Want
-from covey.admission.reservation import Ending, Kept
+from covey.admission.reservation import EXCHANGE, OF_SERVING, Ending, Kept, claims_room
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import ADMITTED
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
@@ -63,7 +62,7 @@ class KeptNodes:
 
     def _look(self, root: Key) -> None:
         group = self._cache.index.root(root)
-        claim = group.status.claim if group is not None and _claims_room(group) else None
+        claim = group.status.claim if group is not None and claims_room(group) else None
         if claim == self._claims.get(root):
             return
         if claim is None:
@@ -95,17 +94,6 @@ class KeptNodes:
                 self._cache.tell_room(node)
 
 
-def _claims_room(root: core.Group) -> bool:
-    """Tell whether a root waits, or serves and exchanges or moves replicas."""
-    if root.status.claim is not None and root.status.claim.purpose in _OF_SERVING:
-        return True
-    admitted = core.condition(root.status.conditions, ADMITTED)
-    return admitted is None or admitted.status != "True"
-
-
-#: The purpose of a claim of a unit that serves, on replicas of its own.
-EXCHANGE: Final = "Exchange"
-_OF_SERVING: Final = frozenset({EXCHANGE, EVACUATION})
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
@@ -312,7 +300,7 @@ class Reservations:
 
     def _kept_for_serving(self, entry: Entry | None) -> Kept | None:
         claim = entry.decision.claim if entry is not None else None
-        if entry is None or claim is None or claim.purpose not in _OF_SERVING or not claim.nodes:
+        if entry is None or claim is None or claim.purpose not in OF_SERVING or not claim.nodes:
             return None
         meta, priority = entry.unit.root.metadata, root_priority(self._cache, entry.unit.root) or 0
         gang = entry.gang or Gang(
