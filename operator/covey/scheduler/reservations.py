@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -279,9 +279,8 @@ class Reservations:
         elif former is not None and former.victims:
             placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
-            gone = tuple(each for each in former.victims if not any(map(self._cache.index.pod, each.pods)))
-            for other in self._had if gone else ():
-                self._went.setdefault(other, []).append(replace(former, victims=gone))
+        if former is not None:
+            self._note_gone(former, claim.victims if claim is not None else ())
         if kept is None:
             self._had.pop(root, None)
             self._went.pop(root, None)
@@ -289,6 +288,13 @@ class Reservations:
             self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
+
+    def _note_gone(self, former: core.Claim, left: Collection[core.Victim]) -> None:
+        """Note what has gone for a claim that names it no longer."""
+        over = (each for each in former.victims if each not in left)
+        gone = tuple(each for each in over if not any(map(self._cache.index.pod, each.pods)))
+        for other in self._had if gone else ():
+            self._went.setdefault(other, []).append(replace(former, victims=gone))
 
     def with_exchange(self, entry: Entry) -> Entry:
         """A unit that serves with the claim of its exchange; any other without one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
@@ -23,20 +23,26 @@ wide = st.tuples(
     st.sampled_from(["high", "middle", "low"]),
     st.integers(2, 3),
     st.integers(2, 3),
-    st.sampled_from([4, 8]),
-    st.sampled_from([0, 20]),
+    st.sampled_from([8, 8, 4]),
+    st.sampled_from([0, 20, 20]),
 )
 event = st.tuples(
     st.sampled_from(
         [
-            *("operate", "schedule", "cordon") * 3,
-            *("kill operator", "kill scheduler", "create", "finish", "time") * 2,
-            *("uncordon", "delete"),
+            *("work", "work", "cordon") * 3,
+            *("kill operator", "kill scheduler", "create", "finish") * 2,
+            *("schedule", "uncordon", "delete"),
         ]
     ),
     st.integers(0, 40),
     asked,
 )
+#: A claim that took another replica than the one that had gone for it before it was made anew.
+MADE_ANEW: list[tuple[str, int, Asked]] = [
+    *[("operate", 0, ("high", 1, 1, 4, 0, 1, 0))] * 11,
+    ("create", 0, ("high", 4, 2, 4, 0, 2, 0)),
+    ("create", 0, ("middle", 1, 1, 8, 1, 2, 0)),
+]
 
 
 def spread(number: int, wish: Wide) -> DisaggregatedInference:
@@ -49,16 +55,28 @@ def spread(number: int, wish: Wide) -> DisaggregatedInference:
     return inference(part, name=name, uid=f"uid-{name}", priorityClassName=priority)
 
 
-@given(st.integers(3, 6), st.tuples(wide, wide), st.lists(event, max_size=30))
+@given(
+    st.sampled_from([1, 1, 1, 0, 2]),
+    st.lists(wide, min_size=1, max_size=2),
+    st.integers(0, 4),
+    st.lists(event, max_size=20),
+)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(0, [("low", 3, 2, 4, 20), ("low", 3, 2, 4, 20)], 20, MADE_ANEW)
 def test_room_for_successors_goes_to_them_and_is_kept_no_longer_than_needed(
-    nodes: int, first: tuple[Wide, Wide], happened: list[tuple[str, int, Asked]]
+    spare: int, first: list[Wide], cordoned: int, happened: list[tuple[str, int, Asked]]
 ) -> None:
-    realm = Realm(nodes, CLASSES)
+    """So many nodes are free at first, and one is cordoned."""
+    pods = sum(replicas * size * gpus for _, replicas, size, gpus, _ in first)
+    realm = Realm(pods // 8 + spare, CLASSES)
     for number, wish in enumerate(first):
         realm.create(spread(number, wish))
         for _ in range(2):
             realm.schedule()
+    if cordoned < len(realm.nodes):
+        realm.cordon(cordoned, closed=True)
+    for _ in range(4 * (cordoned < len(realm.nodes))):
+        happen(realm, "work", 0, ("low", 1, 1, 4, 0, 1, 0))
     for kind, number, asks in happened:
         happen(realm, kind, number, asks)
     end(realm)

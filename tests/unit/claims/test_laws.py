@@ -107,6 +107,11 @@ def happen(realm: Realm, kind: str, number: int, wish: Asked) -> None:
             realm.delete(world.inference.metadata.name)
         case "cordon" | "uncordon":
             realm.cordon(number % len(realm.nodes), closed=kind == "cordon")
+        case "work":
+            for each in worlds:
+                realm.operate(each)
+                each.now += 31
+            realm.schedule()
         case "lose" if world is not None and world.pods:
             realm.lose(world, sorted(world.pods)[number % len(world.pods)])
         case _:
