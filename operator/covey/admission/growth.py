@@ -30,7 +30,8 @@ from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
-from covey.placement.planner import plan_minimum
+from covey.placement.planner import plan_minimum, plan_surplus
+from covey.placement.refusal.shortage import RESERVED
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]
@@ -56,7 +57,11 @@ def without_growth(
         leaves: whether a node is about to go.
         claimed: UIDs of pods that give way to others.
     """
-    allowed = _allowed_replicas(unit, had, leaves, claimed)
+    return with_surplus(gang, _allowed_replicas(unit, had, leaves, claimed))
+
+
+def with_surplus(gang: Gang, allowed: Mapping[str, int]) -> Gang:
+    """A gang with what has its places, and so many replicas of each role that wait."""
     roles = []
     for role in gang.roles:
         room = allowed.get(role.name, 0)
@@ -100,6 +105,29 @@ def _goes(replica: Replica, revisions: set[str | None], leaves: Callable[[str], 
 def _is_old(pod: core.Pod, revisions: set[str | None]) -> bool:
     """Successors of another revision wait."""
     return bool(revisions) and pod.metadata.label(LABEL_REVISION) not in revisions
+
+
+def find_room_beside(gang: Gang, inventory: Inventory, *, freeing: Collection[str], surplus: bool) -> frozenset[str]:
+    """Nodes where successors would lie once others are gone; none where these leave enough room, or too little.
+
+    Args:
+        gang: with the successors, and nothing else to be placed.
+        inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
+        freeing: keys of the holders that go.
+        surplus: whether the successors are surplus.
+    """
+    home = {found[0] for key in freeing if (found := inventory.hold_of(key)) is not None}
+    beyond = dict.fromkeys(inventory.nodes.keys() - home, RESERVED)
+    planner = plan_surplus if surplus else plan_minimum
+
+    def find_nodes(excluded: Mapping[str, str]) -> list[str]:
+        answer = planner(replace(gang, excluded_nodes={**excluded, **gang.excluded_nodes}), inventory)
+        return [each.node for each in answer.assignments] if isinstance(answer, Plan) else []
+
+    with overlay(inventory) as changes:
+        changes.remove(freeing)
+        nodes = find_nodes({})
+        return frozenset() if home.issuperset(nodes) or len(find_nodes(beyond)) >= len(nodes) else frozenset(nodes)
 
 
 #: The roles that have fewer replicas than their minimum, and the whole unit: reasons of the condition ``Movable``.

@@ -27,7 +27,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import ADMITTED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.api.constants import ADMITTED, PURPOSE_EVACUATION, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
 #: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
@@ -114,9 +114,11 @@ def assess(
         rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         settled = rooted or unit.all_there() or now >= since + SETTLE
         return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
-    decision = replace(decision, claim=None)
+    evacuates = decision.claim is not None and decision.claim.purpose == PURPOSE_EVACUATION
+    decision, kept = replace(decision, claim=None), decision
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
         since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
+        decision = kept if evacuates else decision
         return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_requested_resources(unit, shape))
     return Entry(unit, Want.NOTHING, decision, gang)
 

@@ -23,7 +23,7 @@ from covey.admission.growth import Footprint
 from covey.admission.nodes import number
 from covey.admission.wake import Ask, Need
 from covey.api import core
-from covey.api.constants import LABEL_INFERENCE, LABEL_UNIT
+from covey.api.constants import ADMITTED, LABEL_INFERENCE, LABEL_UNIT, PURPOSE_EVACUATION, PURPOSE_EXCHANGE
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -33,18 +33,32 @@ from covey.placement.refusal.shortage import RESERVED
 N = TypeVar("N", bound=tuple[str, ...] | str)
 
 
+#: Purposes of claims of a unit that serves, on replicas of its own.
+OF_SERVING: Final = frozenset({PURPOSE_EXCHANGE, PURPOSE_EVACUATION})
+
+
+def claims_room(root: core.Group) -> bool:
+    """Tell whether a root waits, or serves and exchanges or moves replicas."""
+    if root.status.claim is not None and root.status.claim.purpose in OF_SERVING:
+        return True
+    admitted = core.condition(root.status.conditions, ADMITTED)
+    return admitted is None or admitted.status != "True"
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is.
 
     They are closed to all that borrows, whatever its priority, and where they were borrowed from its queue
-    (``reclaims``) to all surplus.
+    (``reclaims``) to all surplus. ``serves``: its minimum has its places; it is no gang that waits, and is not counted
+    as one.
     """
 
     gang: Gang
     nodes: frozenset[str]
     resource: str = ""
     reclaims: bool = False
+    serves: bool = False
 
 
 class Reservations(Generic[N]):
@@ -281,4 +295,16 @@ def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> S
         ran -= end.ran
 
 
-__all__ = ["Choice", "Ending", "Kept", "Reservations", "Wait", "choose", "confine", "count_taken", "scarce"]
+__all__ = [
+    "OF_SERVING",
+    "Choice",
+    "Ending",
+    "Kept",
+    "Reservations",
+    "Wait",
+    "choose",
+    "claims_room",
+    "confine",
+    "count_taken",
+    "scarce",
+]

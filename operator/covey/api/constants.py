@@ -140,6 +140,7 @@ MANAGER_SCHEDULER: Final = "covey-scheduler"
 PURPOSE_PREEMPTION: Final = "Preemption"
 PURPOSE_RECLAIM: Final = "Reclaim"
 PURPOSE_EXCHANGE: Final = "Exchange"
+PURPOSE_EVACUATION: Final = "Evacuation"
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
 

@@ -270,9 +270,10 @@ class Claim(Model):
     """Since when they have not become fewer. After three times --reserve-after the root goes to the back of the line."""
     retry_time: Timestamp | None = None
     """Until when the root is at the back of the line, because it came no nearer for long."""
-    purpose: Literal["", "Preemption", "Reclaim", "Exchange"] = ""
+    purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation"] = ""
     """The reason for which others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue),
-    Exchange (replicas of another role of the same unit). Empty where nobody does."""
+    Exchange (replicas of another role of the same unit). Evacuation: nobody does, replicas of the unit itself drain, and
+    room is kept for their successors. Empty where the gang waits for what comes free."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
     """Those that give way, as the plan needs them. The operator takes down whole what stands here, and nothing else."""
     message: Annotated[str, Field(max_length=32_768)] = ""

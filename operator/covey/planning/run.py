@@ -16,13 +16,12 @@ from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import with_occupied_domains
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.order import priority_of
-from covey.admission.reservation import Kept
+from covey.admission.reservation import Kept, claims_room
 from covey.admission.round import Outcome, Quota, plan_round
 from covey.admission.tree import Unit, key_of
 from covey.admission.victims import Candidate
 from covey.admission.volumes import Volumes
 from covey.api import core
-from covey.api.constants import ADMITTED
 from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
@@ -250,15 +249,14 @@ def _untried_remarks(workloads: Sequence[Workload]) -> Iterator[str]:
 def _reserved_nodes(
     facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
 ) -> Iterator[Kept]:
-    """Nodes that are kept for waiting gangs of the cluster; none when no cluster was read.
+    """Nodes that are kept for gangs of the cluster; none when no cluster was read.
 
     A unit that is planned here too is known by the gang that is planned.
     """
     planned = {each.unit.key: each.gang for each in contenders}
     for group in facts.groups:
-        admitted = core.condition(group.status.conditions, ADMITTED)
         claim = group.status.claim
-        if claim is None or not claim.nodes or (admitted is not None and admitted.status == "True"):
+        if claim is None or not claim.nodes or not claims_room(group):
             continue
         meta = group.metadata
         priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0

@@ -294,8 +294,7 @@ class Admission:
             await self._refuse(root, entry, answer, asked, closed)
         elif not answer.assignments:
             ask = self._waits_for(root, ask_for_surplus(asked, self._cache.capacity.planned))
-            await self._books.count(ask)
-            self._books.sleep(root, replace(entry, refused=True), ask, closed)
+            await self._books.refuse_surplus(root, entry, asked, ask, closed)
         else:
             await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer, entitled), last=last)
 
@@ -373,7 +372,8 @@ class Admission:
             return
         self._misses.forget(root)
         self._quotas.note(entry.unit)
-        decision = replace(entry.decision, reason=None, message="", claim=None)
+        claim = entry.decision.claim if aside.want is Want.SURPLUS else None
+        decision = replace(entry.decision, reason=None, message="", claim=claim)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 

@@ -19,7 +19,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
-from covey.api.constants import REASON_FAILED, REASON_OVER_QUOTA
+from covey.api.constants import PURPOSE_EVACUATION, PURPOSE_EXCHANGE, REASON_FAILED, REASON_OVER_QUOTA
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
@@ -214,9 +214,15 @@ class Books:
         if entry.want is Want.MINIMUM:
             metrics.GANG_REFUSALS.labels(why.reason).inc()
             self.log_refusal(refused, before)
-            if kept is not None or self.quotas.has_right(refused):
-                asked, _ = self.confine(refused, None)
-                await self.reserve(root, asked)
+        if entry.want is Want.SURPLUS or kept is not None or self.quotas.has_right(refused):
+            asked, _ = self.confine(refused, None)
+            await self.reserve(root, asked)
+
+    async def refuse_surplus(self, root: Key, entry: Entry, asked: Gang, ask: Ask, closed: frozenset[str]) -> None:
+        """A unit's surplus found no room; what its replicas that drain set free may be kept for it."""
+        await self.count(ask)
+        self.sleep(root, replace(entry, refused=True), ask, closed)
+        await self.reserve(root, asked)
 
     async def ease(self) -> None:
         """Look again at units that wait for quota, if there may be more of it."""
@@ -257,12 +263,15 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first of each queue."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        follows, takes = claim is not None and bool(claim.victims), self._wait_for_claim(entry) == 0.0
-        if self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry)):
+        if claim is not None and claim.purpose == PURPOSE_EXCHANGE:
             return
-        found = None
+        found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
+        evacuated = claim is not None and claim.purpose == PURPOSE_EVACUATION
+        follows, takes = evacuated or (claim is not None and bool(claim.victims)), self._wait_for_claim(entry) == 0.0
+        if found is None and (self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry))):
+            return
         leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
-        if leads and self.reservations.allows(root, entry):
+        if found is None and leads and self.reservations.allows(root, entry):
             found = await self._find_claim(entry, asked, takes=takes)
         if self.shelf.entries.get(root) is not entry or found == claim:
             return

@@ -13,8 +13,8 @@ Claims of a minute are bounded in number, and one that cannot be had is looked f
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from covey.admission import podstate, queue
+from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
 from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
@@ -36,7 +37,11 @@ from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
 from covey.api.annotations import read_refused
 from covey.api.constants import (
+    ANNOTATION_DRAINING_SINCE,
     ANNOTATION_EVICTIONS_REFUSED,
+    LABEL_REPLICA,
+    LABEL_ROLE,
+    PURPOSE_EVACUATION,
     PURPOSE_PREEMPTION,
     PURPOSE_RECLAIM,
     REASON_INFEASIBLE,
@@ -203,11 +208,42 @@ class Claims:
             unproven=standing.unproven,
         )
 
-    async def _search(self, unit: Unit, question: Callable[..., A], asked: Gang) -> A:
-        """Ask a question of the inventory as the planner sees it, in a thread."""
-        freeing = frozenset(self._freeing())
+    async def _search(
+        self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()
+    ) -> A:
+        """Ask a question of the inventory as the planner sees it, in a thread; only of pods that go where some are named."""
+        freeing = going or frozenset(self._freeing(self._cache.index.ending()))
         with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
             return await asyncio.to_thread(partial(question, asked, inventory, freeing=freeing))
+
+    async def find_evacuation(self, entry: Entry, asked: Gang, others: Mapping[str, str]) -> core.Claim | None:
+        """Find where successors of replicas that drain will have room: the claim of their unit; None for no need of one.
+
+        Args:
+            entry: the unit, of which successors found no room.
+            asked: its gang, as it was planned.
+            others: nodes that are kept for others.
+        """
+        unit, members = entry.unit, self._cache.index.members(entry.unit.key)
+        going = frozenset(self._freeing(pod for pod in members if pod.metadata.annotation(ANNOTATION_DRAINING_SINCE)))
+        if not going:
+            return None
+        labels = (pod.metadata.label for pod in members if pod.metadata.uid in going)
+        places = {(label(LABEL_ROLE) or "", label(LABEL_REPLICA)) for label in labels}
+        surplus = entry.want is Want.SURPLUS
+        gang = with_surplus(asked, Counter(role for role, _ in places)) if surplus else asked
+        gang = replace(gang, excluded_nodes={**others, **gang.excluded_nodes})
+
+        nodes = await self._search(unit, partial(find_room_beside, surplus=surplus), gang, going)
+        if not nodes:
+            return None
+        current, now = entry.decision.claim, core.rfc3339(self._clock())
+        since = current.since if current is not None and current.purpose == PURPOSE_EVACUATION else now
+        told = ", ".join(f"{role}/{replica}" for role, replica in sorted(places))
+        message = f"{told} of unit {unit.index} drain, and successors get their room"
+        return core.Claim(
+            (), since, "", _scarcest(gang), tuple(sorted(nodes)), purpose=PURPOSE_EVACUATION, message=message
+        )
 
     def _may_preempt(self, root: core.Group) -> bool:
         """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
@@ -245,22 +281,27 @@ class Claims:
         text = root.metadata.annotation(ANNOTATION_EVICTIONS_REFUSED) if root is not None else None
         return read_refused(text, self._clock())
 
-    def _freeing(self) -> Iterator[str]:
+    def _freeing(self, ending: Iterable[core.Pod]) -> Iterator[str]:
         """UIDs of pods whose room comes free by itself, for whoever waits."""
         now, claimed = self._clock(), self._cache.capacity.claimed
-        for pod in self._cache.index.ending():
+        for pod in ending:
             deleted = core.seconds(pod.metadata.deletion_timestamp)
             if (deleted is None or now < deleted + LATE) and pod.metadata.uid not in claimed:
                 yield pod.metadata.uid
 
 
-def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
+def _scarcest(gang: Gang) -> str:
+    """The resource that the pods without places are most likely to lack."""
     shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
+    return min(map(scarce, shapes), key=resources.rank, default="")
+
+
+def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
     return core.Claim(
         taking.path,
         now,
         taking.domain.level if taking.domain is not None else "",
-        min(map(scarce, shapes), key=resources.rank, default=""),
+        _scarcest(gang),
         tuple(sorted(taking.nodes)),
         sum(len(step.keys) for step in taking.steps),
         now,

@@ -19,8 +19,7 @@ from covey.admission.growth import template
 from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE
-from covey.api.constants import PURPOSE_EXCHANGE as EXCHANGE
+from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE, PURPOSE_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, describe_vector, read_question
 from covey.observability.logging import get_logger
 from covey.placement.cluster import resources
@@ -57,7 +56,7 @@ class Exchanges(Questions[ExchangeQuestion]):
             return found[0] if found[1] > self._clock.wall() else None
         group = self._cache.index.root(root)
         stored = group.status.claim if group is not None else None
-        if group is None or stored is None or stored.purpose != EXCHANGE:
+        if group is None or stored is None or stored.purpose != PURPOSE_EXCHANGE:
             return None
         question = self.read(group)
         until = (core.seconds(stored.since) or 0.0) + (question.seconds if question is not None else 0.0)
@@ -114,7 +113,7 @@ class Exchanges(Questions[ExchangeQuestion]):
     def _forget(self, root: Key, group: core.Group | None) -> None:
         super()._forget(root, group)
         stored = group.status.claim if group is not None else None
-        if self._claims.pop(root, None) is not None or (stored is not None and stored.purpose == EXCHANGE):
+        if self._claims.pop(root, None) is not None or (stored is not None and stored.purpose == PURPOSE_EXCHANGE):
             self._admission.mark(root)
 
     def _may_write(self, root: Key, body: dict[str, Any]) -> bool:
@@ -161,7 +160,7 @@ def _make_claim(unit: Unit, judgement: Judgement, resource: str, now: str) -> co
     message = f"{told} of unit {unit.index} give way to replicas of other roles" if told else "room for more replicas"
     pods = sum(len(each.pods) for each in judgement.donors)
     nodes = tuple(sorted(judgement.nodes))
-    return core.Claim((), now, "", resource, nodes, pods, purpose=EXCHANGE, victims=victims, message=message)
+    return core.Claim((), now, "", resource, nodes, pods, purpose=PURPOSE_EXCHANGE, victims=victims, message=message)
 
 
 def _is_number(text: str) -> bool:

@@ -37,6 +37,7 @@ from covey.api.annotations import Avoided
 from covey.api.constants import (
     ANNOTATION_AVOID,
     ANNOTATION_DEFAULT_TOPOLOGY,
+    PURPOSE_EVACUATION,
     REASON_DENIED,
     REASON_INVALID_TOPOLOGY,
     REASON_UNKNOWN,
@@ -290,9 +291,9 @@ class Queueing:
         return kept, topology, around
 
     def is_misjudged(self, entry: Entry) -> bool:
-        """The unit waits, and the topology it was judged in is not, or not any more, the one it would be planned in."""
+        """The unit waits and would be planned in another topology, or keeps room since nodes were closed that may be open."""
         if entry.want in {Want.NOTHING, Want.SURPLUS}:
-            return False
+            return entry.decision.claim is not None and entry.decision.claim.purpose == PURPOSE_EVACUATION
         try:
             return self._topologies.choose(entry.unit.root) != entry.decision.topology
         except LookupError:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -29,15 +29,15 @@ from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
 from covey.admission.queue import Entry, Want
-from covey.admission.reservation import Ending, Kept
+from covey.admission.reservation import OF_SERVING, Ending, Kept, claims_room
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import ADMITTED, PURPOSE_RECLAIM
-from covey.api.constants import PURPOSE_EXCHANGE as EXCHANGE
+from covey.api.constants import PURPOSE_EXCHANGE, PURPOSE_RECLAIM
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
+from covey.placement.refusal.shortage import RESERVED
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
@@ -56,7 +56,7 @@ class KeptNodes:
 
     def _look(self, root: Key) -> None:
         group = self._cache.index.root(root)
-        claim = group.status.claim if group is not None and _claims_room(group) else None
+        claim = group.status.claim if group is not None and claims_room(group) else None
         if claim == self._claims.get(root):
             return
         if claim is None:
@@ -86,14 +86,6 @@ class KeptNodes:
         for node in before:
             if before[node] != kept.get(node):
                 self._cache.tell_room(node)
-
-
-def _claims_room(root: core.Group) -> bool:
-    """Tell whether a root waits, or serves and exchanges replicas."""
-    if root.status.claim is not None and root.status.claim.purpose == EXCHANGE:
-        return True
-    admitted = core.condition(root.status.conditions, ADMITTED)
-    return admitted is None or admitted.status != "True"
 
 
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
@@ -165,17 +157,22 @@ class Reservations:
         """Few enough gangs before it have nodes kept for them."""
         if entry.gang is None:
             return False
-        before = [other for other, kept in self._kept.items() if other != root and kept.gang.order < entry.gang.order]
-        of_namespace = sum(other.namespace == root.namespace for other in before)
+        before = self._find_before(root, entry.order)
+        of_namespace = sum(each.gang.namespace == root.namespace for each in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
+
+    def _find_before(self, root: Key, order: Order) -> list[Kept]:
+        """The nodes that are kept for gangs which wait and are before one."""
+        found = (kept for other, kept in self._kept.items() if other != root and not kept.serves)
+        return [kept for kept in found if kept.gang.order < order]
 
     def find_superseded(self) -> list[Key]:
         """Gangs that have nodes and should not have these: others before them have come."""
         found, named, taken = [], Counter[str](), set[str]()
-        for number, (root, kept) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
-            named[root.namespace] += 1
-            many = number >= self._limits.cluster or named[root.namespace] > self._limits.namespace
-            if many or not taken.isdisjoint(kept.nodes):
+        for root, kept in sorted(self._kept.items(), key=lambda each: each[1].gang.order):
+            named[root.namespace] += not kept.serves
+            many = named.total() > self._limits.cluster or named[root.namespace] > self._limits.namespace
+            if (many and not kept.serves) or not taken.isdisjoint(kept.nodes):
                 found.append(root)
             taken |= kept.nodes
         return found
@@ -189,7 +186,7 @@ class Reservations:
     def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
         """With what is kept for gangs before it more of a resource would be kept than may be."""
         nodes = self._cache.capacity.planned.nodes
-        others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
+        others = self._find_before(root, order)
 
         def amount(names: Iterable[str]) -> int:
             return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
@@ -259,7 +256,7 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept, before = kept_for(entry) or self._kept_for_exchange(entry), self._kept.get(root)
+        kept, before = kept_for(entry) or self._kept_for_serving(entry), self._kept.get(root)
         named, was = (each.nodes if each is not None else frozenset() for each in (kept, before))
         for node in was - named:
             self._cache.tell_room(node)
@@ -271,9 +268,8 @@ class Reservations:
         elif former is not None and former.victims:
             placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
-            gone = tuple(each for each in former.victims if not any(map(self._cache.index.pod, each.pods)))
-            for other in self._had if gone else ():
-                self._went.setdefault(other, []).append(replace(former, victims=gone))
+        if former is not None:
+            self._note_gone(former, claim.victims if claim is not None else ())
         if kept is None:
             self._had.pop(root, None)
             self._went.pop(root, None)
@@ -282,22 +278,33 @@ class Reservations:
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
+    def _note_gone(self, former: core.Claim, left: Collection[core.Victim]) -> None:
+        """Note what has gone for a claim that names it no longer."""
+        over = (each for each in former.victims if each not in left)
+        gone = tuple(each for each in over if not any(map(self._cache.index.pod, each.pods)))
+        for other in self._had if gone else ():
+            self._went.setdefault(other, []).append(replace(former, victims=gone))
+
     def with_exchange(self, entry: Entry) -> Entry:
         """A unit that serves with the claim of its exchange; any other without one."""
         claim, serves = entry.decision.claim, entry.want in {Want.NOTHING, Want.SURPLUS}
         found = self.exchanged(entry.unit.key) if serves else None
-        if found is None and (claim is None or claim.purpose != EXCHANGE):
+        if found is None and (claim is None or claim.purpose != PURPOSE_EXCHANGE):
             return entry
         return dataclasses.replace(entry, decision=dataclasses.replace(entry.decision, claim=found))
 
-    def _kept_for_exchange(self, entry: Entry | None) -> Kept | None:
+    def _kept_for_serving(self, entry: Entry | None) -> Kept | None:
         claim = entry.decision.claim if entry is not None else None
-        if entry is None or claim is None or claim.purpose != EXCHANGE or not claim.nodes:
+        if entry is None or claim is None or claim.purpose not in OF_SERVING or not claim.nodes:
             return None
         meta, priority = entry.unit.root.metadata, root_priority(self._cache, entry.unit.root) or 0
         names, since = (meta.namespace, meta.name, entry.unit.index), meta.creation_timestamp
         gang = entry.gang or Gang(*names, (), priority=priority, created=since, uid=meta.uid)
-        return Kept(gang, frozenset(claim.nodes), claim.resource)
+        return Kept(gang, frozenset(claim.nodes), claim.resource, serves=True)
+
+    def kept_for_others(self, root: Key) -> dict[str, str]:
+        """The nodes that are kept for other units, as nodes that a gang leaves out."""
+        return {node: RESERVED for other, kept in self._kept.items() if other != root for node in kept.nodes}
 
     def keepers(self) -> list[Key]:
         """The units for which nodes are kept."""

@@ -233,7 +233,7 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
             yield from _of_condition(msgspec.to_builtins(admitted), who, unit=place)
         kept = group.status.claim
         if kept is not None and kept.nodes:
-            message = f"what comes free in {kept.level} {'/'.join(each or '-' for each in kept.path)} is kept for it"
+            message = f"what comes free in {kept.where} is kept for it"
             message = f"{kept.message}; {message}" if kept.message else message
             yield _event(kept.since, "waiting", kept.purpose or "Reserved", message, "status", unit=place, object=who)
 

@@ -133,13 +133,10 @@ def describe_reservation(root: core.Group) -> str | None:
     claim = root.status.claim
     if claim is None or not (claim.nodes or claim.retry_time):
         return None
-    domain = "/".join(value or "-" for value in claim.path)
     what = f"what comes free of {claim.resource}" if claim.resource else "what comes free"
     if claim.retry_time is not None:
-        return (
-            f"{what} in {claim.level} {domain} is kept for it again at {claim.retry_time}: it came no nearer for long"
-        )
-    return f"{what} in {claim.level} {domain} has been kept for it since {claim.since}"
+        return f"{what} in {claim.where} is kept for it again at {claim.retry_time}: it came no nearer for long"
+    return f"{what} in {claim.where} has been kept for it since {claim.since}"
 
 
 def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:

@@ -23,8 +23,11 @@ from covey.admission.preemption import PLANS
 from covey.admission.reprieve import Judge, least_of
 from covey.admission.tree import Key
 from covey.api import core
+from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
+from covey.operator.model import podstate
 from covey.operator.model.claimed import RootClaim, read_claim
+from covey.operator.model.node_drain import Notice
 from covey.placement.model import Gang, Plan, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
@@ -55,6 +58,8 @@ class Realm:
         self.stored: dict[str, core.Claim] = {}
         #: How many claims with victims were made.
         self.made = 0
+        #: How many claims on room for successors have stood.
+        self.evacuated = 0
         #: Units of which a pod was lost: resource and number.
         self.lost: set[tuple[str, str]] = set()
         self._seen: dict[str, core.Group | core.Pod] = {}
@@ -67,6 +72,7 @@ class Realm:
         """A resource comes; its pods wait behind their gates."""
         world = World(inference)
         world._uids = itertools.count(1000 * next(self._numbers))
+        world.notices = self._notices(world)
         self.worlds[inference.metadata.name] = world
         for _ in range(3):
             self.operate(world)
@@ -75,6 +81,24 @@ class Realm:
         """A resource goes with all that it owns."""
         del self.worlds[name]
         self.tell()
+
+    # The nodes
+
+    def cordon(self, number: int, *, closed: bool) -> None:
+        """A node is to be empty at once, or may be used again."""
+        name = self.nodes[number].metadata.name
+        labels_of = self.nodes[number].metadata.labels
+        self.nodes[number] = node(name, labels=labels_of, **({"unschedulable": True} if closed else {}))
+        for world in self.worlds.values():
+            world.notices = self._notices(world)
+        asyncio.run(self._deliver_node(self.nodes[number]))
+
+    async def _deliver_node(self, changed: core.Node) -> None:
+        put(self.loop.cache, changed)
+
+    def _notices(self, world: World) -> dict[str, Notice]:
+        closed = [each.metadata.name for each in self.nodes if each.spec.unschedulable]
+        return dict.fromkeys(closed, Notice("to be drained", since=world.now))
 
     # The scheduler process
 
@@ -161,6 +185,7 @@ class Realm:
                 yield lambda uid=uid, claim=entry.decision.claim: self._store(uid, claim)
 
     def _store(self, uid: str, claim: core.Claim | None) -> None:
+        self.evacuated += claim is not None and claim.purpose == PURPOSE_EVACUATION
         if claim is None:
             self.stored.pop(uid, None)
         else:
@@ -205,7 +230,7 @@ class Realm:
         claims = self.loop.admission._books.reservations.claims
         planning, holds = claims._cache.capacity.planning, claims._holding.without_holds_of
         with planning() as inventory, holds(root, inventory), overlay(inventory) as changes:
-            changes.remove(frozenset(claims._freeing()))
+            changes.remove(frozenset(claims._freeing(claims._cache.index.ending())))
             judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
             keys = {victim: set(victim.pods) for victim in claim.victims}
             every = set().union(*keys.values())
@@ -246,16 +271,23 @@ class Realm:
             for entry in entries.values()
             if entry.gang is not None
             for pod in entry.unit.pods()
+            if not self._replaces(entry.unit.key)
         }
         for uid, claim in standing.items():
             now = after.get(uid)
-            if uid not in gangs or now is None or not claim.victims:
+            if uid not in gangs or now is None or not (claim.victims or claim.purpose == PURPOSE_EVACUATION):
                 continue
             # The successor of what was lost has the room that is held for it, wherever others find theirs.
             kept = set(claim.nodes) & set(now.nodes)
             names = (name for name, place in places.items() if place in kept and name in owner)
             for name in names if not self.lost else ():
                 assert owner[name].order <= gangs[uid].order, f"L4: {name} is placed on {places[name]}: {claim.message}"
+
+    def _replaces(self, root: Key) -> bool:
+        """Something of a unit leaves its node, so that its successors may lie wherever they fit."""
+        closed = {each.metadata.name for each in self.nodes if each.spec.unschedulable}
+        members = self.loop.cache.index.members(root)
+        return any(pod.spec.node_name in closed or podstate.is_draining(pod) for pod in members)
 
 
 def _search(*given: Any, **named: Any) -> Any:

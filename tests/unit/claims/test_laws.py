@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
+from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model import podstate
 from unit.claims.realm import Realm
@@ -61,6 +62,7 @@ event = st.tuples(
             "create",
             "delete",
             "lose",
+            *("cordon", "uncordon"),
         ]
     ),
     st.integers(0, 40),
@@ -103,6 +105,13 @@ def happen(realm: Realm, kind: str, number: int, wish: Asked) -> None:
             realm.create(resource(number * 100 + len(worlds), wish))
         case "delete" if world is not None:
             realm.delete(world.inference.metadata.name)
+        case "cordon" | "uncordon":
+            realm.cordon(number % len(realm.nodes), closed=kind == "cordon")
+        case "work":
+            for each in worlds:
+                realm.operate(each)
+                each.now += 31
+            realm.schedule()
         case "lose" if world is not None and world.pods:
             realm.lose(world, sorted(world.pods)[number % len(world.pods)])
         case _:
@@ -124,6 +133,8 @@ def kill_scheduler(realm: Realm, writes: int) -> None:
 def end(realm: Realm) -> None:
     """L7: everybody works until nobody has anything left to do."""
     quiet = 0
+    for number in range(len(realm.nodes)):
+        realm.cordon(number, closed=False)
     for _ in range(ROUNDS):
         before = dict(realm.stored)
         busy = [realm.operate(world) for world in realm.worlds.values()]
@@ -141,6 +152,9 @@ def end(realm: Realm) -> None:
 
 def check_rest(realm: Realm) -> None:
     """L6 and L3 at rest: no mark is left, and each unit that lost nothing has its minimum, or no pod with a node."""
+    assert not any(claim.purpose == PURPOSE_EVACUATION for claim in realm.stored.values()), (
+        "L6: nothing leaves its node"
+    )
     for name, world in realm.worlds.items():
         marked = [pod.metadata.name for pod in world.pods.values() if podstate.claimed_by(pod)]
         assert not marked, f"L6: {marked} are marked still; claims: {[c.message for c in realm.stored.values()]}"

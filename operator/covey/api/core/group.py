@@ -136,6 +136,12 @@ class Claim(Read, frozen=True):
     message: str = ""
     unproven: bool = False
 
+    @property
+    def where(self) -> str:
+        """The domain, or the nodes where it names none."""
+        domain = "/".join(value or "-" for value in self.path)
+        return f"{self.level} {domain}" if self.level else f"nodes {', '.join(self.nodes)}"
+
 
 class RoleHeadroom(Read, frozen=True):
     """Replicas of a role that could have places; none where nobody knows, and then ``message`` says why."""

@@ -1,0 +1,243 @@
+"""Replicas that leave their nodes before their successors have places: what these need is kept for them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups, root_key
+from covey.api import core
+from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING
+from covey.scheduler.guard import FilterArgs, Guard
+from covey.scheduler.reservations import KeptNodes
+from scheduler_loop import Loop, labels, tree
+
+DRAINS = {"labels": {LABEL_DRAINING: "true"}, "annotations": {ANNOTATION_DRAINING_SINCE: "2026-01-01T00:00:00Z"}}
+ADMITTED = {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+YOUNG = "2026-02-01T00:00:00Z"
+OLD = "2025-01-01T00:00:00Z"
+#: The places of the successor, once the replica on the cordoned node is gone.
+PLACES = {"svc-decode-2-0": "beside", "svc-decode-2-1": "free"}
+
+
+def replica(number: int, *places: str, root: str = "svc", **state: object) -> list[Seen]:
+    """The pods of a replica of two nodes: on these, or waiting."""
+    waits = {} if places else {"gates": (GATE,)}
+    nodes = places or (None, None)
+    return [
+        member("decode", number, index, size=2, root=root, node=place, gpus=8, **waits, **state)
+        for index, place in enumerate(nodes)
+    ]
+
+
+def service(*, minimum: int = 1, **root: object) -> list[Seen]:
+    """One that serves; its first replica drains, for a node of it is to be empty, and the third is to succeed it."""
+    marks = {"covey.dev/inference": "svc", "covey.dev/unit": "0"}
+    root = {"status": ADMITTED, "holdSeconds": 60, **root}
+    return [
+        group("svc", composite=True, minimum=1, desired=1, labels=marks, **root),
+        *role_groups("decode", replicas=3, minimum=minimum, size=2, root="svc"),
+        *replica(0, "left", "beside", **DRAINS),
+        *replica(1, "n1", "n2"),
+        *replica(2),
+    ]
+
+
+def cluster(*more: str, cordoned: bool = True) -> list[Seen]:
+    """A node that is to be empty, one that comes free with it, and a free one: room for the successor, with both."""
+    names = ("beside", "n1", "n2", "free", *more)
+    nodes = [node("left", unschedulable=cordoned, labels=labels()), *(node(name, labels=labels()) for name in names)]
+    return [*nodes, node("tiny", gpus=1)]
+
+
+def surplus_of_another(**root: object) -> list[Seen]:
+    """One that serves, and would like a node more."""
+    return [
+        group("other", composite=True, minimum=1, desired=1, created=OLD, status=ADMITTED, **root),
+        *role_groups("decode", replicas=2, minimum=1, size=1, root="other"),
+        member("decode", 0, root="other", node="tiny", gpus=1),
+        member("decode", 1, root="other", gates=(GATE,), gpus=8),
+    ]
+
+
+def lose(loop: Loop, *, first: int = 0, last: int = 1) -> None:
+    """Pods of the replica that drains are gone."""
+    for index in range(first, last + 1):
+        drop(loop.cache, loop.cache.pods.store["ns", f"svc-decode-0-{index}"])
+
+
+def put_all(loop: Loop, objects: list[Seen]) -> None:
+    for each in objects:
+        put(loop.cache, each)
+
+
+def claim_of(loop: Loop, root: str = "svc") -> core.Claim | None:
+    return loop.admission.decision(root_key(root)).claim
+
+
+def store(loop: Loop, objects: list[Seen]) -> list[Seen]:
+    """The objects as they are once the claim is written."""
+    claim = claim_of(loop)
+    return [
+        msgspec.structs.replace(each, status=msgspec.structs.replace(each.status, claim=claim))
+        if isinstance(each, core.Group) and each.metadata.name == "svc"
+        else each
+        for each in objects
+    ]
+
+
+@pytest.mark.parametrize(
+    "others", [tree("young", created=YOUNG), surplus_of_another()], ids=["a younger minimum", "surplus of another one"]
+)
+async def test_nobody_behind_it_takes_the_room_of_a_successor(others: list[Seen]) -> None:
+    loop = Loop(cache(*cluster(), *service()))
+    assert await loop.turn() == {}
+    claim = claim_of(loop)
+    assert claim is not None
+    assert (claim.purpose, claim.nodes, claim.victims) == ("Evacuation", ("beside", "free"), ())
+    put_all(loop, others)
+    assert await loop.turn() == {}
+    lose(loop, last=0)
+    assert await loop.turn() == {}
+    lose(loop, first=1)
+    assert await loop.turn() == PLACES
+
+
+@pytest.mark.parametrize(
+    "others",
+    [tree("old", created=OLD), tree("high", priority=5), surplus_of_another(priority=5)],
+    ids=["an older minimum", "a minimum of higher priority", "surplus of higher priority"],
+)
+async def test_those_before_it_do(others: list[Seen]) -> None:
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    assert claim_of(loop)
+    put_all(loop, others)
+    assert set((await loop.turn()).values()) == {"free"}
+    lose(loop)
+    assert await loop.turn() == {}
+    assert claim_of(loop) is None, "without that node there is no room for it any more"
+
+
+async def test_a_process_that_was_away_when_the_pods_went_keeps_what_is_stored() -> None:
+    """Rooms of lost pods are held by those who saw them go alone."""
+    objects = service()
+    loop = Loop(cache(*cluster(), *objects))
+    await loop.turn()
+    left = [each for each in store(loop, objects) if not each.metadata.name.startswith("svc-decode-0-")]
+    assert len(left) < len(objects) - 1
+    without = [each for each in objects if each in left or isinstance(each, core.Group)]
+    thief = tree("young", created=YOUNG)
+    assert set((await Loop(cache(*cluster(), *without, *thief)).turn()).values()) & {"beside", "free"}
+    again = Loop(cache(*cluster(), *left, *(each for each in objects if _is_leaf(each)), *thief))
+    assert await again.turn() == PLACES
+
+
+def _is_leaf(each: Seen) -> bool:
+    return isinstance(each, core.Group) and each.metadata.name.startswith("svc-decode-0")
+
+
+async def test_ordinary_pods_are_kept_off_by_every_replica_of_the_process() -> None:
+    objects = service()
+    loop = Loop(cache(*cluster(), *objects))
+    await loop.turn()
+    other = cache(*cluster())
+    KeptNodes(other)
+    for each in store(loop, objects):
+        put(other, each)
+    stranger = pod("stranger", gpus=1)
+    names = msgspec.Raw(msgspec.json.encode(["free", "tiny"]))
+    refused = Guard(other).filter(FilterArgs(stranger, names))
+    assert set(refused.failed_and_unresolvable_nodes) == {"free"}
+
+
+async def test_nothing_is_kept_where_what_goes_leaves_room_enough() -> None:
+    """As in a rollout: each process holds the rooms of what it saw go, and the next one of what is there."""
+    loop = Loop(cache(*cluster(cordoned=False), *service()))
+    await loop.turn()
+    assert claim_of(loop) is None
+    put_all(loop, tree("young", created=YOUNG))
+    assert await loop.turn() == {"young-decode-0-0": "free"}
+    lose(loop)
+    assert await loop.turn() == {"svc-decode-2-0": "beside", "svc-decode-2-1": "left"}
+
+
+async def test_nothing_is_kept_where_there_is_too_little_room() -> None:
+    loop = Loop(cache(*cluster(), pod("occupant", node="free", gpus=8), *service()))
+    await loop.turn()
+    assert claim_of(loop) is None
+
+
+async def test_nor_where_nothing_drains() -> None:
+    objects = [each for each in service() if each.metadata.name not in {"svc-decode-0-0", "svc-decode-0-1"}]
+    loop = Loop(cache(*cluster(), pod("occupant", node="beside", gpus=8), *objects))
+    await loop.turn()
+    assert claim_of(loop) is None
+
+
+async def test_it_is_withdrawn_when_the_node_is_open_again() -> None:
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    assert claim_of(loop)
+    put(loop.cache, node("left", labels=labels()))
+    await loop.turn()
+    assert claim_of(loop) is None
+    put_all(loop, tree("young", created=YOUNG))
+    assert await loop.turn() == {"young-decode-0-0": "free"}
+
+
+async def test_it_is_withdrawn_when_the_room_does_not_do_any_more() -> None:
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    put(loop.cache, pod("stranger", node="free", gpus=8))
+    lose(loop)
+    assert await loop.turn() == {}
+    assert claim_of(loop) is None
+
+
+async def test_the_rest_of_a_minimum_that_may_go_below_has_its_room_too() -> None:
+    loop = Loop(cache(*cluster(), *service(minimum=2)))
+    await loop.turn()
+    lose(loop, last=0)
+    assert await loop.turn() == {}
+    claim = claim_of(loop)
+    assert claim is not None
+    assert claim.nodes == ("beside", "free")
+    put_all(loop, tree("young", created=YOUNG))
+    assert await loop.turn() == {}
+    lose(loop, first=1)
+    assert await loop.turn() == PLACES
+
+
+def waiting(created: str, pods: int) -> list[Seen]:
+    """A gang for which room is kept, since it has waited for long."""
+    waited = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": OLD}
+    rack = {"topology": [{"level": "rack", "mode": "Required"}]}
+    root = {"status": {"conditions": [waited]}, "created": created, "schedulingConstraints": rack}
+    return [
+        group("big", composite=True, minimum=1, desired=1, **root),
+        *role_groups("decode", replicas=pods, minimum=pods, size=1, root="big"),
+        *(member("decode", number, root="big", gates=(GATE,), gpus=8) for number in range(pods)),
+    ]
+
+
+async def test_it_counts_to_no_limit_of_gangs_that_wait() -> None:
+    taken = pod("taken", node="more", gpus=8)
+    loop = Loop(cache(*cluster("more"), taken, *service()))
+    await loop.turn()
+    put_all(loop, waiting(YOUNG, 2))
+    await loop.turn()
+    own, other = claim_of(loop), claim_of(loop, "big")
+    assert own is not None
+    assert other is not None
+    assert other.nodes, "one of a namespace may wait with nodes"
+    assert not set(own.nodes) & set(other.nodes)
+
+
+async def test_what_is_kept_for_another_one_is_not_claimed() -> None:
+    loop = Loop(cache(*cluster(), *service(), *waiting(OLD, 3)))
+    await loop.turn()
+    other = claim_of(loop, "big")
+    assert other is not None
+    assert "free" in other.nodes
+    assert claim_of(loop) is None
