@@ -5,6 +5,16 @@ stay small in memory. They are for reading alone: what is written is built as pl
 nothing that was not declared here can be lost on the way back.
 """
 
+from covey.api.core.device import (
+    CelSelector,
+    Device,
+    DeviceAttribute,
+    DeviceClass,
+    DeviceSelector,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from covey.api.core.group import (
     Claim,
     ExcludedNode,
@@ -52,6 +62,7 @@ from covey.api.core.pod import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodClaimStatus,
     PodSpec,
     PodStatus,
     ReadinessGate,
@@ -92,6 +103,7 @@ from covey.api.core.quota import (
 
 __all__ = [
     "Affinity",
+    "CelSelector",
     "Claim",
     "ClusterTopology",
     "ClusterTopologySpec",
@@ -100,6 +112,11 @@ __all__ = [
     "ContainerPort",
     "ContainerState",
     "ContainerStatus",
+    "Device",
+    "DeviceAttribute",
+    "DeviceClass",
+    "DeviceSelector",
+    "DeviceTaintRule",
     "ExcludedNode",
     "GangPolicy",
     "Group",
@@ -127,6 +144,7 @@ __all__ = [
     "Pod",
     "PodAffinity",
     "PodAffinityTerm",
+    "PodClaimStatus",
     "PodSpec",
     "PodStatus",
     "PriorityClass",
@@ -141,9 +159,11 @@ __all__ = [
     "Read",
     "ReadinessGate",
     "Requirement",
+    "ResourceClaim",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",
+    "ResourceSlice",
     "Resources",
     "RoleHeadroom",
     "RootPreemption",

@@ -230,6 +230,12 @@ class ContainerStatus(Read, frozen=True):
     state: ContainerState | None = None
 
 
+class PodClaimStatus(Read, frozen=True):
+    """``PodResourceClaimStatus``: a claim of the pod's spec that was made for it, or that needs none."""
+
+    name: str = ""
+
+
 class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
@@ -241,6 +247,7 @@ class PodStatus(Read, frozen=True):
     start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
     #: The generation of the spec that the kubelet has worked by; None below Kubernetes 1.34.
     observed_generation: int | None = None
 
