@@ -14,6 +14,8 @@ from covey.api.core.device import (
     DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
+    ResourceSliceSpec,
+    TaintedDevices,
 )
 from covey.api.core.group import (
     Claim,
@@ -164,6 +166,7 @@ __all__ = [
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",
     "ResourceSlice",
+    "ResourceSliceSpec",
     "Resources",
     "RoleHeadroom",
     "RootPreemption",
@@ -174,6 +177,7 @@ __all__ = [
     "ScopeSelector",
     "SpreadConstraint",
     "Taint",
+    "TaintedDevices",
     "Toleration",
     "TopologyConstraint",
     "TopologyLevelSpec",
