@@ -286,6 +286,7 @@ class Queueing:
             assumed=self._cache.capacity.assumed,
             excluded={**self._avoided_nodes(unit, topology), **{each.node: each.reason for each in excluded}},
             obstacle=self._obstacle,
+            refused=self._cache.devices.refused,
         )
         return kept, topology, around
 

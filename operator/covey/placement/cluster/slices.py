@@ -75,7 +75,7 @@ class DeviceCounts:
         self._offering: Counter[str] = Counter()
         #: Resource → its class, and why a resource cannot be counted.
         self._served: dict[str, str] = {}
-        self._problems: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
 
     def set_slice(self, slice_: core.ResourceSlice) -> Collection[str]:
         """Take over a slice as it is now."""
@@ -150,7 +150,7 @@ class DeviceCounts:
 
     def set_node(self, node: core.Node) -> None:
         """Note the resources that a node offers by itself."""
-        self._note_offers(node.metadata.name, _offered(node))
+        self._note_offers(node.metadata.name, _own_devices(node))
 
     def remove_node(self, name: str) -> None:
         """Forget what a node offers by itself."""
@@ -168,8 +168,8 @@ class DeviceCounts:
         found = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                found.update({each: n for each, n in requests if each in self._served or each in self._problems})
-        offered = _offered(node)
+                found.update({each: n for each, n in requests if each in self._served or each in self.problems})
+        offered = _own_devices(node)
         more = {each: n for each, n in found.items() if n and each not in offered}
         if not more:
             return node
@@ -183,14 +183,14 @@ class DeviceCounts:
 
     def problem(self, resource: str) -> str | None:
         """Return why nothing can be planned that asks for a resource; None where nodes offer it themselves."""
-        return None if self._offering[resource] else self._problems.get(resource)
+        return None if self._offering[resource] else self.problems.get(resource)
 
     def _note_offers(self, node: str, offered: frozenset[str]) -> None:
         before = self._offered.pop(node, frozenset())
         if offered:
             self._offered[node] = offered
-        self._offering.update(offered - before)
-        self._offering.subtract(before - offered)
+        self._offering += Counter(offered - before)
+        self._offering -= Counter(before - offered)
 
     def _free(self, node: str) -> Counter[str]:
         """The devices of a node that may be allocated, by resource; none where selectors fail on one of them."""
@@ -274,25 +274,25 @@ class DeviceCounts:
 
     def _settle(self) -> Collection[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
-        before = (self._served, self._problems)
+        before = (self._served, self.problems)
         explicit: dict[str, core.DeviceClass] = {}
         for each in sorted(self._classes.values(), key=lambda each: each.metadata.name, reverse=True):
             wanted = each.spec.extended_resource_name
-            if wanted and (wanted not in explicit or _created(each) >= _created(explicit[wanted])):
+            if wanted and (wanted not in explicit or _birth(each) >= _birth(explicit[wanted])):
                 explicit[wanted] = each
         named = {each.metadata.name: resource for resource, each in explicit.items()}
-        self._served, self._problems = {}, {}
+        self._served, self.problems = {}, {}
         for name in self._classes:
             implicit = f"{IMPLICIT}{name}"
             resource = named.get(name, implicit)
             if resource != implicit:
-                self._problems[implicit] = f"{implicit} is the same as {resource}: ask for that"
+                self.problems[implicit] = f"{implicit} is the same as {resource}: ask for that"
             problem = self._problem_of(name, named)
             if problem is None:
                 self._served[resource] = name
             else:
-                self._problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
-        return list(self._pools_of) if before != (self._served, self._problems) else ()
+                self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
+        return list(self._pools_of) if before != (self._served, self.problems) else ()
 
     def _problem_of(self, name: str, named: Collection[str]) -> str | None:
         """The reason for which devices of a class cannot be counted."""
@@ -317,7 +317,7 @@ class DeviceCounts:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
 
 
-def _offered(node: core.Node) -> frozenset[str]:
+def _own_devices(node: core.Node) -> frozenset[str]:
     own = node.status.allocatable or {}
     return frozenset(each for each, value in own.items() if "/" in each and amount(each, value) > 0)
 
@@ -336,7 +336,7 @@ def _condition(class_: core.DeviceClass) -> Condition | None:
         return None
 
 
-def _created(class_: core.DeviceClass) -> str:
+def _birth(class_: core.DeviceClass) -> str:
     """RFC 3339 in UTC sorts as text."""
     return class_.metadata.creation_timestamp
 
