@@ -5,12 +5,14 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from covey.admission import podstate
+from covey.admission.losses import counted_shape
 from covey.admission.round import stand_in
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
@@ -21,11 +23,27 @@ from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.placement.cluster.presets import topology_of
+from covey.placement.cluster.slices import DeviceCounts, Requests
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
-#: Kinds that say where pods may go, taken wherever they come along (`kubectl get pods,pvc,pv`).
-_VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
+#: Kinds that say where pods may go, or what nodes have, taken wherever they come along (`kubectl get pods,pvc,pv`).
+_ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
+    ("v1", "PersistentVolume"): PersistentVolume,
+    ("v1", "PersistentVolumeClaim"): VolumeClaim,
+    ("resource.k8s.io/v1", "ResourceSlice"): core.ResourceSlice,
+    ("resource.k8s.io/v1", "DeviceClass"): core.DeviceClass,
+    ("resource.k8s.io/v1", "ResourceClaim"): core.ResourceClaim,
+    ("resource.k8s.io/v1", "DeviceTaintRule"): core.DeviceTaintRule,
+}
+
+#: How each kind is taken over.
+_SETTERS: Final[Mapping[type, Callable[[DeviceCounts, Any], object]]] = {
+    core.DeviceClass: DeviceCounts.set_class,
+    core.ResourceSlice: DeviceCounts.set_slice,
+    core.ResourceClaim: DeviceCounts.set_claim,
+    core.DeviceTaintRule: DeviceCounts.set_rule,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,8 @@ class Facts:
     claims: tuple[VolumeClaim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     warnings: tuple[str, ...] = ()
+    #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
+    refused: Callable[[str], str | None] | None = None
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -68,20 +88,41 @@ def read_facts(
     warnings: list[str] = []
 
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
-        return _of_kind(kind, option, paths, warnings, volumes, may_be_empty=may_be_empty, recursive=recursive)
+        return _of_kind(kind, option, paths, warnings, aside, may_be_empty=may_be_empty, recursive=recursive)
 
-    volumes: list[Document] = []
+    aside: list[core.Read] = []
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
-    return Facts(
+    facts = Facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
-        claims=tuple(each.read(VolumeClaim) for each in volumes if each.kind == "PersistentVolumeClaim"),
-        volumes=tuple(each.read(PersistentVolume) for each in volumes if each.kind == "PersistentVolume"),
+        claims=tuple(each for each in aside if isinstance(each, VolumeClaim)),
+        volumes=tuple(each for each in aside if isinstance(each, PersistentVolume)),
         warnings=tuple(warnings),
     )
+    return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
+
+
+def with_devices(facts: Facts, things: Iterable[core.DeviceObject]) -> Facts:
+    """The facts with devices among what the nodes have, and with the resources that cannot be planned with.
+
+    Args:
+        facts: nodes as they are, and the pods that hold room on them.
+        things: slices, classes, claims and taint rules of the cluster.
+    """
+    counts = DeviceCounts()
+    for node in facts.nodes:
+        counts.set_node(node)
+    for each in sorted(things, key=lambda each: not isinstance(each, core.DeviceClass)):
+        _SETTERS[type(each)](counts, each)
+    held: dict[str, list[tuple[str, Requests]]] = {}
+    for pod in facts.pods:
+        if place := podstate.holding(pod):
+            held.setdefault(place, []).append((pod.metadata.uid, counted_shape(pod).requests))
+    nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
+    return replace(facts, nodes=nodes, refused=counts.problem if counts.problems else None)
 
 
 def read_topology(document: Document) -> core.ClusterTopology:
@@ -139,12 +180,12 @@ def _of_kind(
     option: str,
     paths: Sequence[str],
     warnings: list[str],
-    volumes: list[Document],
+    aside: list[core.Read],
     *,
     may_be_empty: bool,
     recursive: bool,
 ) -> Iterable[Document]:
-    """Documents of one kind; volumes and claims are put aside, others are skipped with a warning."""
+    """Documents of one kind; volumes, devices and claims are put aside, others are skipped with a warning."""
     skipped: dict[str, int] = {}
     for path in paths:
         count = 0
@@ -153,8 +194,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
-            elif not document.group and document.kind in _VOLUMES:
-                volumes.append(document)
+            elif found := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
+                aside.append(document.read(found))
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:

@@ -119,6 +119,7 @@ def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
         facts.claims,
         facts.volumes,
         (*manifests.warnings, *facts.warnings),
+        facts.refused,
     )
 
 

@@ -56,11 +56,6 @@ class DriverDevices:
             self._claims,
         ]
 
-    @property
-    def refused(self) -> Callable[[str], str | None] | None:
-        """Tells why nothing can be planned that asks for a resource; None where there are no such resources."""
-        return self.counts.problem if self.counts.problems else None
-
     def set_node(self, node: core.Node) -> None:
         """Take over a node as it is now."""
         self.counts.set_node(node)
@@ -89,7 +84,7 @@ class DriverDevices:
 
     def obstacle(self, pod: core.Pod) -> str | None:
         """The reason for which a pod must not be planned: a claim that it names does not exist, and nobody makes it."""
-        if not pod.spec.resource_claims or not self._claims.served:
+        if not self._claims.served:
             return None
         lacking = next((name for space, name in _named_claims(pod) if not self.counts.knows_claim(space, name)), None)
         return f"ResourceClaim {lacking} of pod {pod.metadata.name} does not exist: create it" if lacking else None

@@ -237,7 +237,7 @@ class _Leader:
             cache,
             topologies,
             reserve_after=settings.reserve_after,
-            obstacle=lambda pod: obstacle(pod) or cache.devices.obstacle(pod) or self._direct.obstacle(pod),
+            obstacle=lambda pod: obstacle(pod) or self._direct.obstacle(pod),
         )
         self._recorder = context.recorder
         reservations = Reservations(

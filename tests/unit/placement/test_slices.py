@@ -10,55 +10,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.requests import GPU, make_node
+from builders.devices import (
+    DRIVER,
+    GPU,
+    IS_GPU,
+    Json,
+    claim_body,
+    class_body,
+    device,
+    gpus,
+    read,
+    rule_body,
+    slice_body,
+)
+from builders.requests import make_node
 from covey.api import core
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import UnknownSelectorError, parse_selector
-from covey.placement.cluster.slices import EXTENDED_CLAIM, IMPLICIT, DeviceCounts
+from covey.placement.cluster.slices import IMPLICIT, DeviceCounts
 
-Json = dict[str, Any]
-DRIVER = "gpu.nvidia.com"
-CLASS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 BARE = make_node("n1", gpus=0)
 
 
-def device(name: str, kind: str = "gpu", **more: Any) -> Json:
-    return {"name": name, "attributes": {"type": {"string": kind}}, **more}
+def slice_of(name: str, *devices: Json, **more: Any) -> core.ResourceSlice:
+    return read(slice_body(name, *devices, **more))
 
 
-def slice_of(
-    name: str, *devices: Json, node: str | None = "n1", pool: str = "", of: int = 1, **more: Any
-) -> core.ResourceSlice:
-    at = {"nodeName": node} if node else {"allNodes": True}
-    generation, driver = more.pop("generation", 1), more.pop("driver", DRIVER)
-    whole = {"name": pool or node or "all", "generation": generation, "resourceSliceCount": of}
-    body = {
-        "metadata": {"name": name},
-        "spec": {"driver": driver, "pool": whole, "devices": list(devices), **at, **more},
-    }
-    return msgspec.convert(body, core.ResourceSlice)
+def class_of(name: str = DRIVER, *expressions: str, **more: Any) -> core.DeviceClass:
+    return read(class_body(name, *expressions, **more))
 
 
-def class_of(name: str = DRIVER, *expressions: str, resource: str | None = GPU, created: str = "") -> core.DeviceClass:
-    selectors = [{"cel": {"expression": each}} for each in expressions or (CLASS,)]
-    spec = {"selectors": selectors, **({"extendedResourceName": resource} if resource else {})}
-    return msgspec.convert({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, core.DeviceClass)
-
-
-def claim_of(name: str, *devices: tuple[str, str, str], pod: str = "", admin: bool = False) -> core.ResourceClaim:
-    keys = ("driver", "pool", "device")
-    results = [dict(zip(keys, each, strict=True)) | ({"adminAccess": True} if admin else {}) for each in devices]
-    meta: Json = {"name": name, "namespace": "ns"}
-    if pod:
-        meta["annotations"] = {EXTENDED_CLAIM: "true"}
-        meta["ownerReferences"] = [{"kind": "Pod", "name": pod, "uid": pod, "controller": True}]
-    status = {"allocation": {"devices": {"results": results}}} if devices else {}
-    return msgspec.convert({"metadata": meta, "status": status}, core.ResourceClaim)
+def claim_of(name: str, *devices: tuple[str, str, str], **more: Any) -> core.ResourceClaim:
+    return read(claim_body(name, *devices, **more))
 
 
 def rule_of(name: str, effect: str = "NoSchedule", **selector: str) -> core.DeviceTaintRule:
-    spec = {"taint": {"key": "k", "effect": effect}, "deviceSelector": selector}
-    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, core.DeviceTaintRule)
+    return read(rule_body(name, effect, **selector))
 
 
 def counts_of(*things: Any) -> DeviceCounts:
@@ -83,7 +70,7 @@ def seen(counts: DeviceCounts, resource: str = GPU, node: core.Node = BARE, **he
     return amounts(extended.status.allocatable).get(resource, 0)
 
 
-FOUR = [device(f"gpu-{number}") for number in range(4)]
+FOUR = gpus(4)
 
 
 def test_devices_of_a_class_are_an_amount_of_its_resource() -> None:
@@ -277,7 +264,7 @@ SAMPLE = msgspec.convert(
         ("device.driver == 'gpu.nvidia.com'", True),
         ('device.driver in ["x", "gpu.nvidia.com"]', True),
         ("device.driver == 'x'", False),
-        (CLASS, True),
+        (IS_GPU, True),
         ("(device.driver == 'gpu.nvidia.com' && (device.attributes['other.com'].x == 'y'))", True),
         ("device.attributes['gpu.nvidia.com'].index == 3", True),
         ("device.attributes['gpu.nvidia.com'].index == '3'", False),
@@ -373,7 +360,7 @@ def test_what_is_counted_is_what_an_allocator_would_give(
     *, found: list[Any], strangers: list[Any], own: list[Any], order: list[int], again: bool
 ) -> None:
     """In whatever order all of it is seen, and whatever was seen before."""
-    mig = class_of("mig", CLASS.replace("== 'gpu'", "== 'mig'"), resource=None)
+    mig = class_of("mig", IS_GPU.replace("== 'gpu'", "== 'mig'"), resource=None)
     slices = [slice_of(f"s{n}", *ds, node=at[0], pool=at[1], **more) for n, (at, ds, more) in enumerate(found)]
     claims = [claim_of(f"c{n}", *each) for n, each in enumerate(strangers)]
     things: list[Any] = [class_of(), mig, *slices, *claims, claim_of("own", *own, pod="mine")]

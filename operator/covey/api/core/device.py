@@ -157,6 +157,9 @@ class DeviceTaintRule(Read, frozen=True):
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
+DeviceObject = ResourceSlice | DeviceClass | ResourceClaim | DeviceTaintRule
+
+
 @lru_cache(maxsize=16_384)
 def _intern(name: str, value: DeviceAttribute | DeviceCapacity) -> tuple[str, DeviceAttribute | DeviceCapacity]:
     return name, value
