@@ -118,7 +118,7 @@ def test_a_gang_that_does_not_fit_is_refused_with_numbers_and_none_of_it_is_boun
     tree = bench.unit("llm", Role("decode", replicas=2, minimum=2, gpus=4))
     said = tree.wait_refused()
     assert "room for 1 of 2 replicas" in said, said
-    assert f"4 more {GPU}" in said, said
+    assert f"(4 {GPU}) is missing" in said, said
     assert tree.bound() == []
     assert driver.allocated() == {}
     driver.offer(second, 4)

@@ -6,12 +6,9 @@ nothing that was not declared here can be lost on the way back.
 """
 
 from covey.api.core.device import (
-    CelSelector,
     Device,
-    DeviceAttribute,
     DeviceClass,
     DeviceObject,
-    DeviceSelector,
     DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
@@ -106,7 +103,6 @@ from covey.api.core.quota import (
 
 __all__ = [
     "Affinity",
-    "CelSelector",
     "Claim",
     "ClusterTopology",
     "ClusterTopologySpec",
@@ -116,10 +112,8 @@ __all__ = [
     "ContainerState",
     "ContainerStatus",
     "Device",
-    "DeviceAttribute",
     "DeviceClass",
     "DeviceObject",
-    "DeviceSelector",
     "DeviceTaintRule",
     "ExcludedNode",
     "GangPolicy",

@@ -75,22 +75,10 @@ class ResourceSlice(Read, frozen=True):
     spec: ResourceSliceSpec
 
 
-class CelSelector(Read, frozen=True):
-    """``CELDeviceSelector``."""
-
-    expression: str = ""
-
-
-class DeviceSelector(Read, frozen=True):
-    """``DeviceSelector``: CEL, or something that is not known yet."""
-
-    cel: CelSelector | None = None
-
-
 class DeviceClassSpec(Read, frozen=True):
     """``DeviceClassSpec``."""
 
-    selectors: tuple[DeviceSelector, ...] | None = None
+    selectors: tuple[dict[str, Any], ...] | None = None
     extended_resource_name: str | None = None
 
 

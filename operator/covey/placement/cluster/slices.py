@@ -67,7 +67,8 @@ class DeviceCounts:
         self._classes: dict[str, core.DeviceClass] = {}
         self._conditions: dict[str, Condition] = {}
         self._rules: dict[str, core.TaintedDevices] = {}
-        self._claims: dict[tuple[str, str], core.ResourceClaim] = {}
+        #: What each claim has, and the UID of the pod for whose extended resources it was made.
+        self._claims: dict[tuple[str, str], tuple[tuple[DeviceId, ...], str | None]] = {}
         self._allocated: Counter[DeviceId] = Counter()
         #: UID of a pod → the allocated claim for its extended resources.
         self._special: dict[str, tuple[str, str]] = {}
@@ -96,8 +97,9 @@ class DeviceCounts:
 
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
+        before = self._classes.get(class_.metadata.name)
         self._classes[class_.metadata.name] = class_
-        return self._judge_all()
+        return () if before is not None and before.spec == class_.spec else self._judge_all()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
@@ -117,25 +119,23 @@ class DeviceCounts:
 
     def set_claim(self, claim: core.ResourceClaim) -> Collection[str]:
         """Take over a claim as it is now."""
-        touched = set(self.remove_claim(claim.metadata.key))
-        self._claims[claim.metadata.key] = claim
-        devices = _devices_of(claim)
+        key, now = claim.metadata.key, (_devices_of(claim), _pod_of(claim))
+        if self._claims.get(key) == now:
+            return ()
+        touched = self.remove_claim(key)
+        self._claims[key] = devices, pod = now
         self._allocated.update(devices)
-        if devices and (pod := _pod_of(claim)):
-            self._special[pod] = claim.metadata.key
+        if devices and pod:
+            self._special[pod] = key
         return touched | self._nodes_with(devices)
 
-    def remove_claim(self, key: tuple[str, str]) -> Collection[str]:
+    def remove_claim(self, key: tuple[str, str]) -> set[str]:
         """Forget a claim."""
-        before = self._claims.pop(key, None)
-        if before is None:
-            return ()
-        devices = _devices_of(before)
+        devices, pod = self._claims.pop(key, ((), None))
         for device in devices:
             self._allocated[device] -= 1
             if not self._allocated[device]:
                 del self._allocated[device]
-        pod = _pod_of(before)
         if pod and self._special.get(pod) == key:
             del self._special[pod]
         return self._nodes_with(devices)
@@ -329,9 +329,9 @@ def _traits(matched: frozenset[str], failing: frozenset[str], plain: bool) -> _T
 
 def _condition(class_: core.DeviceClass) -> Condition | None:
     """The selectors of a class, joined; None if one of them is not known."""
-    selectors = class_.spec.selectors or ()
+    expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
     try:
-        return all_of([parse_selector(each.cel.expression if each.cel else "") for each in selectors])
+        return all_of([parse_selector(each) for each in expressions])
     except UnknownSelectorError:
         return None
 
@@ -341,10 +341,10 @@ def _birth(class_: core.DeviceClass) -> str:
     return class_.metadata.creation_timestamp
 
 
-def _devices_of(claim: core.ResourceClaim) -> list[DeviceId]:
+def _devices_of(claim: core.ResourceClaim) -> tuple[DeviceId, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation else None
-    return [(each.driver, each.pool, each.device) for each in results or () if not each.admin_access]
+    return tuple((each.driver, each.pool, each.device) for each in results or () if not each.admin_access)
 
 
 def _pod_of(claim: core.ResourceClaim) -> str | None:
