@@ -115,11 +115,11 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject]) -> Facts:
     counts = DeviceCounts()
     for node in facts.nodes:
         counts.set_node(node)
-    for each in sorted(things, key=lambda each: not isinstance(each, core.DeviceClass)):
+    for each in things:
         _SETTERS[type(each)](counts, each)
     held: dict[str, list[tuple[str, Requests]]] = {}
     for pod in facts.pods:
-        if place := podstate.holding(pod):
+        if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):
             held.setdefault(place, []).append((pod.metadata.uid, counted_shape(pod).requests))
     nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
     return replace(facts, nodes=nodes, refused=counts.problem if counts.problems else None)

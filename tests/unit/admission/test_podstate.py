@@ -128,3 +128,14 @@ def test_a_pod_is_planned_only_once_all_its_claims_were_made() -> None:
         obstacle = podstate.obstacle(replace(found, status=core.PodStatus(resource_claim_statuses=statuses)))
         assert (obstacle is None) == (lacking is None)
         assert lacking is None or f"claim {lacking} of pod" in (obstacle or "")
+
+
+def test_a_pod_made_of_another_takes_nothing_from_its_status() -> None:
+    """What the kubelet has set aside is dropped where the spec says the same, from that pod alone."""
+    running = core.ContainerStatus("engine", resources=core.Resources({"cpu": "2"}))
+    small = (core.Container("engine", core.Resources({"cpu": "1"})),)
+    large = (core.Container("engine", core.Resources({"cpu": "2"})),)
+    found = replace(pod(), spec=core.PodSpec(containers=small), status=core.PodStatus(container_statuses=(running,)))
+    other = replace(found, spec=core.PodSpec(containers=large))
+    assert other.status.container_statuses is None
+    assert found.status.container_statuses == (running,)

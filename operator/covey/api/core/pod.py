@@ -269,8 +269,9 @@ class Pod(Read, frozen=True):
         if self.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None:
             return
         if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
-            msgspec.structs.force_setattr(self.status, "container_statuses", None)
-            msgspec.structs.force_setattr(self.status, "init_container_statuses", None)
+            # Another pod made of this one may have the same status: that keeps what it has.
+            status = msgspec.structs.replace(self.status, container_statuses=None, init_container_statuses=None)
+            msgspec.structs.force_setattr(self, "status", status)
 
 
 def containers(pod: Pod) -> tuple[Container, ...]:
