@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -78,3 +78,43 @@ def claim_body(name: str, *devices: tuple[str, str, str], pod: str = "", admin: 
 def rule_body(name: str, effect: str = "NoSchedule", **selector: str) -> Json:
     spec = {"taint": {"key": "k", "effect": effect}, "deviceSelector": selector}
     return {"apiVersion": _API, "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
+
+
+#: A device of many kinds of attributes, and what selectors say of it: None for an error.
+SAMPLE: Final[Json] = {
+    "name": "d",
+    "attributes": {
+        "type": {"string": "gpu"},
+        "index": {"int": 3},
+        "ecc": {"bool": True},
+        "driverVersion": {"version": "1.2.3"},
+        "other.com/x": {"string": "y"},
+    },
+    "capacity": {"memory": {"value": "80Gi"}},
+}
+JUDGED: Final[Sequence[tuple[str, bool | None]]] = (
+    ("device.driver == 'gpu.nvidia.com'", True),
+    ('device.driver in ["x", "gpu.nvidia.com"]', True),
+    ("device.driver == 'x'", False),
+    (IS_GPU, True),
+    ("(device.driver == 'gpu.nvidia.com' && (device.attributes['other.com'].x == 'y'))", True),
+    ("device.attributes['gpu.nvidia.com'].index == 3", True),
+    ("device.attributes['gpu.nvidia.com'].index == '3'", False),
+    ("device.attributes['gpu.nvidia.com'].index in [-1, 4]", False),
+    ("device.attributes['gpu.nvidia.com'].ecc == true", True),
+    ("device.attributes['gpu.nvidia.com'].ecc == 1", False),
+    ("device.attributes['gpu.nvidia.com'].driverVersion == '1.2.3'", None),
+    ("device.attributes['gpu.nvidia.com'].lacks == 1", None),
+    ("device.attributes['other.com'].type == 'gpu'", None),
+    ("device.attributes['gpu.nvidia.com'].lacks == 1 && device.driver == 'x'", False),
+    ("device.driver == 'x' && device.attributes['gpu.nvidia.com'].lacks == 1", False),
+    ("device.attributes['gpu.nvidia.com'].lacks == 1 && device.driver == 'gpu.nvidia.com'", None),
+    ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('80Gi')) >= 0", True),
+    ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('81Gi')) >= 0", False),
+    ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('81G')) == 0", False),
+    ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('81Gi')) < 0", True),
+    ("device.capacity['gpu.nvidia.com'].cores.compareTo(quantity('1')) > 0", None),
+    ("device.attributes['gpu.nvidia.com'].driverVersion in ['1.2.3']", None),
+    ("device.attributes['gpu.nvidia.com'].type in [1]", False),
+    ("device.attributes['gpu.nvidia.com'].index in ['3']", False),
+)

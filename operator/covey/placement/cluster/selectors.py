@@ -38,8 +38,6 @@ _COMPARE: Final[Mapping[str, Callable[[Fraction, Fraction], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-#: No value of a device: a semantic version, which is equal to no plain constant.
-_VERSION: Final = object()
 
 
 class UnknownSelectorError(ValueError):
@@ -108,7 +106,7 @@ class _Reader:
         self._expect("device", ".")
         match self._take():
             case "driver":
-                return [self._comparison(lambda driver, _device: driver)]
+                return [self._comparison(lambda driver, _device: driver, str)]
             case "attributes":
                 domain, name = self._member()
                 return [self._comparison(lambda driver, device: _attribute(driver, device, domain, name))]
@@ -124,9 +122,11 @@ class _Reader:
         self._expect("]", ".")
         return domain, self._take()
 
-    def _comparison(self, read: Callable[[str, core.Device], object]) -> Condition:
+    def _comparison(self, read: Callable[[str, core.Device], object], kind: type | None = None) -> Condition:
         wanted = [self._constant()] if self._take_one_of("==", "in") == "==" else self._list()
         known = {(type(each), each) for each in wanted}
+        if len({kind or type(wanted[0]), *map(type, wanted)}) > 1:
+            raise UnknownSelectorError(str(wanted))
 
         def judge(driver: str, device: core.Device) -> bool | None:
             value = read(driver, device)
@@ -196,8 +196,7 @@ def _attribute(driver: str, device: core.Device, domain: str, name: str) -> obje
     found = _of(device.attributes, driver, domain, name)
     if found is None:
         return None
-    if found.version is not None:
-        return _VERSION
+    # Of a version CEL knows no comparison with a plain constant: it has none of these, as if it was not there.
     return next((each for each in (found.string, found.integer, found.boolean) if each is not None), None)
 
 

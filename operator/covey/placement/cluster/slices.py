@@ -34,6 +34,10 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 _HARD: Final = ("NoSchedule", "NoExecute")
 _UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
+_FAILING: Final = (
+    "whose selectors ask devices of several nodes for what these lack, at which kube-scheduler gives up every node:"
+    ' begin them with device.driver == "…" &&'
+)
 _SPECIAL: Final = (
     "whose devices are of several nodes, share counters or are shared themselves, which Covey cannot count"
 )
@@ -46,10 +50,11 @@ Requests = Iterable[tuple[str, int]]
 
 
 class _Traits(NamedTuple):
-    """The classes that a device matches, those whose selectors fail on it, and whether it can be counted."""
+    """The classes that a device matches, those whose selectors fail on it, whether it is of one node, and is countable."""
 
     matched: frozenset[str]
     failing: frozenset[str]
+    local: bool
     plain: bool
 
 
@@ -193,15 +198,16 @@ class DeviceCounts:
         self._offering -= Counter(before - offered)
 
     def _free(self, node: str) -> Counter[str]:
-        """The devices of a node that may be allocated, by resource; none where selectors fail on one of them."""
+        """The devices of a node that may be allocated, by resource; none where selectors fail on one of them, usable or not."""
         found, failing = Counter[str](), set[str]()
         for pool in self._pools_of.get(node, ()):
-            for each in self._newest(pool):
+            newest = self._newest(pool)
+            for each in (self._slices[name] for name in self._pools[pool]):
                 if each.spec.node_name != node:
                     continue
                 for device, traits in zip(each.spec.devices or (), self._traits[each.metadata.name], strict=True):
                     failing |= traits.failing
-                    if traits.plain and not self._allocated[(*pool, device.name)] and not self._taints(pool, device):
+                    if traits.plain and each in newest and self._is_available(pool, device):
                         found.update(traits.matched)
         return Counter({resource: found[name] for resource, name in self._served.items() if name not in failing})
 
@@ -215,12 +221,12 @@ class DeviceCounts:
         names = [device.name for each in found for device in each.spec.devices or ()]
         return found if len(set(names)) == len(names) else []
 
-    def _taints(self, pool: PoolId, device: core.Device) -> bool:
-        """Nothing that a claim for extended resources says tolerates a taint."""
-        if any(taint.effect in _HARD for taint in device.taints or ()):
-            return True
+    def _is_available(self, pool: PoolId, device: core.Device) -> bool:
+        """No claim has it, and no taint is on it: nothing that a claim for extended resources says tolerates one."""
         wanted = (*pool, device.name)
-        return any(
+        if self._allocated[wanted] or any(taint.effect in _HARD for taint in device.taints or ()):
+            return False
+        return not any(
             all(part in {None, own} for part, own in zip((rule.driver, rule.pool, rule.device), wanted, strict=True))
             for rule in self._rules.values()
         )
@@ -266,11 +272,10 @@ class DeviceCounts:
             device.binding_conditions,
             device.node_allocatable_resources,
         )
-        return _traits(
-            frozenset(name for name, answer in answers.items() if answer),
-            frozenset(name for name, answer in answers.items() if answer is None),
-            bool(spec.node_name) and not any(special),
-        )
+        matched = frozenset(name for name, answer in answers.items() if answer)
+        failing = frozenset(name for name, answer in answers.items() if answer is None)
+        local = bool(spec.node_name)
+        return _intern(_Traits(matched, failing, local, local and not any(special)))
 
     def _settle(self) -> Collection[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
@@ -301,6 +306,8 @@ class DeviceCounts:
         mine = [kind for kind in self._kinds if name in kind.matched]
         if mine and not any(kind.plain for kind in mine):
             return _SPECIAL
+        if any(name in kind.failing and not kind.local for kind in self._kinds):
+            return _FAILING
         # The name that every class has counts only where somebody asks for it, so it is in nobody's way but its own.
         others = {other for kind in mine for other in kind.matched if other != name}
         others = {other for other in others if other in named or name not in named}
@@ -323,8 +330,8 @@ def _own_devices(node: core.Node) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _traits(matched: frozenset[str], failing: frozenset[str], plain: bool) -> _Traits:  # noqa: FBT001 - a value
-    return _Traits(matched, failing, plain)
+def _intern(traits: _Traits) -> _Traits:
+    return traits
 
 
 def _condition(class_: core.DeviceClass) -> Condition | None:
