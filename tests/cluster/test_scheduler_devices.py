@@ -12,7 +12,7 @@ import pytest
 
 from builders.devices import DRIVER, GPU, class_body, gpus, slice_body
 from localcluster import Cluster, eventually
-from scheduler_trees import Bench, Replacing, Role, Tree, node_of
+from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, Tree, node_of, pin_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
@@ -195,3 +195,44 @@ def test_a_gang_whose_claims_are_not_made_yet_is_not_pinned(bench: Bench, driver
     path = f"{API}/namespaces/{bench.namespace}/resourceclaimtemplates"
     bench.cluster.api("POST", path, {"metadata": {"name": "late"}, "spec": template})
     tree.wait_bound(timeout=120)
+
+
+def test_a_stranger_between_pin_and_bind_makes_the_gang_wait_and_not_share(
+    bench: Bench, driver: Driver, nodes: AddNodes
+) -> None:
+    driver.make("deviceclasses", class_body())
+    (name,) = nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    tree = bench.unit("llm", Role("decode", gpus=4, gates=(GATE, START_GATE)))
+    eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
+    with Replacing(tree) as replacing:
+        bench.pod("stranger", gpus=0, **claimed(bench, "theirs", 1))
+        eventually(lambda: node_of(bench.get("stranger")) == name)
+        eventually(lambda: replacing.released, describe=lambda: str(bench.condition("llm")))
+        assert set(replacing.released) == {"CapacityTaken"}
+        assert GPU in tree.wait_refused()
+        assert driver.allocated() == {}
+        bench.delete("stranger")
+        eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
+    [pod] = tree.pods()
+    lifted = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    bench.cluster.api("PATCH", f"{bench.pods_path}/{pod['metadata']['name']}", lifted)
+    tree.wait_bound()
+    assert_devices(driver, tree, 4)
+
+
+def test_nothing_stays_allocated_of_a_gang_that_was_released(bench: Bench, driver: Driver, nodes: AddNodes) -> None:
+    """One pod is held with its devices; the other is one that kube-scheduler takes to no node."""
+    driver.make("deviceclasses", class_body())
+    (name,) = nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    nobody = {"labelSelector": {"matchLabels": {"is": "nowhere"}}, "topologyKey": "kubernetes.io/hostname"}
+    lonely = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [nobody]}}}
+    tree = bench.unit("llm", Role("decode", gpus=4), Role("router", gpus=0, spec=lonely))
+    with bench.cluster.record(driver.claims) as recording, Replacing(tree) as replacing:
+        tree.wait_refused("Unschedulable")
+        eventually(lambda: driver.allocated() == {}, describe=lambda: str(driver.allocated()))
+        assert replacing.released
+        assert tree.bound() == []
+    assert any(claim.get("status", {}).get("allocation") for _, claim in recording.events), "none was ever allocated"
+    bench.unit("next", Role("decode", gpus=4)).wait_bound()
