@@ -348,3 +348,58 @@ def test_what_is_counted_is_what_an_allocator_would_give(
             assert seen(counts, resource, make_node(node, gpus=0)) == free
             held = seen(counts, resource, make_node(node, gpus=0), mine=3) - 3
             assert held == (free if own else free - 3)
+
+
+changes = st.lists(
+    st.one_of(
+        st.builds(
+            lambda n, at, found, **more: slice_of(f"s{n}", *found, node=at[0], pool=at[1], **more),
+            st.integers(0, 3),
+            st.sampled_from([("n1", "p"), ("n2", "q"), ("n2", "p"), (None, "all")]),
+            st.lists(devices, max_size=2),
+            generation=st.integers(1, 2),
+            driver=st.sampled_from([DRIVER, DRIVER, "nic"]),
+        ),
+        st.builds(
+            class_of,
+            st.sampled_from(["a", "b"]),
+            st.sampled_from(
+                [IS_GPU, "device.attributes['gpu.nvidia.com'].type in ['gpu', 'mig']", "device.driver.x()"]
+            ),
+            resource=st.sampled_from([GPU, None, "b/gpu"]),
+            created=st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]),
+        ),
+        st.builds(lambda n, each: claim_of(f"c{n}", *each), st.integers(0, 1), taken),
+        st.builds(lambda n, d: rule_of(f"r{n}", device=d), st.integers(0, 1), st.sampled_from(["d0", "d1"])),
+        st.sampled_from([core.ResourceSlice, core.DeviceClass, core.ResourceClaim, core.DeviceTaintRule]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(changes)
+def test_every_node_that_a_change_concerns_is_named(steps: list[Any]) -> None:
+    """Kinds stand for the removal of one; what is told step by step is what is told at once in the end."""
+    counts, there = DeviceCounts(), dict[tuple[type, str], Any]()
+    nodes = [make_node(name, gpus=0) for name in ("n1", "n2")]
+    removals: Mapping[type, Callable[[str], object]] = {
+        core.ResourceSlice: counts.remove_slice,
+        core.DeviceClass: counts.remove_class,
+        core.ResourceClaim: lambda name: counts.remove_claim(("ns", name)),
+        core.DeviceTaintRule: counts.remove_rule,
+    }
+    for step in steps:
+        before = {node.metadata.name: counts.extend(node) for node in nodes}
+        if isinstance(step, type):
+            name = next((name for kind, name in there if kind is step), "none")
+            there.pop((step, name), None)
+            touched: Any = removals[step](name)
+        else:
+            there[type(step), step.metadata.name] = step
+            touched = SETTERS[type(step)](counts, step)
+        changed = {node.metadata.name for node in nodes if counts.extend(node) != before[node.metadata.name]}
+        assert changed <= set(touched)
+    anew = counts_of(*there.values())
+    assert [counts.extend(node) for node in nodes] == [anew.extend(node) for node in nodes]
+    assert counts.problems == anew.problems

@@ -93,18 +93,18 @@ class DeviceCounts:
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
         self._judge(slice_)
-        return self._settle() or touched | self._nodes_of(pool)
+        return touched | self._nodes_of(pool) | self._settle()
 
     def remove_slice(self, name: str) -> Collection[str]:
         """Forget a slice."""
-        touched = self._forget(name)
-        return self._settle() or touched
+        return self._forget(name) | self._settle()
 
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
         before = self._classes.get(class_.metadata.name)
         self._classes[class_.metadata.name] = class_
-        return () if before is not None and before.spec == class_.spec else self._judge_all()
+        same = before is not None and (before.spec, _birth(before)) == (class_.spec, _birth(class_))
+        return () if same else self._judge_all()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
@@ -277,7 +277,7 @@ class DeviceCounts:
         local = bool(spec.node_name)
         return _intern(_Traits(matched, failing, local, local and not any(special)))
 
-    def _settle(self) -> Collection[str]:
+    def _settle(self) -> set[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
         before = (self._served, self.problems)
         explicit: dict[str, core.DeviceClass] = {}
@@ -297,7 +297,7 @@ class DeviceCounts:
                 self._served[resource] = name
             else:
                 self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
-        return list(self._pools_of) if before != (self._served, self.problems) else ()
+        return set(self._pools_of) if before != (self._served, self.problems) else set()
 
     def _problem_of(self, name: str, named: Collection[str]) -> str | None:
         """The reason for which devices of a class cannot be counted."""
