@@ -11,6 +11,7 @@ from builders.members import cache, drop, member, node, pod, put, root_key
 from covey.api import core
 from covey.placement.cluster.resources import amounts
 from covey.scheduler.cache import Cache
+from covey.scheduler.direct import DirectBinding
 from scheduler_loop import Loop, tree
 
 
@@ -161,3 +162,14 @@ async def test_a_member_whose_named_claim_does_not_exist_is_not_planned() -> Non
     assert "ResourceClaim mine of pod one-decode-0-0 does not exist" in loop.admission.decision(root_key("one")).message
     tell(made, claim_body("mine"))
     assert await loop.turn() == {"one-decode-0-0": "n1"}
+
+
+def test_pods_bound_without_kube_scheduler_may_not_have_devices_that_it_allocates() -> None:
+    made = made_of(*tree("one", gpus=4))
+    direct = DirectBinding(made, None, "covey-direct", leads=lambda: True)  # type: ignore[arg-type]
+    mine = member("decode", 0, root="one", gpus=4)
+    wanted = replace(mine, spec=replace(mine.spec, scheduler_name="covey-direct"))
+    assert f"{GPU} of a DeviceClass, which only kube-scheduler knows" in (direct.obstacle(wanted) or "")
+    assert direct.obstacle(mine) is None
+    tell(made, slice_body("slice-n1", *gpus(4)), "DELETED")
+    assert direct.obstacle(wanted) is None
