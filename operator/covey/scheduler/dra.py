@@ -45,7 +45,7 @@ class DriverDevices:
         self._changed = changed
         self._refusals_changed = refusals_changed
         self._claim_made = claim_made
-        self._refused: Collection[str] = ()
+        self._refused: Collection[str] = frozenset()
         #: Namespace and name of a claim → UIDs of the pods that name it themselves.
         self._naming: dict[tuple[str, str], set[str]] = {}
         self._claims = Reflector(client, RESOURCE_CLAIMS, core.ResourceClaim, on_event=self._on_claim)

@@ -9,9 +9,12 @@ from msgspec.structs import replace
 from builders.devices import DRIVER, GPU, Json, claim_body, class_body, gpus, read, slice_body
 from builders.members import cache, drop, member, node, pod, put, root_key
 from covey.api import core
+from covey.placement.cluster.devices import Kind, Share
 from covey.placement.cluster.resources import amounts
 from covey.scheduler.cache import Cache
+from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
+from covey.scheduler.queue import Topologies
 from scheduler_loop import Loop, tree
 
 
@@ -173,3 +176,12 @@ def test_pods_bound_without_kube_scheduler_may_not_have_devices_that_it_allocate
     assert direct.obstacle(mine) is None
     tell(made, slice_body("slice-n1", *gpus(4)), "DELETED")
     assert direct.obstacle(wanted) is None
+
+
+async def test_metrics_count_them() -> None:
+    made = made_of(nodes=2)
+    put(made, pod("p", gpus=1, node="n1"))
+    tell(made, claim_body("stranger", (DRIVER, "n2", "gpu-0")))
+    surveyor = Surveyor(made.capacity.room, Topologies(made).default)
+    await surveyor.look()
+    assert surveyor.gauges.report.shares == {Kind(GPU): Share(used=1, partial=3, whole=3)}
