@@ -138,6 +138,7 @@ VOLCANO = Module(
         )
     },
 )
+_ALLOCATOR = _HERE / "tools" / "allocator"
 _KSTATUS = _HERE / "tools" / "kstatus"
 #: Each family has a module of its own: their dependencies do not agree.
 TOOLS = (
@@ -149,6 +150,7 @@ TOOLS = (
             Step({"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}, 0.5),
         ),
     ),
+    Module(_ALLOCATOR, (Step({"allocator": "."}, 1.2),), also=(_ALLOCATOR / "main.go").read_text()),
     Module(_KSTATUS, (Step({"kstatus": "."}, 0.3),), also=(_KSTATUS / "main.go").read_text()),
     Module(
         _HERE / "tools" / "prometheus",

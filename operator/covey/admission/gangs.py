@@ -57,6 +57,8 @@ class Surroundings:
     excluded: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[Path, int] = field(default_factory=dict)
     obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
+    #: Why nothing can be planned that asks for a resource; None where anything can.
+    refused: Callable[[str], str | None] | None = None
 
 
 def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings) -> Gang:
@@ -72,6 +74,8 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
     meta = unit.root.metadata
     reference = unit.root.spec.workload_ref
     roles, rules = requests(unit, Reader(topology, shape, around.assumed, around.obstacle))
+    if around.refused is not None:
+        _check_resources(roles, around.refused)
     return Gang(
         namespace=meta.namespace,
         # Units of one age are taken by number; by their roots' names llm-10 would come before llm-2.
@@ -95,6 +99,14 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         excluded_nodes=dict(around.excluded),
         guessed=unit.guessed,
     )
+
+
+def _check_resources(roles: Sequence[RoleRequest], refused: Callable[[str], str | None]) -> None:
+    """Raise for the first resource that a pod without a place asks for and that cannot be planned with."""
+    waiting = {pod.shape for role in roles for replica in role.replicas for pod in replica.pods if pod.node is None}
+    for resource in sorted({name for shape in waiting for name, _ in shape.requests}):
+        if problem := refused(resource):
+            raise UnplannableError(REASON_UNSUPPORTED, problem)
 
 
 def _parts_of(names: Sequence[str], roles: Sequence[RoleRequest]) -> tuple[str, ...]:

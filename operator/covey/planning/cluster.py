@@ -15,17 +15,21 @@ from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     VOLUME_CLAIMS,
     VOLUMES,
     Resource,
 )
-from covey.planning.facts import Facts
+from covey.planning.facts import Facts, with_devices
 
 T = TypeVar("T")
 
@@ -40,9 +44,26 @@ async def read_cluster(client: Client) -> Facts:
         list_groups(client),
         _volumes(client),
     )
-    return Facts(
+    things, denied = await _devices(client)
+    warnings = (*warnings, *denied)
+    facts = Facts(
         tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
     )
+    return with_devices(facts, things)
+
+
+async def _devices(client: Client) -> tuple[tuple[core.DeviceObject, ...], tuple[str, ...]]:
+    """Devices of drivers, and who has them; nothing but a warning for who may not read them."""
+    try:
+        found = await asyncio.gather(
+            list_if_served(client, DEVICE_CLASSES, core.DeviceClass),
+            list_if_served(client, RESOURCE_SLICES, core.ResourceSlice),
+            list_if_served(client, RESOURCE_CLAIMS, core.ResourceClaim),
+            list_if_served(client, DEVICE_TAINT_RULES, core.DeviceTaintRule),
+        )
+    except Forbidden as error:
+        return (), (f"devices of drivers are not taken into account: {error.message}",)
+    return tuple(thing for things in found for thing in things), ()
 
 
 async def with_queues(facts: Facts, client: Client) -> Facts:

@@ -5,13 +5,14 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from covey.admission import podstate
+from covey.admission.losses import counted_shape
 from covey.admission.order import priority_of
 from covey.admission.round import build_units, stand_in
 from covey.admission.tree import Key
@@ -26,17 +27,31 @@ from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.placement.cluster.presets import topology_of
+from covey.placement.cluster.slices import DeviceCounts, Requests
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
-#: Kinds that say where pods may go, or by what right, taken wherever they come along (`kubectl get pods,pvc,pv`).
+#: Kinds that say where pods may go, what nodes have, or by what right, taken wherever they come along
+#: (`kubectl get pods,pvc,pv`).
 _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
     ("v1", "PersistentVolume"): PersistentVolume,
     ("v1", "PersistentVolumeClaim"): VolumeClaim,
     ("v1", "Namespace"): core.Namespace,
+    ("resource.k8s.io/v1", "ResourceSlice"): core.ResourceSlice,
+    ("resource.k8s.io/v1", "DeviceClass"): core.DeviceClass,
+    ("resource.k8s.io/v1", "ResourceClaim"): core.ResourceClaim,
+    ("resource.k8s.io/v1", "DeviceTaintRule"): core.DeviceTaintRule,
     (SCHEDULING_API, "CompositePodGroup"): core.Group,
     (SCHEDULING_API, "PodGroup"): core.Group,
     (SCHEDULING_API, "Queue"): core.Queue,
+}
+
+#: How each kind is taken over.
+_SETTERS: Final[Mapping[type, Callable[[DeviceCounts, Any], object]]] = {
+    core.DeviceClass: DeviceCounts.set_class,
+    core.ResourceSlice: DeviceCounts.set_slice,
+    core.ResourceClaim: DeviceCounts.set_claim,
+    core.DeviceTaintRule: DeviceCounts.set_rule,
 }
 
 
@@ -54,6 +69,8 @@ class Facts:
     warnings: tuple[str, ...] = ()
     queues: tuple[core.Queue, ...] | None = None
     namespaces: tuple[core.Namespace, ...] = ()
+    #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
+    refused: Callable[[str], str | None] | None = None
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -113,7 +130,7 @@ def read_facts(
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
-    return Facts(
+    facts = Facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
@@ -124,6 +141,27 @@ def read_facts(
         queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
         namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
     )
+    return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
+
+
+def with_devices(facts: Facts, things: Iterable[core.DeviceObject]) -> Facts:
+    """The facts with devices among what the nodes have, and with the resources that cannot be planned with.
+
+    Args:
+        facts: nodes as they are, and the pods that hold room on them.
+        things: slices, classes, claims and taint rules of the cluster.
+    """
+    counts = DeviceCounts()
+    for node in facts.nodes:
+        counts.set_node(node)
+    for each in things:
+        _SETTERS[type(each)](counts, each)
+    held: dict[str, list[tuple[str, Requests]]] = {}
+    for pod in facts.pods:
+        if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):
+            held.setdefault(place, []).append((pod.metadata.uid, counted_shape(pod).requests))
+    nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
+    return replace(facts, nodes=nodes, refused=counts.problem if counts.problems else None)
 
 
 def read_topology(document: Document) -> core.ClusterTopology:

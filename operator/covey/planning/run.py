@@ -170,7 +170,11 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
 
     classes = facts.classes()
     contenders = [
-        Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
+        Contender(
+            number,
+            unit,
+            _gang(workload, unit, topology, shape, Surroundings(_priority(workload, classes), refused=facts.refused)),
+        )
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
@@ -209,10 +213,10 @@ def volumes_of(facts: Facts) -> Volumes:
 
 
 def _gang(
-    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], priority: int
+    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings
 ) -> Gang:
     try:
-        return replace(gangs.build_gang(unit, topology, shape, Surroundings(priority)), created=workload.created)
+        return replace(gangs.build_gang(unit, topology, shape, around), created=workload.created)
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
 

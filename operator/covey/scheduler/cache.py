@@ -2,7 +2,7 @@
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
 is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes; Queues,
-where the API server knows them, and the labels of namespaces, by which they select. The reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
+where the API server knows them, and the labels of namespaces, by which they select; devices of drivers (``dra``). The reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
 a listener is called after both are up to date.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from covey.admission import podstate
@@ -38,6 +39,7 @@ from covey.kube.resources import (
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
+from covey.scheduler.dra import DriverDevices
 from covey.scheduler.index import Index, workload_key
 
 #: Annotations by which the operator tells of a root what changes plans.
@@ -84,6 +86,14 @@ class Cache:
         self._listeners: list[Listener] = []
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self.devices = DriverDevices(
+            client,
+            self.capacity,
+            node=self.node,
+            changed=self._tell_node,
+            refusals_changed=partial(self._on_world, "", None, None),
+            claim_made=self._look_at_members,
+        )
         self.priority_classes = Reflector(client, PRIORITY_CLASSES, core.PriorityClass, on_event=self._on_world)
         self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
         self.queues = Reflector(client, QUEUES, core.Queue, on_event=self._on_queue)
@@ -118,6 +128,7 @@ class Cache:
             self.queues,
             self.namespaces,
             self.persistent_volumes,
+            *self.devices.reflectors,
             *self._claims,
             *self._groups,
             *self._workloads,
@@ -125,7 +136,7 @@ class Cache:
 
     @property
     def synced(self) -> bool:
-        """Every kind was listed completely once, but for queues that the API server does not know."""
+        """Every kind was listed completely once, but for queues and devices that the API server does not know."""
         return all(self._first_list(reflector).is_set() for reflector in self.reflectors)
 
     async def wait_synced(self) -> None:
@@ -133,8 +144,8 @@ class Cache:
         await asyncio.gather(*(self._first_list(reflector).wait() for reflector in self.reflectors))
 
     def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
-        """A cluster that was upgraded without the newest CRDs goes on without queues."""
-        return reflector.settled if reflector is self.queues else reflector.synced
+        """A cluster that was upgraded without the newest CRDs goes on without queues, an old one without devices."""
+        return reflector.settled if reflector in {self.queues, *self.devices.reflectors} else reflector.synced
 
     async def steady(self) -> None:
         """Return when no collection is being listed anew: what is told piece by piece is nothing to decide on."""
@@ -228,6 +239,7 @@ class Cache:
         self.volumes.set_pod(pod)
         roots = self.index.set_pod(pod)
         freed = self.capacity.set_pod(pod, self.index.holding(pod))
+        self.devices.set_pod(pod, freed)
         self._tell_units(roots)
         for listener in self._listeners:
             listener.pod(pod)
@@ -238,6 +250,7 @@ class Cache:
         self.volumes.remove_pod(pod.metadata.uid)
         roots = self.index.remove_pod(pod.metadata.uid)
         freed = self.capacity.remove_pod(pod.metadata.uid)
+        self.devices.remove_pod(pod, freed)
         self._tell_units(roots)
         for listener in self._listeners:
             listener.gone(pod)
@@ -249,13 +262,23 @@ class Cache:
         if event != "DELETED" and previous is not None and _same_for_us(node, previous):
             return  # a heartbeat
         if event == "DELETED":
-            self.capacity.remove_node(name)
+            self.devices.remove_node(name)
+            for listener in self._listeners:
+                listener.node(name)
         else:
-            self.capacity.set_node(node)
+            self.devices.set_node(node)
+            self._tell_node(name)
+
+    def _tell_node(self, name: str) -> None:
         for listener in self._listeners:
             listener.node(name)
-        if event != "DELETED":
-            self._tell_room(name)
+        self._tell_room(name)
+
+    def _look_at_members(self, uids: Iterable[str]) -> None:
+        pods = (self.index.pod(uid) for uid in uids)
+        self._tell_units(
+            {root for pod in pods if pod is not None and (root := self.index.root_of_pod(pod)) is not None}
+        )
 
     def _on_group(self, event: str, group: core.Group, previous: core.Group | None) -> None:
         changed = self.index.remove_group(group) if event == "DELETED" else self.index.set_group(group)

@@ -262,7 +262,7 @@ class Queueing:
         self._cache = cache
         self._topologies = topologies
         self._reserve_after = reserve_after
-        self._obstacle = obstacle
+        self._obstacle = lambda pod: obstacle(pod) or (pod.spec.resource_claims and cache.devices.obstacle(pod)) or None
         self._clock = clock
         self._monotonic = monotonic
         self._failures: dict[Key, dict[str, _Failures]] = {}
@@ -282,11 +282,13 @@ class Queueing:
             topology = self._topologies.choose(unit.root)
         except LookupError as error:
             return kept, UnplannableError(REASON_INVALID_TOPOLOGY, str(error.args[0])), Surroundings()
+        counts = self._cache.devices.counts
         around = Surroundings(
             priority=self.priority(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={**self._avoided_nodes(unit, topology), **{each.node: each.reason for each in excluded}},
             obstacle=self._obstacle,
+            refused=counts.problem if counts.problems else None,
         )
         return kept, topology, around
 

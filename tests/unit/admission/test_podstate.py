@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from builders.members import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 from covey.admission import podstate
@@ -112,3 +113,29 @@ def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | No
 
 def test_a_member_without_its_group_waits() -> None:
     assert "does not exist" in (podstate.refusal(pod(group="g", pin="n1"), None) or "")
+
+
+def test_a_pod_is_planned_only_once_all_its_claims_were_made() -> None:
+    """Pinned before, it would wait in kube-scheduler's queue while the rest of its gang is held."""
+    claims = [
+        {"name": "gpu", "resourceClaimTemplateName": "one"},
+        {"name": "nic", "resourceClaimTemplateName": "two"},
+        {"name": "shared", "resourceClaimName": "mine"},
+    ]
+    found = pod(gates=(GATE,), spec={"resourceClaims": claims})
+    for made, lacking in ((), "gpu"), (("gpu",), "nic"), (("gpu", "nic"), None):
+        statuses = tuple(core.PodClaimStatus(name) for name in made)
+        obstacle = podstate.obstacle(replace(found, status=core.PodStatus(resource_claim_statuses=statuses)))
+        assert (obstacle is None) == (lacking is None)
+        assert lacking is None or f"claim {lacking} of pod" in (obstacle or "")
+
+
+def test_a_pod_made_of_another_takes_nothing_from_its_status() -> None:
+    """What the kubelet has set aside is dropped where the spec says the same, from that pod alone."""
+    running = core.ContainerStatus("engine", resources=core.Resources({"cpu": "2"}))
+    small = (core.Container("engine", core.Resources({"cpu": "1"})),)
+    large = (core.Container("engine", core.Resources({"cpu": "2"})),)
+    found = replace(pod(), spec=core.PodSpec(containers=small), status=core.PodStatus(container_statuses=(running,)))
+    other = replace(found, spec=core.PodSpec(containers=large))
+    assert other.status.container_statuses is None
+    assert found.status.container_statuses == (running,)

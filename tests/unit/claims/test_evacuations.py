@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -56,9 +55,6 @@ def spread(number: int, wish: Wide) -> DisaggregatedInference:
     return inference(part, name=name, uid=f"uid-{name}", priorityClassName=priority)
 
 
-@pytest.mark.xfail(
-    reason="law L4 of preemption fails after a restart of the scheduler process: not understood yet", strict=False
-)
 @given(
     st.sampled_from([1, 1, 1, 0, 2]),
     st.lists(wide, min_size=1, max_size=2),

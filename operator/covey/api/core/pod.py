@@ -230,6 +230,12 @@ class ContainerStatus(Read, frozen=True):
     state: ContainerState | None = None
 
 
+class PodClaimStatus(Read, frozen=True):
+    """``PodResourceClaimStatus``: a claim of the pod's spec that was made for it, or that needs none."""
+
+    name: str = ""
+
+
 class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
@@ -241,6 +247,7 @@ class PodStatus(Read, frozen=True):
     start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
     #: The generation of the spec that the kubelet has worked by; None below Kubernetes 1.34.
     observed_generation: int | None = None
 
@@ -262,8 +269,9 @@ class Pod(Read, frozen=True):
         if self.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None:
             return
         if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
-            msgspec.structs.force_setattr(self.status, "container_statuses", None)
-            msgspec.structs.force_setattr(self.status, "init_container_statuses", None)
+            # Another pod made of this one may have the same status: that keeps what it has.
+            status = msgspec.structs.replace(self.status, container_statuses=None, init_container_statuses=None)
+            msgspec.structs.force_setattr(self, "status", status)
 
 
 def containers(pod: Pod) -> tuple[Container, ...]:

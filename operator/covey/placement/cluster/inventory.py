@@ -127,6 +127,10 @@ class Inventory:
         held = self._holds.get(key)
         return held[0] if held else None
 
+    def holders(self, node: str) -> Mapping[str, Held]:
+        """All that is held on a node, by key."""
+        return self._on.get(node, {})
+
     def hold_of(self, key: str) -> tuple[str, Held] | None:
         """The node on which a key holds capacity, and what it holds there; None for an unknown key."""
         return self._holds.get(key)

@@ -1,0 +1,208 @@
+"""Selectors of DeviceClasses: the part of CEL that can be judged without an interpreter. Pure.
+
+Conditions joined by ``&&``, in parentheses or not::
+
+    device.driver == "gpu.nvidia.com"
+    device.attributes["gpu.nvidia.com"].type == "gpu"          a string, a whole number, true or false
+    device.attributes["gpu.nvidia.com"].productName in ["NVIDIA H200", "NVIDIA B200"]
+    device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0
+
+Anything else is not guessed at, but refused by name. As in CEL, a condition on something that a device lacks is an
+error, unless another one is false; kube-scheduler's allocator gives a node up on which it meets one.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from covey.api import core
+from covey.placement.cluster.resources import parse_quantity
+
+#: Judges one device of a driver: True, False, or None for an error.
+Condition = Callable[[str, core.Device], bool | None]
+Value = str | int | bool
+V = TypeVar("V")
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<text>"[^"\\\n]*"|'[^'\\\n]*')|(?P<number>-?\d+)|(?P<sign>&&|[=><]=|[><()\[\],.]))"""
+)
+_COMPARE: Final[Mapping[str, Callable[[Fraction, Fraction], bool]]] = {
+    "==": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+class UnknownSelectorError(ValueError):
+    """An expression is outside of what is supported."""
+
+
+@lru_cache(maxsize=1024)
+def parse_selector(expression: str) -> Condition:
+    """The condition that an expression states.
+
+    Raises:
+        UnknownSelectorError: it is none of those above.
+    """
+    reader = _Reader(_tokens(expression))
+    conditions = reader.conjunction()
+    if reader.left:
+        raise UnknownSelectorError(expression)
+    return all_of(conditions)
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """Join conditions by ``&&``: false if one is false, else an error if one is."""
+
+    def judge(driver: str, device: core.Device) -> bool | None:
+        found: bool | None = True
+        for condition in conditions:
+            answer = condition(driver, device)
+            if answer is False:
+                return False
+            found = None if answer is None else found
+        return found
+
+    return judge
+
+
+def _tokens(expression: str) -> list[str]:
+    found, at, text = [], 0, expression.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise UnknownSelectorError(expression)
+        found.append(match.group().strip())
+        at = match.end()
+    return found
+
+
+class _Reader:
+    """Reads tokens from left to right."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.left = tokens
+
+    def conjunction(self) -> list[Condition]:
+        found = self._term()
+        while self.left[:1] == ["&&"]:
+            self._expect("&&")
+            found += self._term()
+        return found
+
+    def _term(self) -> list[Condition]:
+        if self.left[:1] == ["("]:
+            self._expect("(")
+            found = self.conjunction()
+            self._expect(")")
+            return found
+        self._expect("device", ".")
+        match self._take():
+            case "driver":
+                return [self._comparison(lambda driver, _device: driver, str)]
+            case "attributes":
+                domain, name = self._member()
+                return [self._comparison(lambda driver, device: _attribute(driver, device, domain, name))]
+            case "capacity":
+                return [self._capacity(*self._member())]
+            case other:
+                raise UnknownSelectorError(other)
+
+    def _member(self) -> tuple[str, str]:
+        """The domain and the name in ``["domain"].name``."""
+        self._expect("[")
+        domain = self._text()
+        self._expect("]", ".")
+        return domain, self._take()
+
+    def _comparison(self, read: Callable[[str, core.Device], object], kind: type | None = None) -> Condition:
+        wanted = [self._constant()] if self._take_one_of("==", "in") == "==" else self._list()
+        known = {(type(each), each) for each in wanted}
+        if len({kind or type(wanted[0]), *map(type, wanted)}) > 1:
+            raise UnknownSelectorError(str(wanted))
+
+        def judge(driver: str, device: core.Device) -> bool | None:
+            value = read(driver, device)
+            return None if value is None else (type(value), value) in known
+
+        return judge
+
+    def _capacity(self, domain: str, name: str) -> Condition:
+        self._expect(".", "compareTo", "(", "quantity", "(")
+        try:
+            bound = parse_quantity(self._text())
+        except ValueError as error:
+            raise UnknownSelectorError(str(error)) from None
+        self._expect(")", ")")
+        compare = _COMPARE[self._take_one_of(*_COMPARE)]
+        self._expect("0")
+
+        def judge(driver: str, device: core.Device) -> bool | None:
+            found = _of(device.capacity, driver, domain, name)
+            try:
+                return None if found is None else compare(parse_quantity(found.value), bound)
+            except ValueError:
+                return None
+
+        return judge
+
+    def _list(self) -> list[Value]:
+        self._expect("[")
+        found = [self._constant()]
+        while self._take_one_of(",", "]") == ",":
+            found.append(self._constant())
+        return found
+
+    def _constant(self) -> Value:
+        word = self._take()
+        if word in {"true", "false"}:
+            return word == "true"
+        if word[0] in "\"'":
+            return word[1:-1]
+        if word.lstrip("-").isdecimal():
+            return int(word)
+        raise UnknownSelectorError(word)
+
+    def _text(self) -> str:
+        token = self._take()
+        if token[0] not in "\"'":
+            raise UnknownSelectorError(token)
+        return token[1:-1]
+
+    def _take_one_of(self, *allowed: str) -> str:
+        token = self._take()
+        if token not in allowed:
+            raise UnknownSelectorError(token)
+        return token
+
+    def _expect(self, *tokens: str) -> None:
+        for token in tokens:
+            self._take_one_of(token)
+
+    def _take(self) -> str:
+        if not self.left:
+            raise UnknownSelectorError("it ends too early")
+        return self.left.pop(0)
+
+
+def _attribute(driver: str, device: core.Device, domain: str, name: str) -> object:
+    found = _of(device.attributes, driver, domain, name)
+    if found is None:
+        return None
+    # Of a version CEL knows no comparison with a plain constant: it has none of these, as if it was not there.
+    return next((each for each in (found.string, found.integer, found.boolean) if each is not None), None)
+
+
+def _of(values: Mapping[str, V] | None, driver: str, domain: str, name: str) -> V | None:
+    """A value by its qualified name; names without a domain are in the driver's."""
+    if not values:
+        return None
+    found = values.get(f"{domain}/{name}")
+    return values.get(name) if found is None and domain == driver else found

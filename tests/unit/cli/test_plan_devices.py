@@ -1,0 +1,58 @@
+"""What nodes have of drivers' devices, to ``covey plan`` and ``covey top``, from what kubectl prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from builders.devices import DRIVER, GPU, Json, claim_body, class_body, device, gpus, slice_body
+from builders.files import admitted, cluster, covey, inference, plan, pod, role, workload, write
+
+
+def nodes_with(*things: Json, count: int = 2) -> list[Json]:
+    """Nodes whose GPUs, eight each, come from a driver."""
+    nodes = cluster(count)
+    for each in nodes:
+        each["status"]["allocatable"].pop(GPU)
+    names = [each["metadata"]["name"] for each in nodes]
+    return [*nodes, *(slice_body(f"slice-{name}", *gpus(8), node=name) for name in names), *things]
+
+
+def arguments_of(path: Path, nodes: list[Json], *manifests: Json, pods: list[Json] | None = None) -> list[object]:
+    found: list[object] = ["-f", write(path / "in.json", manifests), "--nodes", write(path / "nodes.json", nodes)]
+    return [*found, "--pods", write(path / "pods.json", pods)] if pods is not None else found
+
+
+def test_a_gang_is_planned_on_devices_of_a_driver(tmp_path: Path) -> None:
+    arguments = arguments_of(tmp_path, nodes_with(class_body()), inference("llm", role("w", 2, 2)))
+    answer = plan(*arguments)
+    assert admitted(workload(answer, "llm")) == {"w": 2}
+    assert answer["warnings"] == []
+
+
+def test_what_others_have_is_missing_and_counted_once(tmp_path: Path) -> None:
+    """One device by a claim of its own; two of a pod, whose claim is there as well."""
+    name = cluster(1)[0]["metadata"]["name"]
+    mine = claim_body("c", *((DRIVER, name, f"gpu-{n}") for n in range(2)), pod="uid-p")
+    taken = nodes_with(class_body(), claim_body("other", (DRIVER, name, "gpu-7")), mine, count=1)
+    there = pod("p", name, gpus=2)
+    there["metadata"]["uid"] = "uid-p"
+    fits = plan(*arguments_of(tmp_path, taken, inference("llm", role("w", gpus=5)), pods=[there]))
+    assert workload(fits, "llm")["verdict"] == "Admitted"
+    refused = plan(*arguments_of(tmp_path, taken, inference("llm", role("w", gpus=6)), pods=[there]))
+    assert workload(refused, "llm")["verdict"] == "Infeasible"
+
+
+def test_a_class_that_cannot_be_judged_is_named(tmp_path: Path) -> None:
+    nodes = nodes_with(class_body(DRIVER, "device.driver.startsWith('gpu')"))
+    result = covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w"))))
+    assert result.exit_code == 2
+    assert f"{GPU} is of DeviceClass {DRIVER}, whose selectors Covey cannot judge" in result.stderr
+    assert covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w", gpus=0)))).exit_code == 0
+
+
+def test_top_counts_them(tmp_path: Path) -> None:
+    nodes = nodes_with(class_body(), slice_body("more", device("x", "mig"), node="n9"))
+    result = covey("top", "--nodes", write(tmp_path / "nodes.json", nodes), "-o", "json")
+    cluster_wide = json.loads(result.stdout)["domains"][0]
+    assert (cluster_wide["capacity"], cluster_wide["free"]) == (16, 16)
