@@ -34,6 +34,8 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
+#: On the pods of roles that serve, for routers: pods of one value belong together, one revision of each of these roles.
+LABEL_PAIRING: Final = "covey.dev/pairing"
 #: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
 #: ``"idle"`` on those of a replica that serves nobody and is in the way of a drain: they may be evicted.
 LABEL_GANG: Final = "covey.dev/gang"

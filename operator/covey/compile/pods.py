@@ -261,6 +261,7 @@ class PodFactory:
             **self.labels(slot),
             **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
+            **self._pairing(slot.role, revision),
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
             **told.labels,
@@ -277,6 +278,13 @@ class PodFactory:
         if told.shunned:
             spec["affinity"] = shunning(spec.get("affinity"), told.shunned)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def _pairing(self, role: str, revision: RoleRevision) -> Mapping[str, str]:
+        """The pairing of a new pod of the revision in force; of others a rollout knows more (``told``)."""
+        serving = [each.name for each in self._spec.roles if each.capability is not None]
+        if role not in serving or self._revision.roles[role].hash != revision.hash:
+            return {}
+        return {names.LABEL_PAIRING: self._revision.pairing(serving)}
 
     def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
         return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}

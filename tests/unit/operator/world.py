@@ -182,7 +182,7 @@ class World:
         """The single writes of a plan, in order."""
         for note in actions.annotate if self.notes else ():
             yield lambda note=note: self._annotate(note)
-        for relabel in (*actions.relabel, *actions.protect):
+        for relabel in (*actions.relabel, *itertools.chain(*actions.pair), *actions.protect):
             yield lambda relabel=relabel: self._relabel(relabel)
         for drain in actions.drain:
             yield lambda drain=drain: self._drain(drain)
@@ -426,7 +426,10 @@ class World:
             for part in path:
                 at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
             assert each["op"] != "test" or at.get(last, "") == each["value"]
-            at[last] = each["value"]
+            if each["op"] == "remove":
+                del at[last]
+            else:
+                at[last] = each["value"]
         patched["metadata"]["generation"] = pod.metadata.generation + 1
         patched["status"]["containerStatuses"] = msgspec.to_builtins(status.container_statuses or ())
         self.pods[name] = msgspec.convert(patched, core.Pod)
