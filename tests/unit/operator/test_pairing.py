@@ -1,0 +1,228 @@
+"""Pairings: a router that keeps to one value of the label never mixes revisions, and is never without a whole one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late
+from screener import Route, find_routes
+from unit.operator.test_edit_storm import Event, Storm
+
+OLD_NEW: Pairings = {"new": {"prefill": "p2", "decode": "d1"}, "old": {"prefill": "p1", "decode": "d1"}}
+
+
+def prefill(old: int, new: int) -> list[Member]:
+    """Ready replicas of a role that changes."""
+    return [
+        Member("prefill", number, "p1" if number < old else "p2", ready=True, pairing="old" if number < old else "new")
+        for number in range(old + new)
+    ]
+
+
+def decode(*pairings: str | None, ready: bool = True) -> list[Member]:
+    """Replicas of a role that does not change."""
+    return [Member("decode", number, "d1", ready, pairing) for number, pairing in enumerate(pairings)]
+
+
+def relabelled(members: Iterable[Member], wanted: Mapping[tuple[str, int], str]) -> list[Member]:
+    return [replace(each, pairing=wanted.get(each.which, each.pairing)) if each.stays else each for each in members]
+
+
+def whole(members: Iterable[Member], roles: Iterable[str]) -> set[str]:
+    """The pairings that a router could use."""
+    ready = {(each.pairing, each.role) for each in members if each.ready}
+    return {name for name, _ in ready if name is not None and all((name, role) in ready for role in roles)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shares"),
+    [
+        (4, 0, "old old old old"),
+        (3, 1, "old old old new"),
+        (2, 2, "old old new new"),
+        (1, 3, "old new new new"),
+        (0, 4, "new new new new"),
+        (9, 1, "old old old new"),
+    ],
+)
+def test_a_role_that_does_not_change_is_shared_out_as_the_other_is(old: int, new: int, shares: str) -> None:
+    found = choose_pairings([*prefill(old, new), *decode(*["old"] * 4)], OLD_NEW)
+    assert [found["decode", number] for number in range(4)] == shares.split()
+
+
+@pytest.mark.parametrize(("old", "new", "whose"), [(3, 1, "old"), (2, 2, "new"), (1, 3, "new"), (0, 1, "new")])
+def test_a_single_replica_goes_with_the_greater_part(old: int, new: int, whose: str) -> None:
+    members = [*prefill(old, new), *decode("old")]
+    assert choose_pairings(members, OLD_NEW)["decode", 0] == whose
+
+
+def test_what_is_not_ready_goes_where_it_will_serve() -> None:
+    assert choose_pairings([*prefill(1, 0), *decode(None, ready=False)], OLD_NEW)["decode", 0] == "old"
+    waiting = [replace(each, ready=False) for each in prefill(0, 1)]
+    assert choose_pairings([*waiting, *decode(None, ready=False)], OLD_NEW)["decode", 0] == "new"
+    # One that fails for a moment stays where it is.
+    assert choose_pairings([*prefill(1, 1), *decode("old", ready=False)], OLD_NEW)["decode", 0] == "old"
+
+
+def test_the_last_one_of_a_pairing_moves_when_the_other_is_whole_without_it() -> None:
+    going = [replace(each, stays=each.revision == "p2") for each in prefill(1, 1)]
+    members = [*going, *decode("old", "old")]
+    wanted = choose_pairings(members, OLD_NEW)
+    assert wanted == {("prefill", 1): "new", ("decode", 0): "new", ("decode", 1): "new"}
+    assert find_late(members, wanted, OLD_NEW) == [[("decode", 0)]]
+
+
+ROLES = ("encode", "prefill", "decode")
+parts = st.tuples(*(st.integers(0, 2) for _ in ROLES))
+
+
+@st.composite
+def states(draw: Any) -> tuple[list[Member], Pairings]:
+    """Any replicas of two or three roles with any labels that are true, and up to four combinations of revisions."""
+    roles = ROLES[: draw(st.integers(2, 3))]
+    combinations = draw(st.lists(parts, min_size=1, max_size=4, unique_by=lambda each: each[: len(roles)]))
+    pairings = {f"w{n}": dict(zip(roles, map(str, each), strict=False)) for n, each in enumerate(combinations)}
+    members = []
+    for name in roles:
+        for number in range(draw(st.integers(0, 4))):
+            revision = str(draw(st.integers(0, 2)))
+            true = [each for each, found in pairings.items() if found[name] == revision]
+            pairing = draw(st.sampled_from([None, *true]))
+            members.append(Member(name, number, revision, draw(st.booleans()), pairing, draw(st.integers(0, 3)) > 0))
+    return members, pairings
+
+
+@given(states(), st.randoms(use_true_random=False))
+@settings(max_examples=600, deadline=None)
+def test_whatever_the_order_of_writes_some_pairing_stays_whole(
+    found: tuple[list[Member], Pairings], random: Any
+) -> None:
+    """R2 and R4 after every single write."""
+    members, pairings = found
+    roles = {each.role for each in members}
+    wanted = choose_pairings(members, pairings)
+    late = find_late(members, wanted, pairings)
+    last = {which for turn in late for which in turn}
+    for each in members:
+        if each.stays and each.which in wanted:
+            assert pairings[wanted[each.which]][each.role] == each.revision
+    then = relabelled(members, wanted)
+    kept = whole(members, roles) and whole([each for each in then if each.stays], roles)
+    # Of two roles with one replica each, neither can be in two pairings.
+    ready = Counter(each.role for each in members if each.ready)
+    moving = [
+        each for each in members if each.stays and each.ready and wanted.get(each.which, each.pairing) != each.pairing
+    ]
+    possible = sum(ready[each.role] == 1 for each in moving) < 2
+    now = {each.which: each for each in members}
+    for turn in ([which for which in wanted if which not in last], *late):
+        random.shuffle(turn)
+        for which in turn:
+            now[which] = replace(now[which], pairing=wanted[which])
+            assert not (kept and possible) or whole(now.values(), roles)
+    assert list(now.values()) == then
+    # It is done, and does not come back.
+    assert choose_pairings(then, pairings) == wanted
+    assert not find_late(then, wanted, pairings)
+
+
+@given(states())
+@settings(max_examples=400, deadline=None)
+def test_what_could_serve_does_once_all_is_written(found: tuple[list[Member], Pairings]) -> None:
+    members, pairings = found
+    staying = [each for each in members if each.stays]
+    roles = {each.role for each in members}
+    there = {(each.role, each.revision) for each in staying if each.ready}
+    able = any({(role, of[role]) for role in roles} <= there for of in pairings.values())
+    then = relabelled(members, choose_pairings(members, pairings))
+    assert bool(whole([each for each in then if each.stays], roles)) == (able and bool(roles))
+
+
+class Judged(Storm):
+    """Edits and losses, and a router that looks after every write of the operator."""
+
+    def __init__(self, replicas: tuple[int, int], updates: tuple[int, int]) -> None:
+        self.allowed: set[Route] = set()
+        super().__init__(replicas, (1, 1), updates=updates)
+
+    def wanted(self) -> Any:
+        self.allowed.add((f"engine:{self.images[0]}", f"engine:{self.images[1]}"))
+        return super().wanted()
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The pods with the images that they really run."""
+        found = []
+        for pod in self.world.pods.values():
+            body = msgspec.to_builtins(pod)
+            for status in self.world.statuses.get(pod.metadata.uid, ()):
+                body["spec"]["containers"][0]["image"] = status.image_id
+            found.append(body)
+        return found
+
+    def act(self, writes: int | None = None) -> None:
+        before = self.judge()
+        for step in islice(list(self.world.steps(self.world.plan().actions)), writes):
+            step()
+            after = self.judge()
+            # With a budget of its own a role may be taken down.
+            assert after or not before or any(self.updates), "503"
+            before = after
+        self.world.tell()
+
+    def judge(self) -> set[Route]:
+        routes = find_routes(self.pods())
+        assert routes <= self.allowed, f"{routes - self.allowed} could be paired"
+        return routes
+
+
+changes = st.tuples(
+    st.sampled_from(["edit", "edit", "edit all", "replicas", "serve", "run", "finish", "crash"] + ["act"] * 6),
+    st.integers(0, 60),
+)
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 4)), st.tuples(*[st.integers(0, 2)] * 2), st.lists(changes, max_size=24)
+)
+@settings(max_examples=200, deadline=None)
+def test_no_request_is_mixed_or_refused_while_revisions_roll(
+    replicas: tuple[int, int], updates: tuple[int, int], happened: list[Event]
+) -> None:
+    """R1, R2 and R4, through the whole plan."""
+    storm = Judged(replicas, updates)
+    for kind, number in happened:
+        storm.happen(kind, number)
+        storm.judge()
+    for _ in range(60):
+        for name in list(storm.world.pods):
+            storm.serve(name)
+        if not storm.world.plan().actions:
+            break
+        storm.act()
+        storm.world.finish()
+    storm.world.finish()
+    assert storm.judge() == {tuple(f"engine:{image}" for image in storm.images)}
+    assert {pod.metadata.label(names.LABEL_PAIRING) for pod in storm.world.pods.values()} == {
+        storm.world.judge().wanted.hash
+    }
+
+
+def test_two_roles_that_do_not_change_are_handed_over_one_replica_after_the_others() -> None:
+    """Moved all at once, prefill could be gone from the old pairing while nobody of encode is in the new one yet."""
+    parts = {"encode": "e1", "decode": "d1"}
+    pairings = {"new": {**parts, "prefill": "p2"}, "old": {**parts, "prefill": "p1"}}
+    encode = [Member("encode", number, "e1", ready=True, pairing="old") for number in range(2)]
+    going = [replace(each, stays=each.revision == "p2") for each in prefill(1, 1)]
+    members = [*going, *encode, *decode("old", "old")]
+    late = find_late(members, choose_pairings(members, pairings), pairings)
+    assert late == [[("decode", 0), ("encode", 0)]]
