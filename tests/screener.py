@@ -40,7 +40,9 @@ class Endpoint:
         )
         if not (labels.items() >= SCOPE.items() and ready) or pod["metadata"].get("deletionTimestamp"):
             return None
-        return cls(labels.get(REVISION, ""), labels.get(ROLE, ""), pod["spec"]["containers"][0]["image"])
+        # While images are changed in place, the kubelet's word counts.
+        told = pod.get("status", {}).get("containerStatuses") or pod["spec"]["containers"]
+        return cls(labels.get(REVISION, ""), labels.get(ROLE, ""), told[0]["image"])
 
 
 def find_routes(pods: Iterable[Object], roles: Collection[str] = ("prefill", "decode")) -> set[Route]:

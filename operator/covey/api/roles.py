@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from covey.api import constants
 from covey.api.model import (
     BY_NAME,
     IMMUTABLE,
@@ -337,6 +338,12 @@ class Role(Model):
     """The part of a request that the role serves, for routers: Prefill, Decode, or Both, which a router's controller may
     switch at run time. Pods of roles that serve have the label covey.dev/pairing. Default: by the role's name, prefill or
     decode; else none."""
+
+    @property
+    def bootstrap_port(self) -> int | None:
+        """The port of its bootstrap server, by the name that ports have for it; None where none has."""
+        ports = self.network.ports if self.network is not None else ()
+        return next((each.port for each in ports if each.name == constants.BOOTSTRAP), None)
 
     @property
     def capability(self) -> Serves | None:

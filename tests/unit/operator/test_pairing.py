@@ -165,7 +165,7 @@ class Judged(Storm):
         for pod in self.world.pods.values():
             body = msgspec.to_builtins(pod)
             for status in self.world.statuses.get(pod.metadata.uid, ()):
-                body["spec"]["containers"][0]["image"] = status.image_id
+                body["status"]["containerStatuses"] = [{"image": status.image_id}]
             found.append(body)
         return found
 

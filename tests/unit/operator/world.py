@@ -460,7 +460,9 @@ class World:
     def _drain(self, action: Drain) -> None:
         name = action.pod.metadata.name
         if name in self.pods:
-            self.label(name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None})
+            self.label(
+                name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None, **dict.fromkeys(action.withdrawn)}
+            )
             claimed = {names.ANNOTATION_CLAIMED_BY: action.claimed_by} if action.claimed_by else {}
             self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since), **claimed})
 

@@ -99,12 +99,14 @@ class UpdateInPlace:
 class Drain:
     """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests.
 
-    ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason.
+    ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason. ``withdrawn``: labels
+    that it loses besides.
     """
 
     pod: core.Pod
     since: float
     claimed_by: str = ""
+    withdrawn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
