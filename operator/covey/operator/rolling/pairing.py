@@ -90,7 +90,8 @@ def choose_pairings(members: Collection[Member], pairings: Pairings) -> dict[Whi
             others = [each for each in alike if each.which not in found]
             reach = [*shares.get(part, ()), *(n for n in of if all(ready[each] for each in parts[n] - {part}))]
             # Of those in reach, or of all where none is: the one that it has, else the newest.
-            found |= {m.which: m.pairing if m.pairing in (reach or of) else (reach or of)[0] for m in others}
+            choice = reach or of
+            found |= {m.which: m.pairing if m.pairing and m.pairing in choice else choice[0] for m in others}
     return found
 
 
@@ -179,7 +180,7 @@ class Pairing:
     def relabel(self, observed: Observed) -> Outcome:
         """Relabel pods that run; what is being updated in place has no pairing until it runs its new images."""
         turns: list[list[Relabel]] = [[] for _ in (None, *self.late)]
-        for slot, pod in observed.current.items():
+        for slot, pod in observed.current.items() if self.places else ():
             wanted = self.places.get(slot[:3])
             if wanted is not None and pod.metadata.label(names.LABEL_PAIRING) != wanted and podstate.is_restarted(pod):
                 turns[self._turns.get(slot[:3], 0)].append(Relabel(pod, {names.LABEL_PAIRING: wanted}))
@@ -199,7 +200,8 @@ def find_pairing(
         states: how far each replica has come.
     """
     roles = [role.name for role in spec.roles if role.capability is not None]
-    if not roles:
+    wanted = {role: in_force.roles[role].hash for role in roles}
+    if not roles or _is_settled(wanted, in_force.pairing(roles), layout, observed):
         return Pairing()
     pairings: dict[str, Mapping[str, str]] = {}
     for each in (in_force, *_stored_revisions(observed)):
@@ -210,12 +212,21 @@ def find_pairing(
     for unit, laid_out in layout.units.items():
         members = [each for role in roles for each in _members(unit, role, laid_out.get(role, {}), observed, states)]
         known = {**pairings, **_unexplained_pairings(members, pairings)}
-        wanted = choose_pairings(members, known)
-        places |= {(unit, *which): name for which, name in wanted.items()}
-        for turn, found in enumerate(find_late(members, wanted, known)):
+        chosen = choose_pairings(members, known)
+        places |= {(unit, *which): name for which, name in chosen.items()}
+        for turn, found in enumerate(find_late(members, chosen, known)):
             late += [[] for _ in range(turn + 1 - len(late))]
             late[turn] += [(unit, *which) for which in found]
     return Pairing(places, late)
+
+
+def _is_settled(wanted: Mapping[str, str], pairing: str, layout: Layout, observed: Observed) -> bool:
+    """Tell whether all that is, and shall be, is of one revision, and says so: as most of the time."""
+    laid_out = {(role, revision.hash) for _, role, _, revision in layout.replicas() if role in wanted}
+    keys = (names.LABEL_REVISION, names.LABEL_PAIRING)
+    pods = ((slot.role, pod.metadata.labels or {}) for slot, pod in observed.current.items() if slot.role in wanted)
+    told = {(role, *map(labels.get, keys)) for role, labels in pods}
+    return laid_out <= wanted.items() and told <= {(role, revision, pairing) for role, revision in wanted.items()}
 
 
 def _unexplained_pairings(members: Collection[Member], pairings: Pairings) -> Pairings:
