@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.inferences import inference, role, template
 from covey.api import constants as names
+from covey.operator.model import podstate
 from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late
 from screener import Route, find_routes
 from unit.operator.test_edit_storm import Event, Storm
+from unit.operator.world import World
 
 OLD_NEW: Pairings = {"new": {"prefill": "p2", "decode": "d1"}, "old": {"prefill": "p1", "decode": "d1"}}
 
@@ -103,7 +106,7 @@ def states(draw: Any) -> tuple[list[Member], Pairings]:
 
 
 @given(states(), st.randoms(use_true_random=False))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_whatever_the_order_of_writes_some_pairing_stays_whole(
     found: tuple[list[Member], Pairings], random: Any
 ) -> None:
@@ -118,12 +121,12 @@ def test_whatever_the_order_of_writes_some_pairing_stays_whole(
             assert pairings[wanted[each.which]][each.role] == each.revision
     then = relabelled(members, wanted)
     kept = whole(members, roles) and whole([each for each in then if each.stays], roles)
-    # Of two roles with one replica each, neither can be in two pairings.
-    ready = Counter(each.role for each in members if each.ready)
+    # Of two roles with one replica of their revision each, neither can be in two pairings.
+    ready = Counter(each.part for each in members if each.ready)
     moving = [
         each for each in members if each.stays and each.ready and wanted.get(each.which, each.pairing) != each.pairing
     ]
-    possible = sum(ready[each.role] == 1 for each in moving) < 2
+    possible = sum(ready[each.part] == 1 for each in moving) < 2
     now = {each.which: each for each in members}
     for turn in ([which for which in wanted if which not in last], *late):
         random.shuffle(turn)
@@ -226,3 +229,96 @@ def test_two_roles_that_do_not_change_are_handed_over_one_replica_after_the_othe
     members = [*going, *encode, *decode("old", "old")]
     late = find_late(members, choose_pairings(members, pairings), pairings)
     assert late == [[("decode", 0), ("encode", 0)]]
+
+
+PORTS = {"network": {"ports": [{"name": "bootstrap", "port": 8998}]}}
+
+
+def engine(serves: tuple[str | None, str | None] = (None, None), **spec: Any) -> Any:
+    """Two roles whose names say nothing, with a router."""
+    roles = [
+        role(name, drainSeconds=60, **({"serves": each} if each else {}))
+        for name, each in zip("pd", serves, strict=True)
+    ]
+    return inference(roles[0] | PORTS, roles[1], role("router", minReplicas=0), **spec)
+
+
+def labels(world: World, key: str) -> dict[str, str | None]:
+    return {pod.metadata.label(names.LABEL_ROLE) or "": pod.metadata.label(key) for pod in world.pods.values()}
+
+
+def test_roles_that_serve_are_paired_and_others_are_not() -> None:
+    assert set(labels(World.settled(engine()), names.LABEL_PAIRING).values()) == {None}
+    world = World.settled(engine(("Prefill", "Decode")))
+    found = labels(world, names.LABEL_PAIRING)
+    assert found["p"] == found["d"]
+    assert (found["p"] is not None, found["router"]) == (True, None)
+    # The router's revision is none of theirs.
+    world.inference = engine(("Prefill", "Decode"))
+    world.inference.spec.roles[2].template["spec"]["nodeSelector"] = {"new": "yes"}
+    world.settle()
+    assert labels(world, names.LABEL_PAIRING) == found
+
+
+def test_pods_of_a_former_release_are_labelled_where_they_are() -> None:
+    world = World.serving(engine(("Prefill", "Decode")))
+    before = dict(world.pods)
+    for name in before:
+        world.label(name, {names.LABEL_PAIRING: None})
+    world.settle()
+    assert world.pods == before
+
+
+def test_llmds_label_comes_by_request_and_goes_with_the_mark() -> None:
+    world = World.serving(engine(("Prefill", "Decode")))
+    assert set(labels(world, names.LABEL_LLMD_ROLE).values()) == {None}
+    world.inference = engine(("Prefill", "Decode"), compat={"llmd": "Always"})
+    world.settle()
+    assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
+    world.inference = engine(("Prefill", "Decode"), compat={"llmd": "Always"}, replicas=0)
+    world.carry_out()
+    assert labels(world, names.LABEL_DRAINING)["p"] == "true"
+    assert labels(world, names.LABEL_LLMD_ROLE)["p"] is None
+    assert not world.plan().actions.relabel, "nobody gives it back"
+
+
+def test_what_a_router_has_switched_stays_on_a_role_that_serves_both() -> None:
+    """SGLang's and llm-d's controllers change what a pod does while it runs."""
+    world = World.serving(engine(("Both", "Decode"), compat={"llmd": "Always"}))
+    assert labels(world, names.LABEL_LLMD_ROLE)["p"] == "prefill-decode"
+    for name, pod in world.pods.items():
+        if pod.metadata.label(names.LABEL_ROLE) != "router":
+            world.label(name, {names.LABEL_LLMD_ROLE: "prefill"})
+    world.settle()
+    assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
+
+
+def test_the_bootstrap_port_is_told_and_follows_the_spec() -> None:
+    world = World.serving(engine(("Prefill", "Decode")))
+
+    def told() -> dict[str, str | None]:
+        key = names.ANNOTATION_BOOTSTRAP_PORT
+        return {pod.metadata.label(names.LABEL_ROLE) or "": pod.metadata.annotation(key) for pod in world.pods.values()}
+
+    assert told() == {"p": "8998", "d": None, "router": None}
+    changed = engine(("Prefill", "Decode")).as_object()
+    changed["spec"]["roles"][0]["network"]["ports"][0]["port"] = 9000
+    before = set(world.pods)
+    world.inference = type(world.inference).model_validate(changed)
+    world.settle()
+    assert (told()["p"], set(world.pods)) == ("9000", before)
+
+
+def test_in_flight_is_read_once_the_gate_says_that_nothing_comes() -> None:
+    """R3: the label goes first, then the gate, and only then is a pod taken at its word."""
+    gate = template(readinessGates=[{"conditionType": names.GATE_SERVING}])
+    world = World.serving(inference(role("prefill", replicas=2, drainSeconds=60, template=gate), role("decode")))
+    world.carry_out()
+    world.inference = inference(role("prefill", replicas=1, drainSeconds=60, template=gate), role("decode"))
+    for step in world.steps(replace(world.plan().actions, serve=())):
+        step()
+    (name,) = (name for name, pod in world.pods.items() if podstate.is_draining(pod))
+    world.annotate(name, {names.ANNOTATION_IN_FLIGHT: "0"})
+    assert not world.plan().actions.delete_pods
+    world.carry_out()
+    assert [each.pod.metadata.name for each in world.plan().actions.delete_pods] == [name]
