@@ -66,7 +66,7 @@ def said_of_arguments(*arguments: object) -> str:
         (["compile", "-f", NODES], "holds no DisaggregatedInference"),
         (["compile", "-f", ROUTER, "--backend", "Slurm"], "--backend: 'Slurm' is not one of"),
         (
-            ["compile", "-f", ROUTER, "--backend", "Volcano"],
+            ["compile", "-f", EXAMPLES / "disaggregated.yaml", "--backend", "Volcano"],
             "spec.topology.preferred: Volcano knows no preferred levels",
         ),
         (["explain", ""], "NAME: is empty"),
