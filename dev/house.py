@@ -176,11 +176,11 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 353,
-    "lines": 67_130,
-    "lost pod": 50,
+    "files": 354,
+    "lines": 67_500,
+    "lost pod": 51,
     "refusal": 50,
-    "step of a rollout": 50,
+    "step of a rollout": 51,
 }
 
 
