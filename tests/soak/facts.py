@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from soak.settings import CLASSES
+
 Json = Mapping[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
@@ -74,6 +76,10 @@ class Pod:
     subdomain: str
     #: A container has not got the image that it should, or is about to start.
     exchanging: bool
+    #: UID of the root that it gives way to.
+    claimed: str = ""
+    #: Of the object.
+    version: int = 0
 
     @property
     def live(self) -> bool:
@@ -147,6 +153,8 @@ def read_pod(found: Json) -> Pod:
         exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
         subdomain=spec.get("subdomain") or "",
         exchanging=_is_exchanging(spec, status),
+        claimed=(metadata.get("annotations") or {}).get(f"{_PREFIX}claimed-by", ""),
+        version=int(metadata.get("resourceVersion") or 0),
     )
 
 
@@ -190,6 +198,7 @@ class Node:
     gpus: int
     fit: bool
     drives: bool = False
+    version: int = 0
 
 
 def read_node(found: Json) -> Node:
@@ -205,6 +214,7 @@ def read_node(found: Json) -> Node:
         int((status.get("allocatable") or {}).get(GPU, 0)),
         ready and not hard and not spec.get("unschedulable"),
         drives=not ready or gone or bool(spec.get("unschedulable")),
+        version=int(found["metadata"].get("resourceVersion") or 0),
     )
 
 
@@ -320,6 +330,7 @@ class Resource:
     conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     #: What the rollout waits for.
     gate: str = ""
+    priority: int = 0
 
     @property
     def escalates(self) -> bool:
@@ -343,6 +354,7 @@ def read_resource(found: Json) -> Resource:
             for each in status.get("conditions") or ()
         },
         hold.get("gate", ""),
+        CLASSES.get(found["spec"].get("priorityClassName", ""), 0),
     )
 
 

@@ -13,6 +13,7 @@ budget          The operator deletes a pod of a serving replica, tells it to dra
 taken           The operator gives up a serving replica of a resource that has been at rest, and nobody has given a reason
                 since (``rests.py``). A taint NoSchedule on no list, a deleted Service or budget, a renamed key of a topology,
                 a quota, an object that cannot be read and an operator that was away are none.
+                Neither of the two holds for what gives way to a claim (``claims.py``).
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
@@ -99,7 +100,7 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
 
 def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``budget``; ``served`` says that the pod's replica did before."""
-    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
+    if before is None or pod.replica is None or not served or pod.claimed or not gives_up(world, before, pod):
         return
     side = pod.replica.side
     specs = world.wanted(side.owner, at)
@@ -125,7 +126,7 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
 
 def taken(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``taken``; ``served`` says that the pod's replica did before."""
-    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
+    if before is None or pod.replica is None or not served or pod.claimed or not gives_up(world, before, pod):
         return
     if pod.replica.side.owner in world.rests.settled:
         pods = _pods_of(world, pod.replica.side)
@@ -215,7 +216,7 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
 
 
 #: Those that need nothing but the change.
-AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, unfit, astray)
+AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, astray)
 
 
 def _is_bind(before: Pod | None, pod: Pod) -> bool:

@@ -382,12 +382,14 @@ class Quotas:
         if self._stale or not self._lands:
             return
         node = self._cache.node(name)
-        moved = False
+        state = self._cache.capacity.room.nodes.get(name)
+        # Pods may have been there before the node, as it was gone when this process began: they are charged from now on.
+        taken, moved = state is not None and bool(state.held), False
         for land in self._lands.values():
             if node is None:
                 land.drop(name)
             else:
-                moved |= land.file_node(name, node.metadata.labels or {})
+                moved |= (taken and name not in land.flavor) | land.file_node(name, node.metadata.labels or {})
         self._eased = True
         if moved:
             self._cache.tell_quota()

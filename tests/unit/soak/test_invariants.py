@@ -288,7 +288,17 @@ class TestNodes:
         history.see("0/decode/0/0")
         history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
         history.wait(later)
-        assert history.see("0/decode/0/0", node="n0") == found
+        assert history.see("0/decode/0/0", node="n0") == []
+        assert [each.rule for each in history.wait()] == found
+
+    def test_a_node_that_is_well_again_before_its_watch_tells(self) -> None:
+        history = History(role("decode"))
+        history.see("0/decode/0/0")
+        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
+        history.wait()
+        history.see("0/decode/0/0", node="n0", version=7)
+        history.checker.take("Node", "MODIFIED", node("n0", version=6), history.at)
+        assert history.wait() == []
 
     def test_a_replica_in_two_racks(self) -> None:
         history = History(role("decode", size=2, topology={"required": "rack"}))
