@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.backends import BACKENDS
 from covey.operator.model import podstate
 from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late
 from screener import Route, find_routes
@@ -328,3 +329,16 @@ def test_in_flight_is_read_once_the_gate_says_that_nothing_comes() -> None:
     assert not world.plan().actions.delete_pods
     world.carry_out()
     assert [each.pod.metadata.name for each in world.plan().actions.delete_pods] == [name]
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: f"{each.name}-{each.dialect}")
+def test_pods_of_every_backend_say_it(backend: Any) -> None:
+    resource = engine(("Prefill", "Both"), compat={"llmd": "Always"}, backend=backend.name)
+    tree = backend.compile(resource)
+    found = {slot.role: tree.pods.build(slot, "uid")["metadata"]["labels"] for slot in tree.slots}
+    pairing = tree.revision.pairing(["d", "p"])
+    assert {name: (each.get(names.LABEL_PAIRING), each.get(names.LABEL_LLMD_ROLE)) for name, each in found.items()} == {
+        "p": (pairing, "prefill"),
+        "d": (pairing, "prefill-decode"),
+        "router": (None, None),
+    }
