@@ -70,12 +70,12 @@ class Pod:
     phase: str
     #: The scheduler process wants it replaced.
     released: bool
-    #: Its images are being exchanged, so it serves no more than one that goes.
-    exchanged: bool
+    #: Its images are being updated in place, so it serves no more than one that goes.
+    updated_in_place: bool
     #: The Service that it is found under.
     subdomain: str
     #: A container has not got the image that it should, or is about to start.
-    exchanging: bool
+    updating: bool
     #: UID of the root that it gives way to.
     claimed: str = ""
     #: Of the object.
@@ -99,7 +99,7 @@ class Pod:
     @property
     def leaves(self) -> bool:
         """Its deletion has begun, it was told that it is to go once it has nothing more to do, or its images change."""
-        return self.going or self.exchanged or f"{_PREFIX}draining" in self.labels
+        return self.going or self.updated_in_place or f"{_PREFIX}draining" in self.labels
 
     @property
     def serves(self) -> bool:
@@ -150,15 +150,15 @@ def read_pod(found: Json) -> Pod:
         ready=conditions.get("Ready") == "True",
         phase=status.get("phase", ""),
         released=RELEASE in (metadata.get("annotations") or {}),
-        exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        updated_in_place=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
         subdomain=spec.get("subdomain") or "",
-        exchanging=_is_exchanging(spec, status),
+        updating=_is_updating(spec, status),
         claimed=(metadata.get("annotations") or {}).get(f"{_PREFIX}claimed-by", ""),
         version=int(metadata.get("resourceVersion") or 0),
     )
 
 
-def _is_exchanging(spec: Json, status: Json) -> bool:
+def _is_updating(spec: Json, status: Json) -> bool:
     wanted = {each["name"]: each.get("image") for each in spec["containers"]}
     return any(
         each.get("image") != wanted.get(each["name"]) or bool((each.get("state") or {}).get("waiting"))

@@ -6,7 +6,7 @@ torn            A replica has bound pods and places without, for a minute, and n
                 the order of starts holds count as bound.
 minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum, and those that it comes
                 together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
-budget          The operator deletes a pod of a serving replica, tells it to drain or exchanges its images, and then fewer
+budget          The operator deletes a pod of a serving replica, tells it to drain or updates it in place, and then fewer
                 serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
                 while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
@@ -208,7 +208,9 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
     unit = [replica for replica in world.replicas if _unit(replica) == _unit(pod.replica)]
     for level, replicas in ((part.required, [pod.replica]), (spec.required, unit)):
         # A replica that was told to go binds nobody to its domain: its successor may have another.
-        staying = [each for replica in replicas for each in world.members(replica) if each.exchanged or not each.leaves]
+        staying = [
+            each for replica in replicas for each in world.members(replica) if each.updated_in_place or not each.leaves
+        ]
         nodes = {each.node for each in staying if each.live and each.node}
         domains = {world.nodes[name].labels.get(level) for name in nodes if name in world.nodes}
         if level and len(domains) > 1:

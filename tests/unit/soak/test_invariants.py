@@ -138,7 +138,7 @@ class TestBudget:
         history.wait()
         assert self.delete(history, 0, **draining) == []
 
-    def test_its_images_are_exchanged(self) -> None:
+    def test_it_is_updated_in_place(self) -> None:
         history = self.serving(update={"maxUnavailable": 1})
         open_ = {"annotations": {"covey.dev/in-place": "{}"}}
         found = [history.see(f"0/decode/{n}/0", node=f"n{n}", ready=True, **open_) for n in (0, 1)]
