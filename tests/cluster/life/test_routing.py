@@ -159,3 +159,18 @@ def test_images_that_are_changed_in_place(serving: Serving, nodes: AddNodes) -> 
             found = judged(before, recording.events, route("1", "1"), route("2", "1"))
     assert not found.refused
     assert uids(before) & uids([pod for pod in after if label(pod, "role") == "prefill"])
+
+
+def test_sizes_that_change_while_one_role_rolls(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=9)
+    serving.create(*pair(size=1))
+    before = serving.await_ready(5)
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(decode="2", size=1)})
+        eventually(lambda: route("1", "2") in find_routes(serving.pods()), 120, "the new revision takes requests")
+        serving.change({"roles": pair(decode="2", size=1, counts=(1, 1))})
+        await_rolled(serving, 2, route("1", "2"))
+        serving.change({"roles": pair(decode="1", size=1, counts=(2, 3))})
+        await_rolled(serving, 5, route("1", "1"))
+        found = judged(before, recording.events, route("1", "1"), route("1", "2"))
+    assert not found.refused
