@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
-from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
+from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.roles import Member, Replica
-from covey.admission.tree import Unit, minimum_replicas
+from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
 
@@ -86,6 +86,17 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
     return tuple(found)
 
 
+def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Charge, ...]:
+    """The charge of pods of which groups are gone: as of one replica, which cannot be taken by itself."""
+    amounts = Counter[Pool]()
+    for pod in pods:
+        node = ground.place(pod)
+        flavor = ground.flavor(node) if node is not None else None
+        amounts.update(dict(ground.policy.chargeable(flavor, ground.requests(pod))) if flavor is not None else {})
+    charged = tuple(sorted(amounts.items()))
+    return (Charge(ground.policy.name, root, ("", -1), charged, priority=ground.priority),) if charged else ()
+
+
 def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
     """By role: the room that is held for replicas of which no pod has a node."""
     lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
@@ -120,4 +131,16 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
     return amounts, +spare
 
 
-__all__ = ["Ground", "Land", "charges"]
+def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
+    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
+    found: dict[str, Charge] = {}
+    for unit in units:
+        of = {each.member: each for each in ledger.of(unit.key)}
+        for role in unit.roles:
+            for replica in role.replicas:
+                charge = of.get((role.name, replica.number)) or of.get(None)
+                found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
+    return found
+
+
+__all__ = ["Ground", "Land", "charge_left", "charges", "charges_of_pods"]

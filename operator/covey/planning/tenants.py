@@ -18,7 +18,7 @@ from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, de
 from covey.admission.gangs import place_of
 from covey.admission.quota import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
-from covey.admission.rights import charges_by_flavor, charges_of_pods, right_of
+from covey.admission.rights import charges_by_flavor
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate
 from covey.admission.wishes import confine_gang, count_room, judge_gang, minimum_shapes
@@ -152,12 +152,13 @@ class Tenants:
             return
         key = self._keys[gang.uid]
         name = self._queues[key]
-        charge_of = charges_of_pods((each.unit for each in self._units.values()), self._ledger)
+        own = next((each for each in self._ledger.of(key) if each.member is None), None)
+        nodes = self._lands[name].nodes
         for amounts in charges_by_flavor(self._ledger.policies[name], minimum_shapes(gang)):
-            wanted = Charge(name, key, None, tuple(sorted(amounts.items())), priority=gang.priority)
-            found = right_of(self._ledger, name, key, gang, self._lands[name].nodes, charge_of, wanted)
-            if found is not None and found.order:
-                yield found
+            mine = Charge(name, key, None, tuple(sorted(amounts.items())), priority=gang.priority)
+            right = Right(self._ledger.copy(), mine, minimum_shapes(gang), own, nodes, {})
+            if order := right.find_order():
+                yield replace(right, order=order)
 
     def _judge(self, gang: Gang, *, surplus: bool) -> Entitlement | None:
         """The part of a gang that may be planned; None where no queue counts it."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from covey.admission import queue
-from covey.admission.charges import Ground, Land, charges
+from covey.admission import podstate, queue
+from covey.admission.charges import Ground, Land, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
@@ -29,7 +29,7 @@ from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Ledger, Policy
 from covey.admission.reclaim import Right
-from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods, right_of
+from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
     confine_gang,
@@ -77,6 +77,9 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
+        #: UIDs of the pods of each unit, and the queues of those that have some no longer, since groups are gone.
+        self._pods: dict[Key, set[str]] = {}
+        self._torn: dict[Key, str] = {}
         self._promises = Promises()
         self._eased = False
         self._stale = True
@@ -112,17 +115,16 @@ class Quotas:
             self._queues.pop(root, None)
         else:
             self._queues[root] = name
-        self._enter(root, charges(unit, self._ground(unit, name)) if name is not None else ())
+        self._charge(root, name, unit)
 
     def forget(self, root: Key) -> None:
-        """A unit is gone."""
+        """A unit is gone; what is left of its pods is charged until it is."""
         self._problems.pop(root, None)
-        self._queues.pop(root, None)
         self._asleep.pop(root, None)
         self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
-        self._enter(root, ())
+        self._charge(root, self._queues.pop(root, None), None)
 
     def note_wish(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
@@ -142,8 +144,8 @@ class Quotas:
         claim, name = entry.decision.claim, self._queues.get(root)
         if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
             return None
-        land, shapes = self._lands[name], minimum_shapes(entry.gang)
-        return Promise.of(root, claim, land.policy, shapes, land.flavor.get) if entry.want is Want.MINIMUM else None
+        land = self._lands[name]
+        return Promise.of(root, claim, land.policy, entry.gang, land.flavor.get) if entry.want is Want.MINIMUM else None
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -152,15 +154,18 @@ class Quotas:
     def judge(self, entry: Entry) -> Entitlement | None:
         """The part of a unit's wish that may be planned now; None where no queue counts it.
 
-        What is given back to a minimum is for minimums within nominal alone.
+        What is given back to a minimum is for it, or for a minimum within nominal that is before it in the order.
         """
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
         free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
         judge = partial(judge_gang, self.ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
-        if not surplus and (found := judge()) is not None and found.inside:
-            return found
+        if not surplus:
+            with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
+                found = judge()
+            if found is not None and found.inside:
+                return found
         with self._promises.charge_others(self.ledger, entry.unit.key):
             return judge()
 
@@ -210,6 +215,8 @@ class Quotas:
 
     def take_eased(self) -> bool:
         """Tell whether there may be more quota for some than when this was last asked."""
+        for root, name in list(self._torn.items()):
+            self._charge(root, name if name in self._lands else None, self._cache.index.unit(root))
         eased, self._eased = self._eased, False
         return eased
 
@@ -248,7 +255,7 @@ class Quotas:
         unit, name = self._cache.index.unit(root), self._queues.get(root)
         if unit is None or name is None:
             return self._problems[root].message if root in self._problems else ""
-        ground = self._ground(unit, name)
+        ground = self._ground(root, name, unit)
 
         def stay(pod: core.Pod) -> str | None:
             leaves = pod.metadata.uid in gone or pod.metadata.label(LABEL_DRAINING) == "true"
@@ -281,38 +288,55 @@ class Quotas:
         if name is None or gang is None or not self.has_right(entry):
             return
         wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
-        yield from (found for each in wishes if (found := self.right(entry, each)) is not None and found.order)
+        yield from (found for each in wishes if (found := self.right(entry, each)) is not None)
 
-    def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
-        """The right of a minimum, on a ledger where others have what is promised; with amounts, one to these, and its order."""
-        root = entry.unit.key
+    def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
+        """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""
+        root, index, claim = entry.unit.key, self._cache.index, entry.decision.claim
         name, gang = self._queues.get(root), entry.gang
         if name is None or gang is None:
             return None
-        cohort = set(self.ledger.cohort(name))
-        others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
-        charge_of = charges_of_pods(filter(None, others), self.ledger)
-        ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
+        named = (uid for victim in (claim.victims if claim is not None else ()) for uid in victim.pods)
+        pods = [*index.ending(), *filter(None, map(index.pod, (*named, *self._promises.find_victims())))]
+        roots = filter(None, {index.root_of_pod(pod) for pod in pods})
+        charge_of = charges_of_pods(filter(None, map(index.unit, roots)), self.ledger)
+        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=gang.priority)
+        mine = Promise(charge, frozenset(), gang.order)
+        ledger = self._promises.keep_for_others(self.ledger, mine, charge_of)
+        own = next((each for each in self.ledger.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
-        wanted = None
-        if amounts is not None:
-            wanted = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
-        return right_of(ledger, name, root, gang, nodes, charge_of, wanted)
+        return Right(ledger, charge, minimum_shapes(gang), own, nodes, charge_of)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
         nodes = self._lands[name].nodes
         return len(nodes.get(None, ())), sum(map(len, nodes.values()))
 
-    def _ground(self, unit: Unit, name: str) -> Ground:
+    def _charge(self, root: Key, name: str | None, unit: Unit | None) -> None:
+        """Charge a unit for what it has, and for its pods that are in no group any more, until they are gone."""
+        before, own = self._pods.pop(root, set()), set[str]()
+        self._torn.pop(root, None)
+        now: tuple[Charge, ...] = ()
+        if name is not None:
+            ground = self._ground(root, name, unit)
+            if unit is not None:
+                now, own = charges(unit, ground), {pod.metadata.uid for pod in unit.pods()}
+            left = [pod for uid in before - own if (pod := self._cache.index.pod(uid)) and podstate.counts(pod)]
+            now += charge_left(root, left, ground)
+            self._pods[root] = own.union(pod.metadata.uid for pod in left)
+            if left:
+                self._torn[root] = name
+        self._enter(root, now)
+
+    def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
         return Ground(
             land.policy,
             place=lambda pod: place_of(pod, capacity.assumed),
             flavor=land.flavor.get,
             requests=lambda pod: capacity.shape(pod).requests,
-            held=self._held(unit.key),
-            priority=self._priority(unit.root),
+            held=self._held(root),
+            priority=self._priority(unit.root) if unit is not None else 0,
         )
 
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:

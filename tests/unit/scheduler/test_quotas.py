@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -317,9 +318,10 @@ async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
     assert said(loop, "mine")[0] == "OverQuota"
     quotas = loop.admission._quotas
     [right] = quotas.rights(loop.admission._books.shelf.entries[root_key("mine")])
-    assert [(each.unit.name, each.member) for each in right.order] == [("theirs", ("decode", 1))]
+    assert [(each.unit.name, each.member) for each in right.find_order()] == [("theirs", ("decode", 1))]
     assert not right.judge(()).taken
-    assert right.judge([loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid]).taken == {0}
+    gone = loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid
+    assert replace(right, charge_of={gone: right.find_order()[0]}).judge([gone]).taken == {0}
     assert not list(quotas.rights(loop.admission._books.shelf.entries[root_key("theirs")]))
     put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
     assert set(await settle(loop)) == {"mine-decode-0-0"}
