@@ -177,7 +177,7 @@ BOUNDS: Final = {
     "arguments": 0,
     "long": 0,
     "files": 355,
-    "lines": 68_000,
+    "lines": 68_100,
     "lost pod": 51,
     "refusal": 50,
     "step of a rollout": 51,
