@@ -176,11 +176,11 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 358,
-    "lines": 68_400,
-    "lost pod": 50,
+    "files": 360,
+    "lines": 69_000,
+    "lost pod": 51,
     "refusal": 50,
-    "step of a rollout": 50,
+    "step of a rollout": 51,
 }
 
 

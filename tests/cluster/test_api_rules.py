@@ -217,6 +217,11 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
     ),
     (
+        {"spec.roles.0.name": "p", "spec.roles.1.name": "d", "spec.compat": {"llmd": "Always"}},
+        "spec.compat.llmd",
+        "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
+    ),
+    (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
         f"{ROLE}.restart.backoff.baseSeconds",
         "lower the one or raise the other",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+import yaml
 
 from cluster.serving import Serving
 from cluster.workbench import label, name_of
 from examples.conftest import Apply, await_available, await_ready
-from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind, pods_of
+from examples.files import EXAMPLES, INFERENCES, MANIFESTS, documents, named, of_kind, pods_of
 from examples.test_planned import TOPOLOGIES
 from localcluster import Cluster, concurrently, eventually
 from localcluster.components import FAKE_NODE
 from scheduler_trees import node_of
+from screener import REVISION, ROLE, SCOPE, find_routes
 
 #: Applied by the tests that do more with them.
 ELSEWHERE = ("engines", "autoscaling", "topologies")
@@ -41,14 +44,48 @@ def test_all_that_the_readme_applies(serving: Serving) -> None:
     said = serving.kubectl("apply", "--warnings-as-errors", "--filename", str(EXAMPLES))
     plain = [file for file in MANIFESTS if file.parent == EXAMPLES]
     inferences = {name_of(each) for file in plain for each in of_kind(file, "DisaggregatedInference")}
-    topologies = {name_of(each) for file in plain for each in of_kind(file, "ClusterTopology")}
-    assert {line.split()[0] for line in said.splitlines()} == {
-        *(f"disaggregatedinference.inference.covey.dev/{name}" for name in inferences),
-        *(f"clustertopology.scheduling.covey.dev/{name}" for name in topologies),
-    }
+    wanted = {kubectl_name(each) for file in plain for each in documents(file)}
+    assert {line.split()[0] for line in said.splitlines()} == wanted
     for name in inferences - {"too-big"}:
         await_available(serving, name)
     serving.await_condition("Admitted", "False", "Infeasible", name="too-big")
+
+
+def kubectl_name(body: dict[str, Any]) -> str:
+    """An object as kubectl prints it: kind and group, then the name."""
+    group, slash, _ = body["apiVersion"].partition("/")
+    return f"{body['kind'].lower()}{f'.{group}' if slash else ''}/{name_of(body)}"
+
+
+@pytest.mark.usefixtures("racks")
+def test_the_router_of_an_example_finds_its_engines(apply: Apply, serving: Serving) -> None:
+    """Selectors, keys and roles of its configuration are those that the pods carry: one pairing is whole."""
+    file = EXAMPLES / "router.yaml"
+    apply(file)
+    await_ready(serving)
+    [config] = of_kind(file, "ConfigMap")
+    plugins = {
+        each["type"]: each["parameters"]
+        for each in yaml.safe_load(config["data"]["router.yaml"])["plugins"]
+        if "parameters" in each
+    }
+    screener = plugins["disaggregatedset-rollout-screener"]
+    scope, gating = screener["scope"]["labelSelector"], screener["revisionGating"]
+    assert dict(each.split("=") for each in scope.split(",")) == {"covey.dev/inference": "qwen", **SCOPE}
+    assert (gating["revisionLabelKey"], gating["roleLabelKey"]) == (REVISION, ROLE)
+    found = serving.cluster.api("GET", f"{serving.path('Pod')}?labelSelector={quote(scope)}")["items"]
+    engines = [pod for pod in found if label(pod, "role") in gating["requireRoles"]["values"]]
+    assert find_routes(engines, gating["requireRoles"]["values"])
+    assert {(label(pod, "role"), pod["metadata"]["labels"]["llm-d.ai/role"]) for pod in engines} == {
+        ("prefill", "prefill"),
+        ("decode", "decode"),
+    }
+    [router] = serving.pods(role="router")[:1]
+    [selector] = [each for each in router["spec"]["containers"][0]["args"] if each.startswith("--endpoint-selector=")]
+    chosen = serving.cluster.api("GET", f"{serving.path('Pod')}?labelSelector={quote(selector.partition('=')[2])}")[
+        "items"
+    ]
+    assert {name_of(pod) for pod in chosen} == {name_of(pod) for pod in engines}
 
 
 @pytest.mark.parametrize("file", TOPOLOGIES, ids=named)

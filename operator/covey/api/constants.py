@@ -34,6 +34,8 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
+#: On the pods of roles that serve, for routers: pods of one value belong together, one revision of each of these roles.
+LABEL_PAIRING: Final = "covey.dev/pairing"
 #: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
 #: ``"idle"`` on those of a replica that serves nobody and is in the way of a drain: they may be evicted.
 LABEL_GANG: Final = "covey.dev/gang"
@@ -55,6 +57,8 @@ LWS_LABELS: Final = (
     "leaderworkerset.sigs.k8s.io/group-key",
     "leaderworkerset.sigs.k8s.io/template-revision-hash",
 )
+#: llm-d's, set on request: the part of a request that a pod serves. Its decode filter takes pods without the label, too.
+LABEL_LLMD_ROLE: Final = "llm-d.ai/role"
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"
@@ -93,6 +97,9 @@ ANNOTATION_PINNED_AT: Final = f"{SCHEDULING_GROUP}/pinned-at"
 ANNOTATION_DOMAIN_LABELS: Final = "covey.dev/domain-labels"
 #: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
 ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
+#: For SGLang's router, on pods of a role with a port of the name ``BOOTSTRAP``: its number.
+ANNOTATION_BOOTSTRAP_PORT: Final = "sglang.ai/bootstrap-port"
+BOOTSTRAP: Final = "bootstrap"
 #: On a group of a scheduler whose API lets nobody change some of its fields: a digest of those that Covey wrote.
 ANNOTATION_FIXED: Final = "covey.dev/fixed"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.

@@ -201,8 +201,15 @@ class LwsLabels(StrEnum):
     ALWAYS = "Always"
 
 
+class LlmdLabels(StrEnum):
+    """The use of llm-d's label on pods."""
+
+    NEVER = "Never"
+    ALWAYS = "Always"
+
+
 class Compat(Model):
-    """Compatibility with engines that were written for another controller."""
+    """Compatibility with engines and routers that were written for another controller."""
 
     lws: Annotated[bool, ROLLED] = True
     """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
@@ -210,6 +217,10 @@ class Compat(Model):
     """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>, or <inference> where there is one role),
     group-index (of the replica in its unit), worker-index, group-key and template-revision-hash. Not where
     LeaderWorkerSet itself is installed: its webhook denies such pods. Default: Never."""
+    llmd: Annotated[LlmdLabels | None, LIVE] = None
+    """Always: pods of roles that serve have llm-d's label llm-d.ai/role: prefill, decode or, for a role that serves both,
+    prefill-decode, which stays as others have set it. It is gone while a replica drains. Default: Never; pods that run keep
+    what they have."""
 
 
 class DisaggregatedInferenceSpec(Model):
@@ -264,6 +275,12 @@ class DisaggregatedInferenceSpec(Model):
             "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
             at=".roles",
         ),
+        Rule(
+            "!has(self.compat) || !has(self.compat.llmd) || self.compat.llmd == 'Never' || "
+            "self.roles.exists(r, has(r.serves) || r.name == 'prefill' || r.name == 'decode')",
+            "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
+            at=".compat.llmd",
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -303,7 +320,7 @@ class DisaggregatedInferenceSpec(Model):
     rollout: Rollout | None = None
     """Settings for rolling out a change of rolled fields."""
     compat: Compat = Compat()
-    """Compatibility with engines that were written for another controller."""
+    """Compatibility with engines and routers that were written for another controller."""
 
     @property
     def hold_seconds(self) -> int:

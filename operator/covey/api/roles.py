@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from covey.api import constants
 from covey.api.model import (
     BY_NAME,
     IMMUTABLE,
@@ -66,6 +67,14 @@ class Endpoints(StrEnum):
 
     LEADERS = "Leaders"
     ALL = "All"
+
+
+class Serves(StrEnum):
+    """The part of a request that a role serves."""
+
+    PREFILL = "Prefill"
+    DECODE = "Decode"
+    BOTH = "Both"
 
 
 class DependencyCondition(StrEnum):
@@ -264,6 +273,9 @@ class Network(Model):
     """A Service with a cluster IP, beside the headless ones. Default: none."""
 
 
+_BY_NAME: Final = {"prefill": Serves.PREFILL, "decode": Serves.DECODE}
+
+
 def _least(role: Mapping[str, Any]) -> int:
     """The minimum of a role that states none: a stored default would have to be lowered together with replicas."""
     return 1 if role.get("replicas", 1) else 0
@@ -322,6 +334,21 @@ class Role(Model):
     """The owner of the number of replicas."""
     network: Network | None = None
     """The names under which the pods are found."""
+    serves: Annotated[Serves | None, LIVE] = None
+    """The part of a request that the role serves, for routers: Prefill, Decode, or Both, which a router's controller may
+    switch at run time. Pods of roles that serve have the label covey.dev/pairing. Default: by the role's name, prefill or
+    decode; else none."""
+
+    @property
+    def bootstrap_port(self) -> int | None:
+        """The port of its bootstrap server, by the name that ports have for it; None where none has."""
+        ports = self.network.ports if self.network is not None else ()
+        return next((each.port for each in ports if each.name == constants.BOOTSTRAP), None)
+
+    @property
+    def capability(self) -> Serves | None:
+        """The part of a request that it serves, as stated or by its name; None for a role that serves none."""
+        return self.serves or _BY_NAME.get(self.name)
 
     @property
     def is_scaled(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, LlmdLabels, UnitTopology
 from covey.api.roles import Restart, Role, RoleTopology, Scaling, ScalingMode
 from covey.api.template import FOR_PEOPLE, RESERVED
 
@@ -47,6 +47,8 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
             "one role alone has scaling.mode Together",
             "set it on another role too, or set mode to External",
         )
+    if spec.compat.llmd is LlmdLabels.ALWAYS and not any(role.capability for role in spec.roles):
+        yield "spec.compat.llmd", "no role serves prefill or decode", "set serves on a role, or remove compat.llmd"
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"

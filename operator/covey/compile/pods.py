@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
-from covey.api.roles import Backoff, Role, Startup
+from covey.api.inference import DisaggregatedInferenceSpec, LlmdLabels, LwsLabels
+from covey.api.roles import Backoff, Role, Serves, Startup
 from covey.compile import environment, identity, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot, fit_label
@@ -48,6 +48,9 @@ def leader_worker_set_labels(owner: Owner, slot: Slot, revision: RoleRevision, *
     values = (name, slot.replica, slot.index, key, revision.hash)
     return {name: str(value) for name, value in zip(names.LWS_LABELS, values, strict=True)}
 
+
+#: Values of llm-d's label.
+LLMD_ROLES: Final = {Serves.PREFILL: "prefill", Serves.DECODE: "decode", Serves.BOTH: "prefill-decode"}
 
 #: How often the replica that a pod belongs to was recreated, for whatever reason.
 ANNOTATION_RESTARTS: Final = "covey.dev/restarts"
@@ -237,6 +240,20 @@ class PodFactory:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
         return leader_worker_set_labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
 
+    def llmd_labels(self, role: str, found: Mapping[str, str]) -> Mapping[str, str | None]:
+        """llm-d's label on a pod of a role that has these labels: none while it drains."""
+        capability = self._roles[role].capability if role in self._roles else None
+        if self._spec.compat.llmd is not LlmdLabels.ALWAYS or capability is None:
+            return {}
+        kept = found.get(names.LABEL_LLMD_ROLE) if capability is Serves.BOTH else None
+        draining = names.LABEL_DRAINING in found
+        return {names.LABEL_LLMD_ROLE: None if draining else kept or LLMD_ROLES[capability]}
+
+    def router_annotations(self, role: str) -> Mapping[str, str]:
+        """Annotations by which SGLang's router finds the bootstrap server of a role's pods."""
+        port = self._roles[role].bootstrap_port if role in self._roles else None
+        return {} if port is None else {names.ANNOTATION_BOOTSTRAP_PORT: str(port)}
+
     def template_labels(self, slot: Slot) -> Mapping[str, str]:
         """The labels that the template of a slot gives its pod."""
         return self._prepare(slot.role, self.revision_of(slot), leader=slot.index == 0).labels
@@ -261,6 +278,8 @@ class PodFactory:
             **self.labels(slot),
             **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
+            **self._pairing(slot.role, revision),
+            **self.llmd_labels(slot.role, {}),
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
             **told.labels,
@@ -268,6 +287,7 @@ class PodFactory:
         annotations = {
             **prepared.annotations,
             **self.membership(slot).annotations,
+            **self.router_annotations(slot.role),
             **told.past.annotations(),
             **told.marks,
         }
@@ -277,6 +297,13 @@ class PodFactory:
         if told.shunned:
             spec["affinity"] = shunning(spec.get("affinity"), told.shunned)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def _pairing(self, role: str, revision: RoleRevision) -> Mapping[str, str]:
+        """The pairing of a new pod of the revision in force; of others a rollout knows more (``told``)."""
+        serving = [each.name for each in self._spec.roles if each.capability is not None]
+        if role not in serving or self._revision.roles[role].hash != revision.hash:
+            return {}
+        return {names.LABEL_PAIRING: self._revision.pairing(serving)}
 
     def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
         return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}

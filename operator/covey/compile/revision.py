@@ -100,6 +100,10 @@ class Revision:
             role.is_same(other.roles[name]) for name, role in self.roles.items()
         )
 
+    def pairing(self, roles: Iterable[str]) -> str:
+        """The name of the combination of the revisions of these roles; ``hash`` where they are all."""
+        return _hash({name: self.roles[name].hash for name in roles})
+
     def known_as(self, earlier: Iterable[Revision], stays: Collection[str] = ()) -> Revision:
         """The same content under the hashes that pods carry.
 

@@ -17,9 +17,10 @@ from covey.operator.objects import Deviation, find_deviations, with_former_budge
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
 from covey.operator.rolling.give_way import Victims
-from covey.operator.rolling.layout import Rolling, roll, with_pairs
+from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.observe import make_refusal_check
+from covey.operator.rolling.pairing import Pairing, find_pairing, with_pairs
 from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.exchange import Vector, find_committed
 from covey.operator.scaling.scaler import Scalers, find_scalers
@@ -41,6 +42,8 @@ class Desired:
     #: Replicas of the roles that are scaled together, over all units.
     committed: Vector
     rolling: Rolling
+    #: Which pods a router may pair.
+    pairing: Pairing
     #: What cannot be changed in place.
     remake: Remake
     #: Without a unit that is taken down to be made again.
@@ -103,9 +106,12 @@ def desire(
     if remake.unit is not None:
         tree = compile_layout(remake.rest(rolling.layout))
         deviations = _deviations(tree, observed)
-    # 4. Revisions that run side by side have Services of their own.
+    # 4. Revisions that run side by side have pairings, and Services, of their own.
+    pairing = find_pairing(spec, in_force, rolling.layout, observed, states)
     tree = with_pairs(tree, spec, in_force, observed, states)
-    return Desired(scale, running, states, leaving, idle, scalers, committed, rolling, remake, tree, deviations)
+    return Desired(
+        scale, running, states, leaving, idle, scalers, committed, rolling, pairing, remake, tree, deviations
+    )
 
 
 def _is_confirmed(inference: DisaggregatedInference) -> bool:

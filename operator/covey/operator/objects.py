@@ -227,11 +227,14 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
             wanted[names.LABEL_ENDPOINT] = ADDRESSED
         if not _LWS.isdisjoint(found):
             wanted |= _withdrawn(tree, slot, found, wanted)
-        if wanted.items() <= found.items():
+        wanted |= tree.pods.llmd_labels(slot.role, found)
+        told = tree.pods.router_annotations(slot.role)
+        if wanted.items() <= found.items() and not told:
             continue
         wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
-        if wrong:
-            yield Relabel(pod, wrong)
+        stale = {key: value for key, value in told.items() if pod.metadata.annotation(key) != value}
+        if wrong or stale:
+            yield Relabel(pod, wrong, stale)
 
 
 def _roles_selected(tree: Tree) -> frozenset[str]:

@@ -211,6 +211,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
+            want.pairing.relabel(observed),
             _history(verdict, accepted, want, observed, read_complete(before)),
             _scale_events(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
@@ -307,7 +308,7 @@ def _missing(
     found = [item for part in replicas for item in part.create if item.slot not in not_yet]
     if not found:
         return ()
-    labels = at_birth()
+    labels = want.pairing.add_to(at_birth(), [item.slot for item in found])
     born = (
         replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
         for item in found

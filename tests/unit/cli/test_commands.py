@@ -198,7 +198,8 @@ def test_compile_skips_what_is_not_its_own(tmp_path: Path) -> None:
 def test_examples_fit_the_demo_cluster(example: str, expected: dict[str, int]) -> None:
     answer = plan("-f", EXAMPLES / example, *OFFLINE)
     (found,) = answer["workloads"]
-    assert (found["verdict"], admitted(found), answer["warnings"]) == ("Admitted", expected, [])
+    assert (found["verdict"], admitted(found)) == ("Admitted", expected)
+    assert not [each for each in answer["warnings"] if "skipped" not in each]
 
 
 def test_the_examples_topology_gives_the_same_levels_as_detection() -> None:

@@ -64,6 +64,7 @@ def test_identity() -> None:
         "covey.dev/replica": "0",
         "covey.dev/index": "1",
         "covey.dev/revision": tree.revision.roles["prefill"].hash,
+        "covey.dev/pairing": tree.revision.hash,
         "covey.dev/address": "true",
         "covey.dev/endpoint": "true",
         "covey.dev/gang": "true",

@@ -212,7 +212,10 @@ class Stored:
             for part in path:
                 at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
             assert each["op"] != "test" or at.get(last, "") == each["value"]
-            at[last] = each["value"]
+            if each["op"] == "remove":
+                del at[last]
+            else:
+                at[last] = each["value"]
         patched["metadata"]["generation"] = pod.metadata.generation + 1
         patched["status"]["containerStatuses"] = msgspec.to_builtins(status.container_statuses or ())
         self.pods[name] = msgspec.convert(patched, core.Pod)
@@ -235,7 +238,9 @@ class Stored:
     def _drain(self, action: Drain) -> None:
         name = action.pod.metadata.name
         if name in self.pods:
-            self.label(name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None})
+            self.label(
+                name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None, **dict.fromkeys(action.withdrawn)}
+            )
             claimed = {names.ANNOTATION_CLAIMED_BY: action.claimed_by} if action.claimed_by else {}
             self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since), **claimed})
 

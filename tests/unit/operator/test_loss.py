@@ -430,7 +430,7 @@ def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
     observed = world.observe()
     observed.__dict__["current"] = Counted(observed.current)
     plan(world.judge(), observed, world.status)
-    assert walks == 5, "however many units there are"
+    assert walks == 6, "however many units there are"
 
 
 def test_the_status_is_read_as_often_for_many_units_as_for_few() -> None:

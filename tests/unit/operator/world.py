@@ -154,7 +154,7 @@ class World(Stored):
         """The single writes of a plan, in order."""
         for note in actions.annotate if self.notes else ():
             yield lambda note=note: self._annotate(note)
-        for relabel in (*actions.relabel, *actions.protect):
+        for relabel in (*actions.relabel, *itertools.chain(*actions.pair), *actions.protect):
             yield lambda relabel=relabel: self._relabel(relabel)
         for drain in actions.drain:
             yield lambda drain=drain: self._drain(drain)

@@ -190,7 +190,8 @@ class Executor:
             KubeError: a request failed for another reason.
         """
         await self._each(partial(self._unless_denied, "note", self._writer.annotate), actions.annotate)
-        await self._each(self._pods.relabel, actions.relabel)
+        for relabel in (actions.relabel, *actions.pair):
+            await self._each(self._pods.relabel, relabel)
         await self._each(self._pods.relabel, actions.protect)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)

@@ -117,7 +117,7 @@ class PodWriter:
     async def drain(self, action: Drain) -> None:
         """Mark a pod: it gets no more requests."""
         metadata = action.pod.metadata
-        labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None}
+        labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None, **dict.fromkeys(action.withdrawn)}
         annotations = {names.ANNOTATION_DRAINING_SINCE: core.rfc3339(action.since)}
         if action.claimed_by:
             annotations[names.ANNOTATION_CLAIMED_BY] = action.claimed_by

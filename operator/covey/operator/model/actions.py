@@ -99,12 +99,14 @@ class UpdateInPlace:
 class Drain:
     """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests.
 
-    ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason.
+    ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason. ``withdrawn``: labels
+    that it loses besides.
     """
 
     pod: core.Pod
     since: float
     claimed_by: str = ""
+    withdrawn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,8 @@ class Actions:
 
     annotate: tuple[Annotate, ...] = ()
     relabel: tuple[Relabel, ...] = ()
+    #: Labels by which routers pair pods, turn by turn: some pairing stays whole at every moment.
+    pair: tuple[tuple[Relabel, ...], ...] = ()
     #: Labels by which the namespace's budget selects pods that run already: a few at a time.
     protect: tuple[Relabel, ...] = ()
     drain: tuple[Drain, ...] = ()
@@ -230,7 +234,9 @@ class Actions:
     def __bool__(self) -> bool:
         """Tell whether there is anything to do besides ``annotate`` and ``protect``, which change nothing that runs."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.in_place)) or any(self.apply)
+        return any((*fields, self.pair, self.scalers, self.drain, self.serve, self.publish, self.in_place)) or any(
+            self.apply
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,9 @@ def operations(
                 _before(stored, container, former.get(container.name), image), at=int(now)
             )
     patch.append(_patch_operation("add", f"/metadata/labels/{_escape(names.LABEL_REVISION)}", revision))
+    if names.LABEL_PAIRING in (metadata.labels or {}):
+        # It is of the former revision, and what serves until the kubelet hears of the change is, too.
+        patch.append({"op": "remove", "path": f"/metadata/labels/{_escape(names.LABEL_PAIRING)}"})
     written = json.dumps(msgspec.to_builtins(former), sort_keys=True)
     if metadata.annotations:
         patch.append(_patch_operation("add", f"/metadata/annotations/{_escape(names.ANNOTATION_IN_PLACE)}", written))

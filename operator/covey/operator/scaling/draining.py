@@ -24,7 +24,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.inference import DisaggregatedInferenceSpec, LlmdLabels
 from covey.compile.identity import Slot, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
@@ -62,6 +62,9 @@ def drain(
         claimed: replicas that give way to claims.
     """
     found = _drain(spec, surplus, observed)
+    if found.actions.drain and spec.compat.llmd is LlmdLabels.ALWAYS:
+        hidden = tuple(replace(each, withdrawn=(names.LABEL_LLMD_ROLE,)) for each in found.actions.drain)
+        found = replace(found, actions=replace(found.actions, drain=hidden))
     if not claimed:
         return found
     roots: dict[_Place | None, str] = {place: each.claim.uid for place, each in claimed.items()}
@@ -159,8 +162,12 @@ def _is_held(pod: core.Pod) -> bool:
 
 
 def _is_idle(item: DeletePod) -> bool:
-    """Tell whether a pod says that nothing is under way, after it was marked to get no more requests."""
-    return podstate.is_draining(item.pod) and item.pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
+    """Tell whether a pod says that nothing is under way, after labels and gate have said that it gets no more requests."""
+    pod = item.pod
+    gate = core.condition(pod.status.conditions, names.GATE_SERVING) if podstate.is_gated_by_us(pod) else None
+    said = not podstate.is_gated_by_us(pod) or (gate is not None and gate.status == "False")
+    hidden = podstate.is_draining(pod) and pod.metadata.label(names.LABEL_ENDPOINT) is None and said
+    return hidden and pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
 
 
 def _is_to_be_marked(pod: core.Pod, roots: Mapping[_Place | None, str]) -> bool:
