@@ -64,6 +64,9 @@ TOPOLOGY_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
 ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 
+#: On the pods of a request for nodes, which never run: the UID of the root that waits.
+LABEL_ASK: Final = "covey.dev/ask"
+
 # Gates
 GATE_GANG: Final = f"{SCHEDULING_GROUP}/gang"
 GATE_START: Final = f"{SCHEDULING_GROUP}/start"
@@ -126,6 +129,10 @@ ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 #: On a root: the numbers of replicas that its unit is to have, once they can be had (``api.exchange``).
 ANNOTATION_EXCHANGE: Final = f"{SCHEDULING_GROUP}/exchange"
 
+#: On the PodTemplate of a request for nodes that is over, without any: the reason (``CapacityAsked``). It is not made
+#: once more as long as this stands.
+ANNOTATION_ASK_ENDED: Final = "covey.dev/ask-ended"
+
 #: On the pods of what gives way to a claim: the UID of the root that it was taken for. Without a claim of that root they
 #: are pardoned.
 ANNOTATION_CLAIMED_BY: Final = "covey.dev/claimed-by"
@@ -169,6 +176,8 @@ QUOTA_LIMITED: Final = "QuotaLimited"
 PREEMPTING: Final = "Preempting"
 #: Replicas or units have given way to others, and have no places again yet.
 PREEMPTED: Final = "Preempted"
+#: An autoscaler is asked for nodes; False where that is over, and the message says why.
+CAPACITY_ASKED: Final = "CapacityAsked"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.

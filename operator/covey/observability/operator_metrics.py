@@ -6,6 +6,11 @@ from typing import Final
 from covey.observability.families import LIFE, Families, Family
 
 FAMILIES: Final = Families("Operator")
+#: Reasons of the condition CapacityAsked.
+CAPACITY_REASONS: Final = (
+    *("ProviderMissing", "CapacityFailed", "NoCapacity", "Disagreed", "NothingCame"),
+    *("NoAnswer", "Asked", "Coming"),
+)
 
 RECONCILE_TOTAL: Final = FAMILIES.counter(
     "covey_reconcile_total",
@@ -126,6 +131,25 @@ VICTIMS: Final = FAMILIES.counter(
     "purpose",
     "kind",
     values=(*product(("Preemption", "Reclaim", "Exchange"), ("Replica", "Unit")), ("Preemption", "Pod")),
+)
+
+# Nodes that are asked for
+CAPACITY_ANSWERS: Final = FAMILIES.counter(
+    "covey_capacity_answers_total",
+    "Times that the nodes asked for one resource came to another state, by the reason of its condition CapacityAsked.",
+    "reason",
+    values=CAPACITY_REASONS,
+)
+CAPACITY_ASKED: Final = FAMILIES.collected_gauge(
+    "covey_capacity_asked",
+    "Resources for which nodes are asked for, or were without any that came, by the reason of their condition"
+    " CapacityAsked.",
+    "reason",
+)
+CAPACITY_SECONDS: Final = FAMILIES.histogram(
+    "covey_capacity_seconds",
+    "From the first request for nodes of a resource until all its units were admitted, where nodes were coming.",
+    buckets=LIFE,
 )
 
 # Resources
