@@ -224,6 +224,17 @@ REFUSALS: Final = (
     REASON_QUEUE_DENIED,
 )
 
+# Reasons of ``CapacityAsked``
+REASON_PROVIDER_MISSING: Final = "ProviderMissing"
+REASON_LEVEL_UNKNOWN: Final = "LevelUnknown"
+REASON_CAPACITY_FAILED: Final = "CapacityFailed"
+REASON_NO_CAPACITY: Final = "NoCapacity"
+REASON_DISAGREED: Final = "Disagreed"
+REASON_NOTHING_CAME: Final = "NothingCame"
+REASON_NO_ANSWER: Final = "NoAnswer"
+REASON_ASKED: Final = "Asked"
+REASON_COMING: Final = "Coming"
+
 # Why a pin is undone (values of ANNOTATION_RELEASE)
 RELEASE_TIMEOUT: Final = "Timeout"
 RELEASE_UNSCHEDULABLE: Final = "Unschedulable"

@@ -135,6 +135,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The cluster does not know the kind of object in which nodes are to be asked for, so nobody is asked.",
         "Install the CRD that the autoscaler brings, or choose another capacity.provider.",
     ),
+    "LevelUnknown": Explanation(
+        "The spec requires a level, and no ClusterTopology says which labels of nodes it stands in: nodes that would not lie "
+        "in one domain are not asked for.",
+        "Create a ClusterTopology, or name a preset in spec.topology.name.",
+    ),
     "CapacityFailed": Explanation(
         "The autoscaler has given a request for nodes up, for good; what else was asked for the unit is withdrawn.",
         "Read its words in the message; to ask again, delete the PodTemplate that the message names.",

@@ -3,13 +3,21 @@
 from itertools import product
 from typing import Final
 
+from covey.api import constants as names
 from covey.observability.families import LIFE, Families, Family
 
 FAMILIES: Final = Families("Operator")
 #: Reasons of the condition CapacityAsked.
 CAPACITY_REASONS: Final = (
-    *("ProviderMissing", "CapacityFailed", "NoCapacity", "Disagreed", "NothingCame"),
-    *("NoAnswer", "Asked", "Coming"),
+    names.REASON_PROVIDER_MISSING,
+    names.REASON_LEVEL_UNKNOWN,
+    names.REASON_CAPACITY_FAILED,
+    names.REASON_NO_CAPACITY,
+    names.REASON_DISAGREED,
+    names.REASON_NOTHING_CAME,
+    names.REASON_NO_ANSWER,
+    names.REASON_ASKED,
+    names.REASON_COMING,
 )
 
 RECONCILE_TOTAL: Final = FAMILIES.counter(

@@ -38,6 +38,7 @@ from covey.operator.model.actions import (
     Ungate,
     UpdateInPlace,
 )
+from covey.operator.model.capacity import NOBODY
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
@@ -83,6 +84,9 @@ class World:
         self.notices: dict[str, Notice] = {}
         #: The claims of others on its room, as they are stored.
         self.claims: tuple[RootClaim, ...] = ()
+        self.nodes: dict[str, core.Node] = {}
+        #: Whom to ask for nodes.
+        self.capacity = NOBODY
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
@@ -120,6 +124,8 @@ class World:
             notices=dict(self.notices),
             clock_since=self.clock.since(_KEY, self.now),
             claims=self.claims,
+            nodes=dict(self.nodes),
+            capacity=self.capacity,
         )
 
     def stored(self) -> Inference:
@@ -206,6 +212,8 @@ class World:
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
             yield lambda ungate=ungate: self._ungate(ungate)
+        for body in itertools.chain(*actions.ask):
+            yield lambda body=body: self._apply(body)
 
     def carry_out(self) -> Plan:
         """Plan, and write all of it; what holds at every moment is checked after each write."""
@@ -226,7 +234,7 @@ class World:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
         for _ in range(passes):
             planned = self.plan()
-            still = bool(planned.actions) or bool(planned.actions.protect)
+            still = any((planned.actions, planned.actions.protect, planned.actions.ask))
             if not still and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
                 return planned
             for step in self.steps(planned.actions):
@@ -476,8 +484,9 @@ class World:
         # What others have noted on it stays.
         noted = (found.metadata.annotations if found is not None else None) or {}
         annotations = {**noted, **body["metadata"].get("annotations", {})}
-        metadata = {**body["metadata"], "uid": uid, "annotations": annotations}
-        spec = self.admit(body["kind"], body["spec"])
+        created = {"creationTimestamp": rfc3339(self.now)} if found is None else {}
+        metadata = {**body["metadata"], **created, "uid": uid, "annotations": annotations}
+        spec = self.admit(body["kind"], body.get("spec", {}))
         store[key] = msgspec.convert({**body, "metadata": metadata, "spec": spec}, Owned)
 
     def _ungate(self, action: Ungate) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.operator.model.capacity import Capacity, Provider
@@ -26,14 +27,15 @@ from covey.operator.model.capacity import Capacity, Provider
 class Answer(StrEnum):
     """Answers, in the order in which they are reported: the reasons of ``CapacityAsked``."""
 
-    MISSING = "ProviderMissing"
-    FAILED = "CapacityFailed"
-    NO_CAPACITY = "NoCapacity"
-    DISAGREED = "Disagreed"
-    NOTHING_CAME = "NothingCame"
-    SILENT = "NoAnswer"
-    ASKED = "Asked"
-    COMING = "Coming"
+    MISSING = names.REASON_PROVIDER_MISSING
+    UNKNOWN_LEVEL = names.REASON_LEVEL_UNKNOWN
+    FAILED = names.REASON_CAPACITY_FAILED
+    NO_CAPACITY = names.REASON_NO_CAPACITY
+    DISAGREED = names.REASON_DISAGREED
+    NOTHING_CAME = names.REASON_NOTHING_CAME
+    SILENT = names.REASON_NO_ANSWER
+    ASKED = names.REASON_ASKED
+    COMING = names.REASON_COMING
 
 
 #: With any of these no part of a unit is asked for any longer: the others would stand empty.

@@ -22,7 +22,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Owned
 from covey.compile import Owner, Scale
 from covey.compile.groups import Levels
@@ -94,9 +94,9 @@ def find_asks(
     if kind is None:
         return Outcome()
     wanted = _find_wanted(inference, levels or {}, rolling, observed)
-    if wanted.parts and not capacity.is_served:
-        missing = f"the cluster does not know {kind.kind} ({kind.api_version}): nobody is asked for nodes"
-        return Outcome(remarks=(Remark(names.CAPACITY_ASKED, Answer.MISSING, missing, holds=False),))
+    obstacle = _find_obstacle(inference.spec, levels or {}, capacity, kind) if wanted.parts else None
+    if obstacle is not None:
+        return Outcome(remarks=(obstacle,))
     asks = [_read(part, metadata.name, kind, observed) for part in wanted.parts]
     actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), kind, observed)
     useless = tuple(_find_useless({ask.name for ask in asks}, wanted.unclear, observed))
@@ -106,6 +106,23 @@ def find_asks(
         tuple(_describe(asks, kind)),
         soonest(each for each in chain(wanted.again, later) if each > 0),
     )
+
+
+def _find_obstacle(
+    spec: DisaggregatedInferenceSpec, levels: Levels, capacity: Capacity, kind: Resource
+) -> Remark | None:
+    """Find why nobody can be asked."""
+    if not capacity.is_served:
+        missing = f"the cluster does not know {kind.kind} ({kind.api_version}): nobody is asked for nodes"
+        return Remark(names.CAPACITY_ASKED, Answer.MISSING, missing, holds=False)
+    required = (spec.topology.required, *(role.topology.required for role in spec.roles))
+    unknown = next((level for level in required if level and level not in levels), None)
+    if unknown is None:
+        return None
+    why = (
+        f"nobody knows the node labels of level {unknown}: create a ClusterTopology, or name a preset in spec.topology"
+    )
+    return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
 
 
 def _find_wanted(inference: DisaggregatedInference, levels: Levels, rolling: Rolling, observed: Observed) -> _Wanted:
@@ -168,7 +185,9 @@ def _act(asks: Sequence[_Ask], owner: Owner, kind: Resource, observed: Observed)
             told = {names.ANNOTATION_ASK_ENDED: end.value}
             annotate.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
     return Actions(
-        annotate=tuple(annotate), ask=tuple(_bodies(make, owner, kind, observed.capacity)), delete_objects=tuple(delete)
+        annotate=tuple(annotate),
+        ask=tuple(filter(None, _bodies(make, owner, kind, observed.capacity))),
+        delete_objects=tuple(delete),
     )
 
 

@@ -180,9 +180,8 @@ def _place_of(
     selector: dict[str, str] = {}
     near: dict[str, Any] = {}
     labels: dict[str, str] = {}
-    for group in _groups(spec, role, replica):
-        if group.level not in levels:
-            continue
+    # Without its labels nothing is asked for (``asks``).
+    for group in (each for each in _groups(spec, role, replica) if each.level in levels):
         placed = [pod for pod in _members(group, waiting, spec, observed) if podstate.is_admitted(pod)]
         known = [node for pod in placed if (node := observed.nodes.get(pod.spec.node_name or "")) is not None]
         if placed and not known:

@@ -216,7 +216,11 @@ def find_milestones(verdict: Verdict, before: Mapping[str, Any], after: Mapping[
 def find_seconds_to_nodes(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
     """Find how long nodes were asked for that have come: everything is admitted now, and was not; None otherwise."""
     asked, admitted = _find_condition(before, names.CAPACITY_ASKED), _find_condition(after, names.ADMITTED)
-    if asked.get("reason") != "Coming" or admitted.get("status") != "True" or _find_condition(after, asked["type"]):
+    if (
+        asked.get("reason") != names.REASON_COMING
+        or admitted.get("status") != "True"
+        or _find_condition(after, asked["type"])
+    ):
         return None
     if _find_condition(before, names.ADMITTED).get("status") == "True":
         return None

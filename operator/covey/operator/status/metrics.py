@@ -189,7 +189,7 @@ class WorkloadGauges(Collector):
             _reason(status["conditions"]),
             _gate(status),
             avoided,
-            next((each["reason"] for each in status["conditions"] if each["type"] == names.CAPACITY_ASKED), ""),
+            next((each.get("reason", "") for each in status["conditions"] if each["type"] == names.CAPACITY_ASKED), ""),
         )
         self._count(self._rows.get(key), -1)
         self._rows[key] = row
