@@ -232,6 +232,15 @@ def test_a_request_stays_while_a_pod_is_replaced() -> None:
     assert not any(each.name == name for each in world.plan().actions.delete_objects)
 
 
+def test_a_unit_that_is_being_admitted_asks_for_nothing_new() -> None:
+    """Its pods are pinned one after another, and only then its root says so."""
+    world = refused(gang("decode", 3))
+    before = world.of().keys()
+    world.pin(min(world.pods))
+    world.settle()
+    assert world.of().keys() == before
+
+
 def test_without_the_kind_nothing_is_asked_and_it_is_said() -> None:
     world = refused(capacity=replace(REQUESTS, is_served=False))
     assert not any(kind in _TYPES for kind, _ in world.objects)

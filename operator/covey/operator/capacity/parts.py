@@ -93,8 +93,11 @@ def find_minimum(
         observed: the snapshot.
 
     Returns:
-        None where that cannot be said now, since a pod of the minimum is not there, or the node of one is not known.
+        None where that cannot be said now: a pod of the minimum is not there, the node of one is not known, or the unit
+        is being admitted, which the refusal does not know of.
     """
+    if any(podstate.is_admitted(pod) and not podstate.is_bound(pod) for pod in observed.in_unit(waiting.unit).values()):
+        return None
     chosen = {
         name: _rank(waiting, name, observed)[: count.minimum] for name, count in waiting.counts.items() if count.minimum
     }
