@@ -94,7 +94,7 @@ class Asking(World):
         return ("", "", "") if found is None else (found["status"], found["reason"], found["message"])
 
 
-def refused(*roles: Object, capacity: Capacity = REQUESTS, notes: bool = True, **spec: Any) -> Asking:
+def refused(*roles: Object, capacity: Capacity | None = REQUESTS, notes: bool = True, **spec: Any) -> Asking:
     """A resource whose first unit has been refused for room for a minute."""
     world = Asking(inference(*(roles or (gang("decode", 2),)), **spec))
     world.topologies = (RACKS,)
@@ -113,7 +113,7 @@ FAILED = core.Condition("Failed", "True", "Failed", "quota of the cloud")
 
 
 def test_nobody_is_asked_by_default() -> None:
-    world = refused(capacity=Capacity())
+    world = refused(capacity=None)
     assert not any(kind in _TYPES for kind, _ in world.objects)
     assert world.asked() == ("", "", "")
 
@@ -381,9 +381,9 @@ def test_what_is_left_of_a_unit_is_asked_for_in_its_domain() -> None:
     assert world.of()[name].spec["podSets"][0]["count"] == 2
 
 
-def admitted(*, minimum: int = 1, capacity: Capacity = REQUESTS, **spec: Any) -> Asking:
+def admitted(*, minimum: int = 1, capacity: Capacity | None = REQUESTS, **spec: Any) -> Asking:
     """A resource of four replicas whose minimum has places, and whose surplus has waited for a while."""
-    world = refused(role("decode", replicas=4, minReplicas=minimum, template=gpus(8)), capacity=Capacity(), **spec)
+    world = refused(role("decode", replicas=4, minReplicas=minimum, template=gpus(8)), capacity=None, **spec)
     for name in sorted(world.pods)[:minimum]:
         world.bind(name)
     world.judge_unit("True", names.REASON_ADMITTED)

@@ -38,7 +38,7 @@ from covey.operator.model.actions import (
     Ungate,
     UpdateInPlace,
 )
-from covey.operator.model.capacity import NOBODY
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
@@ -86,7 +86,7 @@ class World:
         self.claims: tuple[RootClaim, ...] = ()
         self.nodes: dict[str, core.Node] = {}
         #: Whom to ask for nodes.
-        self.capacity = NOBODY
+        self.capacity: Capacity | None = None
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)

@@ -90,15 +90,15 @@ def find_asks(
         rolling: the units that there shall be.
         observed: the snapshot, with whom to ask.
     """
-    capacity, kind, metadata = observed.capacity, observed.capacity.kind, inference.metadata
-    if kind is None:
+    capacity, metadata = observed.capacity, inference.metadata
+    if capacity is None:
         return Outcome()
-    wanted = _find_wanted(inference, levels or {}, rolling, observed)
-    obstacle = _find_obstacle(inference.spec, levels or {}, capacity, kind) if wanted.parts else None
+    kind, wanted = capacity.kind, _find_wanted(inference, levels or {}, capacity, rolling, observed)
+    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.parts else None
     if obstacle is not None:
         return Outcome(remarks=(obstacle,))
-    asks = [_read(part, metadata.name, kind, observed) for part in wanted.parts]
-    actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), kind, observed)
+    asks = [_read(part, metadata.name, capacity, observed) for part in wanted.parts]
+    actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
     useless = tuple(_find_useless({ask.name for ask in asks}, wanted.unclear, observed))
     later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
     return Outcome(
@@ -108,11 +108,10 @@ def find_asks(
     )
 
 
-def _find_obstacle(
-    spec: DisaggregatedInferenceSpec, levels: Levels, capacity: Capacity, kind: Resource
-) -> Remark | None:
+def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: Capacity) -> Remark | None:
     """Find why nobody can be asked."""
     if not capacity.is_served:
+        kind = capacity.kind
         missing = f"the cluster does not know {kind.kind} ({kind.api_version}): nobody is asked for nodes"
         return Remark(names.CAPACITY_ASKED, Answer.MISSING, missing, holds=False)
     required = (spec.topology.required, *(role.topology.required for role in spec.roles))
@@ -125,8 +124,10 @@ def _find_obstacle(
     return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
 
 
-def _find_wanted(inference: DisaggregatedInference, levels: Levels, rolling: Rolling, observed: Observed) -> _Wanted:
-    spec, capacity, found = inference.spec, observed.capacity, _Wanted()
+def _find_wanted(
+    inference: DisaggregatedInference, levels: Levels, capacity: Capacity, rolling: Rolling, observed: Observed
+) -> _Wanted:
+    spec, found = inference.spec, _Wanted()
     scale, admitted = rolling.layout.scale or Scale.of(spec), list[Waiting]()
     numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
     for unit in numbers:
@@ -157,9 +158,8 @@ def _find_wanted(inference: DisaggregatedInference, levels: Levels, rolling: Rol
     return found
 
 
-def _read(part: Part, inference: str, kind: Resource, observed: Observed) -> _Ask:
-    capacity = observed.capacity
-    name = part.name(inference, (kind.kind, capacity.class_name))
+def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) -> _Ask:
+    name = part.name(inference, (capacity.kind.kind, capacity.class_name))
     template, request = (observed.objects.get((each.type, name)) for each in capacity.kinds)
     ended = template.metadata.annotation(names.ANNOTATION_ASK_ENDED) if template is not None else None
     if ended is not None:
@@ -169,15 +169,15 @@ def _read(part: Part, inference: str, kind: Resource, observed: Observed) -> _As
     return _Ask(part, name, template, request, reply)
 
 
-def _act(asks: Sequence[_Ask], owner: Owner, kind: Resource, observed: Observed) -> Actions:
+def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> Actions:
     refused = {ask.part.root for ask in asks if ask.answer in REFUSED}
     annotate: list[Annotate] = []
     delete: list[DeleteObject] = []
     make: list[_Ask] = []
     for ask in asks:
-        end = ask.reply.end(observed.capacity, observed.now) if ask.reply is not None else None
+        end = ask.reply.end(capacity, now) if ask.reply is not None else None
         if ask.ended or (ask.part.root in refused and ask.answer not in REFUSED):
-            delete += _deletion(kind.type, ask.request)
+            delete += _deletion(capacity.kind.type, ask.request)
         elif ask.template is None or ask.request is None:
             make.append(ask)
         elif end is not None:
@@ -186,12 +186,12 @@ def _act(asks: Sequence[_Ask], owner: Owner, kind: Resource, observed: Observed)
             annotate.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
     return Actions(
         annotate=tuple(annotate),
-        ask=tuple(filter(None, _bodies(make, owner, kind, observed.capacity))),
+        ask=tuple(filter(None, _bodies(make, owner, capacity))),
         delete_objects=tuple(delete),
     )
 
 
-def _bodies(asks: Sequence[_Ask], owner: Owner, kind: Resource, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
+def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
     """Yield what is missing: PodTemplates, then the requests that refer to them."""
     metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_UNIT: str(ask.part.unit)}) for ask in asks}
     yield tuple(
@@ -201,7 +201,7 @@ def _bodies(asks: Sequence[_Ask], owner: Owner, kind: Resource, capacity: Capaci
         for ask in asks
         if ask.template is None
     )
-    head = {"apiVersion": kind.api_version, "kind": kind.kind}
+    head = {"apiVersion": capacity.kind.api_version, "kind": capacity.kind.kind}
     yield tuple(
         add_digest({**head, "metadata": metadata[ask.name], "spec": _request(ask, capacity)})
         for ask in asks

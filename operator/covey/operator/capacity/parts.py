@@ -236,9 +236,9 @@ def _template(
         "nodeSelector": {**dict(shape.node_selector), **selector},
         "tolerations": [msgspec.to_builtins(each) for each in shape.tolerations],
         "affinity": {
-            "nodeAffinity": _required(shape.node_affinity),
-            "podAffinity": _required([*_terms(affinity.pod_affinity), *([near] if near else [])]),
-            "podAntiAffinity": _required(_terms(affinity.pod_anti_affinity)),
+            "nodeAffinity": _as_required(shape.node_affinity),
+            "podAffinity": _as_required([*_terms(affinity.pod_affinity), *([near] if near else [])]),
+            "podAntiAffinity": _as_required(_terms(affinity.pod_anti_affinity)),
         },
     }
     spec["affinity"] = {key: value for key, value in spec["affinity"].items() if value}
@@ -257,7 +257,7 @@ def _container_fields(requests: Iterable[tuple[str, int]], ports: Iterable[tuple
     return found | ({"ports": told} if told else {})
 
 
-def _required(what: Any) -> dict[str, Any]:
+def _as_required(what: Any) -> dict[str, Any]:
     value = msgspec.to_builtins(what)
     return {"requiredDuringSchedulingIgnoredDuringExecution": value} if value else {}
 

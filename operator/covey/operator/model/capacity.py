@@ -12,7 +12,6 @@ from covey.kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_R
 class Provider(StrEnum):
     """The kind of the object in which an autoscaler is asked for nodes."""
 
-    NONE = "None"
     PROVISIONING_REQUEST = "ProvisioningRequest"
     CAPACITY_BUFFER = "CapacityBuffer"
 
@@ -25,13 +24,13 @@ ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Whom to ask, and when.
+    """The autoscaler to ask, and the times of it.
 
     ``class_name`` is that of ProvisioningRequests. A unit that has been refused for room for ``after`` seconds asks; an
     answer without nodes is believed for ``wait`` seconds. ``surplus``: replicas beyond the minimum ask, too.
     """
 
-    provider: Provider = Provider.NONE
+    provider: Provider
     class_name: str = ATOMIC
     after: float = 30.0
     wait: float = 900.0
@@ -40,14 +39,11 @@ class Capacity:
     is_served: bool = True
 
     @property
-    def kind(self) -> Resource | None:
-        """The kind in which nodes are asked for; None where nobody is asked."""
-        return next((each for each in ASK_KINDS if each.kind == self.provider.value), None)
+    def kind(self) -> Resource:
+        """The kind in which nodes are asked for."""
+        return PROVISIONING_REQUESTS if self.provider is Provider.PROVISIONING_REQUEST else CAPACITY_BUFFERS
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
         """The kinds that are written."""
-        return () if self.kind is None else (POD_TEMPLATES, self.kind)
-
-
-NOBODY: Final = Capacity()
+        return (POD_TEMPLATES, self.kind)

@@ -28,7 +28,7 @@ from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
-from covey.operator.model.capacity import NOBODY, Capacity
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.model.objects import (
     COMMON_KINDS,
@@ -81,7 +81,7 @@ class Scope:
     probes_in: str = "default"
     probe_image: str = IMAGE
     #: Whom to ask for nodes.
-    capacity: Capacity = NOBODY
+    capacity: Capacity | None = None
 
 
 EVERYTHING: Final = Scope()
@@ -113,7 +113,7 @@ class Caches:
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
-        self._kinds = (*group_kinds(backends), *scope.capacity.kinds)
+        self._kinds = (*group_kinds(backends), *(scope.capacity.kinds if scope.capacity else ()))
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
             for resource in (*self._kinds, *COMMON_KINDS)
@@ -242,7 +242,7 @@ class Caches:
             reserved=self.quotas.reserved_demand(key),
             former=tuple(pod for pod in former if podstate.is_published(pod)),
             claims=self.claims.of(key),
-            capacity=replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
+            capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler

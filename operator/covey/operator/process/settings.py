@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
 from covey.operator.model.actions import Limits
-from covey.operator.model.capacity import NOBODY, Capacity
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
@@ -44,7 +44,7 @@ class Settings:
     avoid_node_seconds: float = 600.0
     probe_namespace: str = ""
     probe_image: str = IMAGE
-    capacity: Capacity = NOBODY
+    capacity: Capacity | None = None
 
     @property
     def probes_in(self) -> str:
