@@ -130,6 +130,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "No place is free for the whole minimum of the unit; nothing of it starts before there is one.",
         "Free or add what the message says is short, or ask for less; covey plan tries changes without making them.",
     ),
+    names.REASON_UNKNOWN: Explanation(
+        "The search for a place met its limit before it found one or could say that there is none.",
+        "It is tried again whenever room comes free; fewer kinds of roles or a narrower level make the search easier.",
+    ),
     # Nodes that are asked for
     "ProviderMissing": Explanation(
         "The cluster does not know the kind of object in which nodes are to be asked for, so nobody is asked.",
@@ -163,10 +167,6 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Asked": Explanation("An autoscaler has been asked for nodes, and has not answered yet."),
     "Coming": Explanation("The autoscaler makes nodes; the unit is placed as soon as they are Ready."),
-    names.REASON_UNKNOWN: Explanation(
-        "The search for a place met its limit before it found one or could say that there is none.",
-        "It is tried again whenever room comes free; fewer kinds of roles or a narrower level make the search easier.",
-    ),
     names.REASON_BELOW_MINIMUM: Explanation(
         "A unit that has served has lost replicas and has fewer than its minimum; they are being replaced.",
         "See which pods are missing and why; the message of Admitted says what keeps successors from a place.",
