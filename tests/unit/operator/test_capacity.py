@@ -100,7 +100,7 @@ def refused(*roles: Object, capacity: Capacity | None = REQUESTS, notes: bool = 
     world.topologies = (RACKS,)
     world.notes = notes
     world.settle()
-    world.capacity = capacity
+    world.autoscaler = capacity
     world.refuse()
     world.settle()
     return world
@@ -372,7 +372,7 @@ def test_what_is_left_of_a_unit_is_asked_for_in_its_domain() -> None:
     world = refused(gang("decode", 3), topology={"required": "rack"})
     first = min(world.pods)
     world.bind(first, "node-1")
-    world.nodes["node-1"] = core.Node(core.Meta(name="node-1", labels={"cloud/block": "b1", "cloud/rack": "r7"}))
+    world.known_nodes["node-1"] = core.Node(core.Meta(name="node-1", labels={"cloud/block": "b1", "cloud/rack": "r7"}))
     world.settle()
     (name,) = world.of()
     found = world.template_of(name)
@@ -388,7 +388,7 @@ def admitted(*, minimum: int = 1, capacity: Capacity | None = REQUESTS, **spec: 
         world.bind(name)
     world.judge_unit("True", names.REASON_ADMITTED)
     world.settle()
-    world.capacity = capacity
+    world.autoscaler = capacity
     world.settle()
     return world
 
@@ -469,7 +469,7 @@ def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.Da
     world = Asking(found)
     world.notes = True
     world.settle()
-    world.capacity = MINIMUM_ONLY
+    world.autoscaler = MINIMUM_ONLY
     for name in data.draw(st.sets(st.sampled_from(sorted(world.pods)))) if world.pods else ():
         world.bind(name)
     states = {unit: data.draw(st.sampled_from(["True", "False", "young"])) for unit in range(found.spec.replicas)}

@@ -84,9 +84,10 @@ class World:
         self.notices: dict[str, Notice] = {}
         #: The claims of others on its room, as they are stored.
         self.claims: tuple[RootClaim, ...] = ()
-        self.nodes: dict[str, core.Node] = {}
+        #: The nodes of its pods that are known, by name.
+        self.known_nodes: dict[str, core.Node] = {}
         #: Whom to ask for nodes.
-        self.capacity: Capacity | None = None
+        self.autoscaler: Capacity | None = None
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
@@ -124,8 +125,8 @@ class World:
             notices=dict(self.notices),
             clock_since=self.clock.since(_KEY, self.now),
             claims=self.claims,
-            nodes=dict(self.nodes),
-            capacity=self.capacity,
+            nodes=dict(self.known_nodes),
+            capacity=self.autoscaler,
         )
 
     def stored(self) -> Inference:
