@@ -144,14 +144,15 @@ VICTIMS: Final = FAMILIES.counter(
 # Nodes that are asked for
 CAPACITY_ANSWERS: Final = FAMILIES.counter(
     "covey_capacity_answers_total",
-    "Times that the nodes asked for one resource came to another state, by the reason of its condition CapacityAsked.",
+    "Times that the nodes asked for one resource came to another state, by the reason of its condition CapacityAsked:"
+    " `Asked`, `NoAnswer`, `Coming`, `Disagreed`, `NoCapacity`, `CapacityFailed`, `NothingCame`, `ProviderMissing`,"
+    " `LevelUnknown`.",
     "reason",
     values=CAPACITY_REASONS,
 )
 CAPACITY_ASKED: Final = FAMILIES.collected_gauge(
     "covey_capacity_asked",
-    "Resources for which nodes are asked for, or were without any that came, by the reason of their condition"
-    " CapacityAsked.",
+    "Resources by the reason of their condition CapacityAsked: those for which nodes are asked for, or were without result.",
     "reason",
 )
 CAPACITY_SECONDS: Final = FAMILIES.histogram(
