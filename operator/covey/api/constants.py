@@ -64,7 +64,7 @@ TOPOLOGY_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
 ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 
-#: On the pods of a request for nodes, which never run: the UID of the root that waits.
+#: On a request for nodes, its PodTemplate, and the pods of it, which never run: the UID of the root that waits.
 LABEL_ASK: Final = "covey.dev/ask"
 
 # Gates

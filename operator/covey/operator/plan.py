@@ -208,7 +208,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
-            find_asks(inference, verdict.levels, want.rolling, observed)
+            find_asks(inference, verdict.levels, want.rolling, observed, before)
             if observed.capacity and reserves
             else Outcome(),
             find_in_place_updates(tree.layout, observed, accepted.revision, gone),

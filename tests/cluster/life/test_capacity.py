@@ -5,6 +5,7 @@ The autoscaler is a stand-in that answers as the real ones do (``cluster.autosca
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from cluster.serving import RACK, AddNodes, Serving, serving, workers
 from cluster.workbench import name_of, uid_of
 from localcluster import Cluster, eventually
 from localcluster.programs import ROOT, scheduler_config
+from scrapes import Scrape
 
 __all__ = ["serving"]
 
@@ -106,6 +108,10 @@ def test_a_gang_on_a_full_cluster_brings_its_nodes(serving: Serving, nodes: AddN
         await_gone(autoscaler)
     assert pool.size == 2
     eventually(lambda: not has_condition(serving), 30, "nothing is said of it any more")
+    with urllib.request.urlopen(serving.cluster.processes["covey-operator"].metrics_url, timeout=10) as answer:
+        counted = Scrape.parse(answer.read().decode())
+    assert counted("covey_capacity_seconds_count") == 1
+    assert counted("covey_capacity_answers_total", reason="Coming") == 1
 
 
 @pytest.mark.parametrize("how", ["suspended", "changed", "deleted"])

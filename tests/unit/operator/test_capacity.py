@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,10 @@ class Asking(World):
     bodies: dict[str, Object]
 
     def _apply(self, body: Mapping[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        if body["kind"] in {"ProvisioningRequest", "CapacityBuffer"}:
+            template = self.of(POD_TEMPLATES)[name]
+            assert template.metadata.annotation(names.ANNOTATION_ASK_ENDED) is None, "asked for again"
         super()._apply(body)
         if body["kind"] in {"PodTemplate", "ProvisioningRequest", "CapacityBuffer"}:
             self.bodies = {**getattr(self, "bodies", {}), f"{body['kind']}/{body['metadata']['name']}": body}
@@ -455,10 +459,15 @@ def needed(world: Asking) -> Counter[int]:
     return found
 
 
-def counts(found: Iterable[Owned]) -> Counter[int]:
+def counts(world: Asking) -> Counter[int]:
+    """Pods that are asked for, by unit."""
+    units = {
+        world.objects[COMPOSITE_POD_GROUPS.type, group_name(world.inference.metadata.name, unit)].metadata.uid: unit
+        for unit in range(world.inference.spec.replicas)
+    }
     total: Counter[int] = Counter()
-    for each in found:
-        total[int(each.metadata.label(names.LABEL_UNIT) or -1)] += each.spec["podSets"][0]["count"]
+    for each in world.of().values():
+        total[units[each.metadata.label(names.LABEL_ASK) or ""]] += each.spec["podSets"][0]["count"]
     return total
 
 
@@ -482,10 +491,50 @@ def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.Da
     world.settle()
     wanted = needed(world)
     expected = {unit: wanted[unit] for unit, state in states.items() if state == "False" and wanted[unit]}
-    assert counts(world.of().values()) == expected
+    assert counts(world) == expected
     assert world.of().keys() == world.of(POD_TEMPLATES).keys()
     kinds = [json.dumps([name.rpartition("-")[0], world.template_of(name)]) for name in world.of()]
     assert len(kinds) == len(set(kinds))
     planned = world.plan().actions
     assert not planned.ask
     assert not planned.delete_objects
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_is_answered_nothing_is_asked_for_twice(data: st.DataObject) -> None:
+    """A1, A4, A5: answers in any order, time, kills and decisions; a request that has ended stays so."""
+    world = refused(gang("prefill", 2), gang("decode", 1, 4))
+    known = set(world.of())
+    assert (len(known), world.asked()[1]) == (2, "Asked")
+    for _ in range(data.draw(st.integers(1, 8))):
+        step = data.draw(st.sampled_from(["answer", "time", "kill", "undecided", "refused", "admitted"]))
+        if step == "answer" and world.of():
+            answer = data.draw(st.sampled_from([FOUND, COMING, NOT_FOUND, FAILED]))
+            world.say(answer, name=data.draw(st.sampled_from(sorted(world.of()))))
+        elif step == "time":
+            world.now += data.draw(st.sampled_from([10, 901, 90_000]))
+        elif step == "kill":
+            world.crash(data.draw(st.integers(0, 4)))
+        elif step == "undecided":
+            world.judge_unit("False", names.REASON_WAITING)
+        elif step == "refused":
+            world.refuse()
+        elif step == "admitted":
+            for name in world.pods:
+                world.pin(name)
+            world.judge_unit("True", names.REASON_ADMITTED)
+            world.settle()
+            assert not any(kind in _TYPES for kind, _ in world.objects)
+            return
+        world.note()
+        world.settle()
+        assert set(world.of()) <= known
+        assert set(world.of()) <= set(world.of(POD_TEMPLATES))
+        ended = [each for each in world.of(POD_TEMPLATES).values() if each.metadata.annotations]
+        marks = {each.metadata.name for each in ended if each.metadata.annotation(names.ANNOTATION_ASK_ENDED)}
+        assert not marks & set(world.of())
+        assert not world.plan().actions.ask
+        assert bool(world.asked()[1]) == bool(known & set(world.of(POD_TEMPLATES)))
+        refuses = world.asked()[1] in {"NoCapacity", "CapacityFailed"}
+        assert refuses or set(world.of()) | marks == known

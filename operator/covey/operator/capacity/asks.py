@@ -15,10 +15,10 @@ an answer that brings nothing  after ``waitSeconds`` the request is deleted; its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -34,7 +34,7 @@ from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
 from covey.operator.model.claimed import read_claim
-from covey.operator.model.observed import Observed, number
+from covey.operator.model.observed import Observed
 from covey.operator.objects import add_digest
 from covey.operator.rolling.layout import Rolling
 
@@ -47,10 +47,10 @@ _BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
 
 @dataclass(slots=True)
 class _Wanted:
-    """Parts to ask for, units of which that cannot be said now, and seconds until time alone makes more of them."""
+    """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them."""
 
     parts: list[Part] = field(default_factory=list)
-    unclear: set[int] = field(default_factory=set)
+    unclear: set[str] = field(default_factory=set)
     again: list[float] = field(default_factory=list)
 
 
@@ -80,7 +80,11 @@ class _Ask:
 
 
 def find_asks(
-    inference: DisaggregatedInference, levels: Levels | None, rolling: Rolling, observed: Observed
+    inference: DisaggregatedInference,
+    levels: Levels | None,
+    rolling: Rolling,
+    observed: Observed,
+    before: Mapping[str, Any],
 ) -> Outcome:
     """Find the requests to make, to end and to withdraw, and what there is to say of them.
 
@@ -89,6 +93,7 @@ def find_asks(
         levels: of the topology, where they are known.
         rolling: the units that there shall be.
         observed: the snapshot, with whom to ask.
+        before: the status so far: what it says stays as long as nobody has decided anew.
     """
     capacity, metadata = observed.capacity, inference.metadata
     if capacity is None:
@@ -103,7 +108,7 @@ def find_asks(
     later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
     return Outcome(
         Actions(annotate=actions.annotate, ask=actions.ask, delete_objects=(*actions.delete_objects, *useless)),
-        tuple(_describe(asks, kind)),
+        tuple(_describe(asks, kind)) or tuple(_repeat(before, wanted.unclear, observed)),
         soonest(each for each in chain(wanted.again, later) if each > 0),
     )
 
@@ -140,14 +145,14 @@ def _find_wanted(
         if told.status == "True":
             admitted.append(waiting)
         elif told.reason in _UNDECIDED:
-            found.unclear.add(unit)
+            found.unclear.add(waiting.root)
         elif told.reason == names.REASON_INFEASIBLE:
             due = (core.seconds(told.last_transition_time) or observed.now) + capacity.after - observed.now
             if due > 0:
                 found.again.append(due)
                 continue
             parts = find_minimum(waiting, spec, levels, observed)
-            found.unclear |= {unit} if parts is None else set()
+            found.unclear |= {waiting.root} if parts is None else set()
             found.parts += parts or ()
     # Who has a queue may wait for its quota; and all minimums come first.
     if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
@@ -193,7 +198,7 @@ def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> 
 
 def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
     """Yield what is missing: PodTemplates, then the requests that refer to them."""
-    metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_UNIT: str(ask.part.unit)}) for ask in asks}
+    metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_ASK: ask.part.root}) for ask in asks}
     yield tuple(
         add_digest(
             {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata[ask.name], "template": ask.part.template}
@@ -216,10 +221,10 @@ def _request(ask: _Ask, capacity: Capacity) -> Object:
     return {"provisioningClassName": capacity.class_name, "podSets": [{**template, "count": ask.part.count}]}
 
 
-def _find_useless(wanted: set[str], unclear: set[int], observed: Observed) -> Iterator[DeleteObject]:
+def _find_useless(wanted: set[str], unclear: set[str], observed: Observed) -> Iterator[DeleteObject]:
     """Find what nobody waits for any more."""
     for (kind, name), owned in observed.objects.items():
-        if kind in _BY_TYPE and name not in wanted and number(owned.metadata, names.LABEL_UNIT) not in unclear:
+        if kind in _BY_TYPE and name not in wanted and owned.metadata.label(names.LABEL_ASK) not in unclear:
             yield from _deletion(kind, owned)
 
 
@@ -238,3 +243,14 @@ def _describe(asks: Sequence[_Ask], kind: Resource) -> Iterator[Remark]:
     message = "; ".join(ask.describe(kind) for ask in told[:_NAMED]) + more
     lives = any(ask.request is not None and not ask.ended for ask in told)
     yield Remark(names.CAPACITY_ASKED, told[0].answer, message, holds=lives)
+
+
+def _repeat(before: Mapping[str, Any], unclear: set[str], observed: Observed) -> Iterator[Remark]:
+    """Repeat what was said of requests that stand while it cannot be said whether they are wanted."""
+    stands = any(
+        kind in _BY_TYPE and owned.metadata.label(names.LABEL_ASK) in unclear
+        for (kind, _), owned in observed.objects.items()
+    )
+    for each in before.get("conditions") or () if stands else ():
+        if each["type"] == names.CAPACITY_ASKED:
+            yield Remark(each["type"], each["reason"], each["message"], holds=each["status"] == "True")
