@@ -177,7 +177,7 @@ BOUNDS: Final = {
     "arguments": 0,
     "long": 0,
     "files": 358,
-    "lines": 68_000,
+    "lines": 68_010,
     "lost pod": 50,
     "refusal": 50,
     "step of a rollout": 50,
