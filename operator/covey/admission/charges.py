@@ -1,10 +1,13 @@
-"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure."""
+"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure.
+
+Nodes are filed under the flavors of a queue, whatever is charged there.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
@@ -12,6 +15,29 @@ from covey.admission.roles import Member, Replica
 from covey.admission.tree import Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
+
+
+@dataclass(slots=True)
+class Land:
+    """The nodes of each flavor of a queue; None for those of no flavor."""
+
+    policy: Policy
+    flavor: dict[str, Flavor | None] = field(default_factory=dict)
+    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
+
+    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
+        """File a node; returns whether it was in another flavor before."""
+        new = self.policy.flavor_of(labels)
+        moved = node in self.flavor and self.flavor[node] != new
+        self.drop(node)
+        self.flavor[node] = new
+        self.nodes.setdefault(new, set()).add(node)
+        return moved
+
+    def drop(self, node: str) -> None:
+        """Take a node out of those where pods may go; what is charged there stays where it was."""
+        for each in self.nodes.values():
+            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +120,4 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
     return amounts, +spare
 
 
-__all__ = ["Ground", "charges"]
+__all__ = ["Ground", "Land", "charges"]

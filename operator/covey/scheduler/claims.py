@@ -30,6 +30,7 @@ from covey.admission.preemption import Nobody, Taking, search
 from covey.admission.queue import Entry, Want
 from covey.admission.reclaim import Right, reclaim
 from covey.admission.reservation import scarce
+from covey.admission.rights import RECLAIM
 from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
@@ -45,7 +46,6 @@ from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas
-from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
 log = get_logger(__name__)

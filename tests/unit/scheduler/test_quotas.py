@@ -170,6 +170,17 @@ async def test_nodes_of_a_flavor_without_quota_are_closed() -> None:
     assert loop.admission._quotas.ledger.of(root_key("a")) == ()
 
 
+async def test_pods_are_charged_when_their_node_comes_back() -> None:
+    groups = [each for each in tree("a") if isinstance(each, core.Group)]
+    loop = Loop(cache(*nodes(1), queue("team", 8), *groups, member("decode", 0, root="a", node="gone", gpus=8)))
+    assert await settle(loop) == {}
+    put(loop.cache, node("gone"))
+    for each in tree("b", created="2026-01-02T00:00:00Z"):
+        put(loop.cache, each)
+    assert await settle(loop) == {}
+    assert said(loop, "b")[0] == "OverQuota"
+
+
 async def test_priority_decides_inside_a_queue_and_the_share_between_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = (
         queue("one", 0, cohort="c", borrowMinimums=True),

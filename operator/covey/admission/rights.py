@@ -5,16 +5,18 @@ A promise follows from the claim in a root's status, so a restart knows it again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from covey.admission.entitlement import claimant, victims
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
+from covey.admission.reclaim import Right
 from covey.admission.tree import Key, Unit
-from covey.admission.wishes import first_choice
+from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
-from covey.placement.model import Shape
+from covey.placement.model import Gang, Shape
 
 #: The purpose of a claim by which borrowed quota is given back.
 RECLAIM: Final = "Reclaim"
@@ -102,4 +104,34 @@ def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amoun
             yield amounts
 
 
-__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor", "charges_of_pods"]
+def right_of(
+    ledger: Ledger,
+    queue: str,
+    root: Key,
+    gang: Gang,
+    nodes: Mapping[Flavor | None, Collection[str]],
+    charge_of: Mapping[str, Charge],
+    wanted: Charge | None,
+) -> Right | None:
+    """The right of a minimum: to judge its quota alone, or by what it would be charged for also who must give way.
+
+    Args:
+        ledger: all charges; nobody else changes it.
+        queue: of the unit.
+        root: of the unit.
+        gang: the unit's.
+        nodes: of each flavor; those of none under None.
+        charge_of: by the UID of a pod.
+        wanted: what it would be charged for.
+    """
+    order: tuple[Charge, ...] = ()
+    if wanted is not None:
+        who = claimant(ledger, queue, wanted)
+        if who is None:
+            return None
+        order = tuple(victims(ledger, who))
+    own = next((each for each in ledger.of(root) if each.member is None), None)
+    return Right(ledger, queue, minimum_shapes(gang), own, nodes, order, charge_of)
+
+
+__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor", "charges_of_pods", "right_of"]
