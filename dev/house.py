@@ -176,9 +176,8 @@ BOUNDS: Final = {
     "participles": 0,
     "arguments": 0,
     "long": 0,
-    "files": 360,
-    "lines": 69_000,
-    "lost pod": 51,
+    "files": 366,
+    "lines": 70_000,
     "refusal": 50,
     "step of a rollout": 51,
 }

@@ -423,6 +423,31 @@ def test_only_where_ordinary_pods_give_way_the_operator_may_evict(offline: Helm,
         assert flags[-1] == "--preempt-ordinary-pods=Evict"
 
 
+@pytest.mark.parametrize("provider", ["ProvisioningRequest", "CapacityBuffer"])
+def test_only_where_nodes_are_asked_for_the_operator_may_ask(offline: Helm, tmp_path: Path, provider: str) -> None:
+    def rights(values: Object) -> list[Object]:
+        roles = [each for each in offline.render(values) if each["kind"] == "ClusterRole"]
+        return [rule for each in roles if "operator" in each["metadata"]["name"] for rule in each["rules"]]
+
+    plural, component = {
+        "ProvisioningRequest": ("provisioningrequests", "provisioning-requests"),
+        "CapacityBuffer": ("capacitybuffers", "capacity-buffers"),
+    }[provider]
+    without = rights({})
+    assert not [rule for rule in without if {"podtemplates", plural} & set(rule["resources"])]
+    values = {"capacity": {"provider": provider}}
+    added = [rule for rule in rights(values) if rule not in without]
+    manifests = composed(tmp_path, component)
+    assert find(manifests, "ClusterRole", f"covey-operator-{component}")["rules"] == added
+    assert sorted(each for rule in added for each in rule["resources"]) == sorted(["podtemplates", plural])
+    flags = {}
+    for objects in (offline.render({}), offline.render(values), manifests):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        args = spec["containers"][0]["args"]
+        flags[len(flags)] = [each for each in args if each.startswith("--capacity-provider=")]
+    assert flags == {0: [], 1: [f"--capacity-provider={provider}"], 2: [f"--capacity-provider={provider}"]}
+
+
 def test_the_ui_is_a_deployment_of_its_own_without_any_identity(offline: Helm, tmp_path: Path) -> None:
     without, served = offline.render(), offline.render({"ui": {"enabled": True}})
     roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]

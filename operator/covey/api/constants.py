@@ -68,6 +68,9 @@ TOPOLOGY_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
 ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 
+#: On a request for nodes, its PodTemplate, and the pods of it, which never run: the UID of the root that waits.
+LABEL_ASK: Final = "covey.dev/ask"
+
 # Gates
 GATE_GANG: Final = f"{SCHEDULING_GROUP}/gang"
 GATE_START: Final = f"{SCHEDULING_GROUP}/start"
@@ -133,6 +136,10 @@ ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 #: On a root: the numbers of replicas that its unit is to have, once they can be had (``api.exchange``).
 ANNOTATION_EXCHANGE: Final = f"{SCHEDULING_GROUP}/exchange"
 
+#: On the PodTemplate of a request for nodes that is over, without any: the reason (``CapacityAsked``). It is not made
+#: once more as long as this stands.
+ANNOTATION_ASK_ENDED: Final = "covey.dev/ask-ended"
+
 #: On the pods of what gives way to a claim: the UID of the root that it was taken for. Without a claim of that root they
 #: are pardoned.
 ANNOTATION_CLAIMED_BY: Final = "covey.dev/claimed-by"
@@ -180,6 +187,8 @@ QUOTA_LIMITED: Final = "QuotaLimited"
 PREEMPTING: Final = "Preempting"
 #: Replicas or units have given way to others, and have no places again yet.
 PREEMPTED: Final = "Preempted"
+#: An autoscaler is asked for nodes; False where that is over, and the message says why.
+CAPACITY_ASKED: Final = "CapacityAsked"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
@@ -225,6 +234,17 @@ REFUSALS: Final = (
     REASON_QUEUE_NOT_FOUND,
     REASON_QUEUE_DENIED,
 )
+
+# Reasons of ``CapacityAsked``
+REASON_PROVIDER_MISSING: Final = "ProviderMissing"
+REASON_LEVEL_UNKNOWN: Final = "LevelUnknown"
+REASON_CAPACITY_FAILED: Final = "CapacityFailed"
+REASON_NO_CAPACITY: Final = "NoCapacity"
+REASON_DISAGREED: Final = "Disagreed"
+REASON_NOTHING_CAME: Final = "NothingCame"
+REASON_NO_ANSWER: Final = "NoAnswer"
+REASON_ASKED: Final = "Asked"
+REASON_COMING: Final = "Coming"
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)
 RELEASE_TIMEOUT: Final = "Timeout"

@@ -50,6 +50,7 @@ BAD: Final[Mapping[str, str]] = {
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
     names.PREEMPTING: "Others give way to a unit of the resource that waits for its minimum; the message says who.",
     names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
+    names.CAPACITY_ASKED: "An autoscaler is asked for nodes; False where that is over, or nobody can be asked.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
 
@@ -133,6 +134,39 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The search for a place met its limit before it found one or could say that there is none.",
         "It is tried again whenever room comes free; fewer kinds of roles or a narrower level make the search easier.",
     ),
+    # Nodes that are asked for
+    "ProviderMissing": Explanation(
+        "The cluster does not know the kind of object in which nodes are to be asked for, so nobody is asked.",
+        "Install the CRD that the autoscaler brings, or choose another capacity.provider.",
+    ),
+    "LevelUnknown": Explanation(
+        "The spec requires a level, and no ClusterTopology says which labels of nodes it stands in: nodes that would not lie "
+        "in one domain are not asked for.",
+        "Create a ClusterTopology, or name a preset in spec.topology.name.",
+    ),
+    "CapacityFailed": Explanation(
+        "The autoscaler has given a request for nodes up, for good; what else was asked for the unit is withdrawn.",
+        "Read its words in the message; to ask again, delete the PodTemplate that the message names.",
+    ),
+    "NoCapacity": Explanation(
+        "The autoscaler cannot have the nodes now, and tries again by itself; what else was asked for the unit is withdrawn.",
+        "See its limits and the cloud's; there may be no node group in which all of the pods fit.",
+    ),
+    "Disagreed": Explanation(
+        "The autoscaler says that the pods fit on the nodes that there are; the planner says that they do not, which is "
+        "told and not asked once more. Levels and room that is kept for others are known to the planner alone.",
+        "covey explain says what is short; where a level is required, see that a whole domain can come.",
+    ),
+    "NothingCame": Explanation(
+        "Nodes were to come, and the unit has no place yet: none came, or not where the pods may lie together.",
+        "See the autoscaler's nodes; to ask again, delete the PodTemplate that the message names.",
+    ),
+    "NoAnswer": Explanation(
+        "Nobody has answered a request for nodes for capacity.waitSeconds.",
+        "See whether the autoscaler runs and reads such requests: both have a flag for it that is off by default.",
+    ),
+    "Asked": Explanation("An autoscaler has been asked for nodes, and has not answered yet."),
+    "Coming": Explanation("The autoscaler makes nodes; the unit is placed as soon as they are Ready."),
     names.REASON_BELOW_MINIMUM: Explanation(
         "A unit that has served has lost replicas and has fewer than its minimum; they are being replaced.",
         "See which pods are missing and why; the message of Admitted says what keeps successors from a place.",

@@ -23,6 +23,7 @@ from covey.manifests.documents import read_plain
 from covey.manifests.sources import InputError, Place, Problem
 from covey.manifests.strict import in_words
 from covey.observability.http import parse_address
+from covey.operator.model.capacity import ATOMIC, Capacity, Provider
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
@@ -129,6 +130,11 @@ class OperatorConfig(Common):
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     probe_namespace: str = ""
     probe_image: str = Field(PROBE_IMAGE, min_length=1)
+    capacity_provider: Provider | Literal["None"] = "None"
+    capacity_class: str = Field(ATOMIC, min_length=1)
+    capacity_after_seconds: float = Field(30.0, ge=0, le=86400)
+    capacity_wait_seconds: float = Field(900.0, ge=1, le=86400)
+    capacity_surplus: bool = True
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -142,6 +148,15 @@ class OperatorConfig(Common):
             avoid_node_seconds=self.avoid_node_seconds,
             probe_namespace=self.probe_namespace,
             probe_image=self.probe_image,
+            capacity=Capacity(
+                self.capacity_provider,
+                self.capacity_class,
+                self.capacity_after_seconds,
+                self.capacity_wait_seconds,
+                self.capacity_surplus,
+            )
+            if isinstance(self.capacity_provider, Provider)
+            else None,
         )
 
 

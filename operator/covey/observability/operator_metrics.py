@@ -3,9 +3,22 @@
 from itertools import product
 from typing import Final
 
+from covey.api import constants as names
 from covey.observability.families import LIFE, Families, Family
 
 FAMILIES: Final = Families("Operator")
+#: Reasons of the condition CapacityAsked.
+CAPACITY_REASONS: Final = (
+    names.REASON_PROVIDER_MISSING,
+    names.REASON_LEVEL_UNKNOWN,
+    names.REASON_CAPACITY_FAILED,
+    names.REASON_NO_CAPACITY,
+    names.REASON_DISAGREED,
+    names.REASON_NOTHING_CAME,
+    names.REASON_NO_ANSWER,
+    names.REASON_ASKED,
+    names.REASON_COMING,
+)
 
 RECONCILE_TOTAL: Final = FAMILIES.counter(
     "covey_reconcile_total",
@@ -126,6 +139,26 @@ VICTIMS: Final = FAMILIES.counter(
     "purpose",
     "kind",
     values=(*product(("Preemption", "Reclaim", "Exchange"), ("Replica", "Unit")), ("Preemption", "Pod")),
+)
+
+# Nodes that are asked for
+CAPACITY_ANSWERS: Final = FAMILIES.counter(
+    "covey_capacity_answers_total",
+    "Times that the nodes asked for one resource came to another state, by the reason of its condition CapacityAsked:"
+    " `Asked`, `NoAnswer`, `Coming`, `Disagreed`, `NoCapacity`, `CapacityFailed`, `NothingCame`, `ProviderMissing`,"
+    " `LevelUnknown`.",
+    "reason",
+    values=CAPACITY_REASONS,
+)
+CAPACITY_ASKED: Final = FAMILIES.collected_gauge(
+    "covey_capacity_asked",
+    "Resources by the reason of their condition CapacityAsked: those for which nodes are asked for, or were without result.",
+    "reason",
+)
+CAPACITY_SECONDS: Final = FAMILIES.histogram(
+    "covey_capacity_seconds",
+    "From the first request for nodes of a resource until all its units were admitted, where nodes were coming.",
+    buckets=LIFE,
 )
 
 # Resources

@@ -39,6 +39,7 @@ from covey.kube.resources import POD_DISRUPTION_BUDGETS, SERVICES
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
+from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.objects import ANNOTATION_APPLIED, CONTROLLER_REVISIONS
 from covey.operator.model.observed import SHARED_BUDGET, Observed
 
@@ -182,7 +183,7 @@ def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
     return not (
         _contains(found.metadata.annotations or {}, metadata["annotations"])
         and _contains(found.metadata.labels or {}, metadata["labels"])
-        and _contains(found.spec, wanted["spec"])
+        and _contains(found.spec, wanted.get("spec", {}))
     )
 
 
@@ -204,6 +205,8 @@ def _contains(found: object, wanted: object) -> bool:
 
 
 _LWS: Final = frozenset(names.LWS_LABELS)
+#: Kinds that ``capacity.asks`` deletes.
+_ASKED: Final = frozenset(kind.type for kind in ASK_KINDS)
 
 
 def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
@@ -327,7 +330,7 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
     used = {(SERVICES.type, subdomain) for subdomain in {pod.spec.subdomain or "" for pod in pods}}
-    used |= backend.in_use(observed.objects, pods)
+    used |= backend.in_use(observed.objects, pods) | {each for each in observed.objects if each[0] in _ASKED}
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
             yield DeleteObject(*identity, owned.metadata.uid)

@@ -18,6 +18,7 @@ from covey.backends import Release
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, Slot, Tree
 from covey.operator.accept import Verdict, revision_before
+from covey.operator.capacity.asks import find_asks
 from covey.operator.desired import Desired, desire
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
@@ -207,6 +208,9 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
+            find_asks(inference, verdict.levels, want.rolling, observed, before)
+            if observed.capacity and reserves
+            else Outcome(),
             find_in_place_updates(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),

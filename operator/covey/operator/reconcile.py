@@ -226,12 +226,12 @@ class Reconciler:
     async def _execute(
         self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
     ) -> Problem | None:
-        if not actions and not actions.annotate and not actions.protect:
+        if not any((actions, actions.annotate, actions.protect, actions.ask)):
             return None
         _log.info(
             "reconciling",
             relabel=len(actions.relabel) + len(actions.protect),
-            apply=sum(map(len, actions.apply)) + len(actions.publish),
+            apply=sum(map(len, (*actions.apply, *actions.ask))) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
             in_place=len(actions.in_place),

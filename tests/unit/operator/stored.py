@@ -259,8 +259,9 @@ class Stored:
         # What others have noted on it stays.
         noted = (found.metadata.annotations if found is not None else None) or {}
         annotations = {**noted, **body["metadata"].get("annotations", {})}
-        metadata = {**body["metadata"], "uid": uid, "annotations": annotations}
-        spec = self.admit(body["kind"], body["spec"])
+        created = {"creationTimestamp": rfc3339(self.now)} if found is None else {}
+        metadata = {**body["metadata"], **created, "uid": uid, "annotations": annotations}
+        spec = self.admit(body["kind"], body.get("spec", {}))
         store[key] = msgspec.convert({**body, "metadata": metadata, "spec": spec}, Owned)
 
     def _ungate(self, action: Ungate) -> None:

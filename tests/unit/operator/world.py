@@ -22,6 +22,7 @@ from covey.compile import Owner, network
 from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import Inference
@@ -56,6 +57,10 @@ class World(Stored):
         self.notices: dict[str, Notice] = {}
         #: The claims of others on its room, as they are stored.
         self.claims: tuple[RootClaim, ...] = ()
+        #: The nodes of its pods that are known, by name.
+        self.known_nodes: dict[str, core.Node] = {}
+        #: Whom to ask for nodes.
+        self.autoscaler: Capacity | None = None
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
 
@@ -92,6 +97,8 @@ class World(Stored):
             notices=dict(self.notices),
             clock_since=self.clock.since(_KEY, self.now),
             claims=self.claims,
+            nodes=dict(self.known_nodes),
+            capacity=self.autoscaler,
         )
 
     def stored(self) -> Inference:
@@ -178,6 +185,8 @@ class World(Stored):
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
             yield lambda ungate=ungate: self._ungate(ungate)
+        for body in itertools.chain(*actions.ask):
+            yield lambda body=body: self._apply(body)
 
     def carry_out(self) -> Plan:
         """Plan, and write all of it; what holds at every moment is checked after each write."""
@@ -198,7 +207,7 @@ class World(Stored):
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
         for _ in range(passes):
             planned = self.plan()
-            still = bool(planned.actions) or bool(planned.actions.protect)
+            still = any((planned.actions, planned.actions.protect, planned.actions.ask))
             if not still and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
                 return planned
             for step in self.steps(planned.actions):

@@ -82,6 +82,21 @@ def _common(command: F) -> F:
 @click.option(
     "--probe-image", metavar="IMAGE", help="Of the pod in these dry runs, which no node ever gets. Default: pause."
 )
+@click.option(
+    "--capacity-provider",
+    metavar="KIND",
+    help="ProvisioningRequest or CapacityBuffer: the object in which an autoscaler is asked for nodes. Default: None.",
+)
+@click.option(
+    "--capacity-class",
+    metavar="NAME",
+    help="Class of ProvisioningRequests. Default: best-effort-atomic-scale-up.autoscaling.x-k8s.io.",
+)
+@click.option("--capacity-after-seconds", metavar="SECONDS", help="Without room, before it is asked. Default: 30.")
+@click.option(
+    "--capacity-wait-seconds", metavar="SECONDS", help="Patience with an answer that brings no node. Default: 900."
+)
+@click.option("--capacity-surplus", metavar="BOOL", help="Ask for replicas beyond the minimum, too. Default: true.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

@@ -214,6 +214,8 @@ class Executor:
             assert actions.factory is not None
             await self._create_pods(create, actions.factory)
         await self._each(self._pods.ungate, actions.ungate)
+        for level in actions.ask:
+            await self._each(partial(self._unless_denied, "request for nodes", self._writer.apply), level)
         problem = sum_up([*self._problems, *filter(None, [self._denials.problem])])
         if problem is not None:
             raise Blocked(replace(problem, retry=problem.retry or bool(self._delays)))

@@ -38,13 +38,14 @@ DEFAULT: Final = Limits()
 class Remark:
     """Something that holds now, and what a person can do about it.
 
-    ``type`` is the condition that is True while it holds; of several of one type the first is reported. ``Degraded`` is
-    a type like any other. ``message`` is a sentence, ``reason`` one word for programs.
+    ``type`` is the condition that is True while it holds, False where it only has to be told; of several of one type the
+    first is reported. ``Degraded`` is a type like any other. ``message`` is a sentence, ``reason`` one word for programs.
     """
 
     type: str
     reason: str
     message: str
+    holds: bool = True
 
 
 class Phase(StrEnum):
@@ -227,12 +228,14 @@ class Actions:
     in_place: tuple[UpdateInPlace, ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
+    #: Requests for nodes, after their PodTemplates: nothing waits for them.
+    ask: tuple[tuple[Object, ...], ...] = ()
     #: Builds the pods of ``create``.
     factory: PodFactory | None = None
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to do besides ``annotate`` and ``protect``, which change nothing that runs."""
+        """Tell whether there is anything to do besides ``annotate``, ``protect`` and ``ask``: these change nothing that runs."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any((*fields, self.pair, self.scalers, self.drain, self.serve, self.publish, self.in_place)) or any(
             self.apply

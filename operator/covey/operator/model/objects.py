@@ -13,6 +13,7 @@ from covey.backends import BACKENDS
 from covey.backends.seam import OwnedMeta
 from covey.kube import resources
 from covey.kube.resources import Resource
+from covey.operator.model.capacity import ASK_KINDS
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ COMMON_KINDS: Final = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
 #: Every kind that the operator writes besides pods, by its type.
 BY_TYPE: Final = {
     resource.type: resource
-    for resource in (*group_kinds(Backend), *COMMON_KINDS, resources.ROLE_SCALERS, CONTROLLER_REVISIONS)
+    for resource in (*group_kinds(Backend), *COMMON_KINDS, *ASK_KINDS, resources.ROLE_SCALERS, CONTROLLER_REVISIONS)
 }
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison

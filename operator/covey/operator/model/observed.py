@@ -26,6 +26,7 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record
 from covey.operator.model.actions import DEFAULT, Limits
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
@@ -191,6 +192,8 @@ class Observed:
     former: tuple[core.Pod, ...] = ()
     #: The claims that name replicas or units of it.
     claims: tuple[RootClaim, ...] = ()
+    #: Whom to ask for nodes; None where nobody is.
+    capacity: Capacity | None = None
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""

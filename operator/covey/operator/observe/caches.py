@@ -28,6 +28,7 @@ from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.model.objects import (
     COMMON_KINDS,
@@ -79,6 +80,8 @@ class Scope:
     #: The namespace of dry runs that ask what the API server keeps, and the image of the pod among them.
     probes_in: str = "default"
     probe_image: str = IMAGE
+    #: Whom to ask for nodes.
+    capacity: Capacity | None = None
 
 
 EVERYTHING: Final = Scope()
@@ -104,13 +107,13 @@ class Caches:
     ) -> None:
         ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
         self._requeue = requeue
-        self._client = client
+        self._client, self._capacity = client, scope.capacity
         self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
-        self._kinds = group_kinds(backends)
+        self._kinds = (*group_kinds(backends), *(scope.capacity.kinds if scope.capacity else ()))
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
             for resource in (*self._kinds, *COMMON_KINDS)
@@ -161,11 +164,7 @@ class Caches:
         return tuple(sorted(self.topologies.every(), key=lambda each: each.metadata.name))
 
     async def confirm(self, key: Key) -> None:
-        """Make sure that a resource is still there, where something speaks against it.
-
-        Raises:
-            KubeError: the API server does not say.
-        """
+        """Make sure that a resource is still there, where something speaks against it; raise what the API server says."""
         await self.inferences.confirm(self._client, key)
 
     async def wait_until_synced(self) -> None:
@@ -243,6 +242,7 @@ class Caches:
             reserved=self.quotas.reserved_demand(key),
             former=tuple(pod for pod in former if podstate.is_published(pod)),
             claims=self.claims.of(key),
+            capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
@@ -305,8 +305,8 @@ class Caches:
         return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
 
     def _reflectors(self) -> list[Reflector[Any]]:
-        kinds: list[Watched[Any]] = [self.pods, self.revisions]
-        found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        kinds: tuple[Watched[Any], ...] = (self.pods, self.revisions, *self.objects.values())
+        found = [reflector for watched in kinds for reflector in watched.reflectors]
         found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 

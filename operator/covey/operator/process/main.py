@@ -84,7 +84,7 @@ class OperatorProcess:
             Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
             Scope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
-                *(settings.probes_in, settings.probe_image),
+                *(settings.probes_in, settings.probe_image, settings.capacity),
             ),
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
 from covey.operator.model.actions import Limits
+from covey.operator.model.capacity import Capacity
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
@@ -22,7 +23,7 @@ class Settings:
     ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
     ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
-    ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API server keeps; see ``probes_in``.
+    ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API server keeps; see ``probes_in``.
     """
 
     kubeconfig: str | None = None
@@ -43,6 +44,7 @@ class Settings:
     avoid_node_seconds: float = 600.0
     probe_namespace: str = ""
     probe_image: str = IMAGE
+    capacity: Capacity | None = None
 
     @property
     def probes_in(self) -> str:

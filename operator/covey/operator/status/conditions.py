@@ -175,7 +175,7 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
         yield names.REMAKE_PENDING, ("True", names.REASON_TOPOLOGY_CHANGED, _kept_levels(situation.verdict))
     told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
     for remark in told.values():
-        yield remark.type, ("True", remark.reason, remark.message)
+        yield remark.type, ("True" if remark.holds else "False", remark.reason, remark.message)
 
 
 def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:

@@ -188,6 +188,9 @@ class Milestones:
         """
         for counter, labels in find_milestones(verdict, self._written.get(owner, before), after):
             (counter.labels(*labels) if labels else counter).inc()
+        seconds = find_seconds_to_nodes(self._written.get(owner, before), after)
+        if seconds is not None:
+            metrics.CAPACITY_SECONDS.observe(seconds)
         self._written[owner] = after
 
     def forget(self, owner: str) -> None:
@@ -205,6 +208,28 @@ def find_milestones(verdict: Verdict, before: Mapping[str, Any], after: Mapping[
     """
     yield from _of_rollout(verdict, before.get("rollout") or {}, after)
     yield from _of_evacuation(_true(before), _true(after))
+    was, now = (_find_condition(each, names.CAPACITY_ASKED).get("reason") for each in (before, after))
+    if now and now != was:
+        yield metrics.CAPACITY_ANSWERS, (str(now),)
+
+
+def find_seconds_to_nodes(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """Find how long nodes were asked for that have come: everything is admitted now, and was not; None otherwise."""
+    asked, admitted = _find_condition(before, names.CAPACITY_ASKED), _find_condition(after, names.ADMITTED)
+    if (
+        asked.get("reason") != names.REASON_COMING
+        or admitted.get("status") != "True"
+        or _find_condition(after, asked["type"])
+    ):
+        return None
+    if _find_condition(before, names.ADMITTED).get("status") == "True":
+        return None
+    begun, ended = (core.seconds(each.get("lastTransitionTime")) for each in (asked, admitted))
+    return max(0.0, ended - begun) if begun is not None and ended is not None else None
+
+
+def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next((each for each in status.get("conditions") or () if each["type"] == kind), {})
 
 
 def _of_rollout(verdict: Verdict, old: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:

@@ -112,6 +112,8 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
         return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
     if kind in {names.PREEMPTING, names.PREEMPTED} and status == "True":
         return Note(kind, message, "Preempt")
+    if kind == names.CAPACITY_ASKED:
+        return Note(kind, message, "Ask", warning=status != "True")
     if kind == names.EVACUATION_BLOCKED and status == "True":
         return Note(kind, message, "Evacuate", warning=True)
     if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:
@@ -148,6 +150,8 @@ class _Row:
     reason: str = ""
     gate: str | None = None
     avoided: Collection[str] = ()
+    #: Reason of ``CapacityAsked``; empty without it.
+    asked: str = ""
 
 
 class WorkloadGauges(Collector):
@@ -185,6 +189,7 @@ class WorkloadGauges(Collector):
             _reason(status["conditions"]),
             _gate(status),
             avoided,
+            next((each.get("reason", "") for each in status["conditions"] if each["type"] == names.CAPACITY_ASKED), ""),
         )
         self._count(self._rows.get(key), -1)
         self._rows[key] = row
@@ -212,6 +217,9 @@ class WorkloadGauges(Collector):
         families.rollouts.add_metric((), gates.total())
         for gate in GATES:
             families.held.add_metric((gate,), gates[gate])
+        asked = Counter(row.asked for _, row in rows)
+        for reason in metrics.CAPACITY_REASONS:
+            families.asked.add_metric((reason,), asked[reason])
         families.avoided.add_metric((), len({node for _, row in rows for node in row.avoided}))
         yield from families.every()
 
@@ -264,6 +272,7 @@ class _Families:
         self.rollouts = metrics.ROLLOUTS.gauges()
         self.held = metrics.ROLLOUTS_HELD.gauges()
         self.avoided = metrics.NODES_AVOIDED.gauges()
+        self.asked = metrics.CAPACITY_ASKED.gauges()
 
     def add(self, key: Key, row: _Row) -> None:
         for role, values in row.roles.items():
@@ -278,4 +287,13 @@ class _Families:
     def every(self) -> Iterator[GaugeMetricFamily]:
         yield from self.roles
         yield from self.units
-        yield from (self.conditions, self.true, self.unready, self.dropped, self.rollouts, self.held, self.avoided)
+        yield from (
+            self.conditions,
+            self.true,
+            self.unready,
+            self.dropped,
+            self.rollouts,
+            self.held,
+            self.avoided,
+            self.asked,
+        )

@@ -1,0 +1,1 @@
+"""Nodes for those that wait, asked of an autoscaler in its own objects."""

@@ -1,0 +1,256 @@
+"""Requests to an autoscaler for units that have no place, as Kubernetes objects. Pure, and without a memory.
+
+A request stands as long as the unit waits for the same pods. All that is known of it stands on objects: its name says
+what is asked, its conditions what was answered, and an annotation of its PodTemplate that it has ended without nodes.
+One that has ended is not made again for the same pods, unless somebody deletes that PodTemplate.
+
+=============================  =======================================================================================
+refused for room               a PodTemplate and a request for each part
+admitted, suspended, changed,  both are deleted
+or others give way to it
+no nodes for one part          the requests for the other parts of the unit are withdrawn: their nodes would stand empty
+an answer that brings nothing  after ``waitSeconds`` the request is deleted; its PodTemplate stays, and says so
+=============================  =======================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends import Owned
+from covey.compile import Owner, Scale
+from covey.compile.groups import Levels
+from covey.compile.identity import group_name
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
+from covey.operator.capacity.answers import REFUSED, Answer, Reply, read_reply
+from covey.operator.capacity.parts import Part, Waiting, find_minimum, find_surplus
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
+from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
+from covey.operator.model.claimed import read_claim
+from covey.operator.model.observed import Observed
+from covey.operator.objects import add_digest
+from covey.operator.rolling.layout import Rolling
+
+#: Requests that a message names.
+_NAMED: Final = 3
+#: Reasons of a unit that is not admitted while nobody has decided anew: what was asked for it stays.
+_UNDECIDED: Final = frozenset({names.REASON_WAITING, names.REASON_BELOW_MINIMUM, names.REASON_UNKNOWN})
+_BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them."""
+
+    parts: list[Part] = field(default_factory=list)
+    unclear: set[str] = field(default_factory=set)
+    again: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A part, and what there is of it. ``reply`` is None before it is asked; ``ended``: how the request has ended."""
+
+    part: Part
+    name: str
+    template: Owned | None
+    request: Owned | None
+    reply: Reply | None = None
+    ended: Answer | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """Its answer, the last one where it has ended."""
+        return self.ended or (self.reply.answer if self.reply else Answer.ASKED)
+
+    def describe(self, kind: Resource) -> str:
+        """Describe it in the condition."""
+        if self.request is None:
+            return f"{self.part}; to ask again, delete PodTemplate {self.name}"
+        told = f"{self.part} ({kind.kind} {self.name}) since {self.request.metadata.creation_timestamp}"
+        why = next((each.message for each in self.request.status.conditions or () if each.status == "False"), "")
+        return f"{told}: {why}" if why and self.answer in REFUSED else told
+
+
+def find_asks(
+    inference: DisaggregatedInference,
+    levels: Levels | None,
+    rolling: Rolling,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> Outcome:
+    """Find the requests to make, to end and to withdraw, and what there is to say of them.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        levels: of the topology, where they are known.
+        rolling: the units that there shall be.
+        observed: the snapshot, with whom to ask.
+        before: the status so far: what it says stays as long as nobody has decided anew.
+    """
+    capacity, metadata = observed.capacity, inference.metadata
+    if capacity is None:
+        return Outcome()
+    kind, wanted = capacity.kind, _find_wanted(inference, levels or {}, capacity, rolling, observed)
+    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.parts else None
+    if obstacle is not None:
+        return Outcome(remarks=(obstacle,))
+    asks = [_read(part, metadata.name, capacity, observed) for part in wanted.parts]
+    actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
+    useless = tuple(_find_useless({ask.name for ask in asks}, wanted.unclear, observed))
+    later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
+    return Outcome(
+        Actions(annotate=actions.annotate, ask=actions.ask, delete_objects=(*actions.delete_objects, *useless)),
+        tuple(_describe(asks, kind)) or tuple(_repeat(before, wanted.unclear, observed)),
+        soonest(each for each in chain(wanted.again, later) if each > 0),
+    )
+
+
+def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: Capacity) -> Remark | None:
+    """Find why nobody can be asked."""
+    if not capacity.is_served:
+        kind = capacity.kind
+        missing = f"the cluster does not know {kind.kind} ({kind.api_version}): nobody is asked for nodes"
+        return Remark(names.CAPACITY_ASKED, Answer.MISSING, missing, holds=False)
+    required = (spec.topology.required, *(role.topology.required for role in spec.roles))
+    unknown = next((level for level in required if level and level not in levels), None)
+    if unknown is None:
+        return None
+    why = (
+        f"nobody knows the node labels of level {unknown}: create a ClusterTopology, or name a preset in spec.topology"
+    )
+    return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
+
+
+def _find_wanted(
+    inference: DisaggregatedInference, levels: Levels, capacity: Capacity, rolling: Rolling, observed: Observed
+) -> _Wanted:
+    spec, found = inference.spec, _Wanted()
+    scale, admitted = rolling.layout.scale or Scale.of(spec), list[Waiting]()
+    numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
+    for unit in numbers:
+        root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference.metadata.name, unit)))
+        told = core.condition(root.status.conditions, names.ADMITTED) if root is not None else None
+        # Room that others give is on its way already.
+        if root is None or told is None or read_claim(root) is not None:
+            continue
+        waiting = Waiting(unit, root.metadata.uid, rolling.layout.units[unit], scale.unit(unit))
+        if told.status == "True":
+            admitted.append(waiting)
+        elif told.reason in _UNDECIDED:
+            found.unclear.add(waiting.root)
+        elif told.reason == names.REASON_INFEASIBLE:
+            due = (core.seconds(told.last_transition_time) or observed.now) + capacity.after - observed.now
+            if due > 0:
+                found.again.append(due)
+                continue
+            parts = find_minimum(waiting, spec, levels, observed)
+            found.unclear |= {waiting.root} if parts is None else set()
+            found.parts += parts or ()
+    # Who has a queue may wait for its quota; and all minimums come first.
+    if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
+        for waiting in admitted:
+            found.parts += find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
+            if any(not podstate.is_admitted(pod) for pod in observed.in_unit(waiting.unit).values()):
+                found.again.append(capacity.after)
+    return found
+
+
+def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) -> _Ask:
+    name = part.name(inference, (capacity.kind.kind, capacity.class_name))
+    template, request = (observed.objects.get((each.type, name)) for each in capacity.kinds)
+    ended = template.metadata.annotation(names.ANNOTATION_ASK_ENDED) if template is not None else None
+    if ended is not None:
+        known = Answer(ended) if ended in Answer.__members__.values() else Answer.NOTHING_CAME
+        return _Ask(part, name, template, request, ended=known)
+    reply = read_reply(request, capacity, observed.now) if request is not None else None
+    return _Ask(part, name, template, request, reply)
+
+
+def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> Actions:
+    refused = {ask.part.root for ask in asks if ask.answer in REFUSED}
+    annotate: list[Annotate] = []
+    delete: list[DeleteObject] = []
+    make: list[_Ask] = []
+    for ask in asks:
+        end = ask.reply.end(capacity, now) if ask.reply is not None else None
+        if ask.ended or (ask.part.root in refused and ask.answer not in REFUSED):
+            delete += _deletion(capacity.kind.type, ask.request)
+        elif ask.template is None or ask.request is None:
+            make.append(ask)
+        elif end is not None:
+            # Nothing is deleted before it is written down why.
+            told = {names.ANNOTATION_ASK_ENDED: end.value}
+            annotate.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
+    return Actions(
+        annotate=tuple(annotate),
+        ask=tuple(filter(None, _bodies(make, owner, capacity))),
+        delete_objects=tuple(delete),
+    )
+
+
+def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
+    """Yield what is missing: PodTemplates, then the requests that refer to them."""
+    metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_ASK: ask.part.root}) for ask in asks}
+    yield tuple(
+        add_digest(
+            {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata[ask.name], "template": ask.part.template}
+        )
+        for ask in asks
+        if ask.template is None
+    )
+    head = {"apiVersion": capacity.kind.api_version, "kind": capacity.kind.kind}
+    yield tuple(
+        add_digest({**head, "metadata": metadata[ask.name], "spec": _request(ask, capacity)})
+        for ask in asks
+        if ask.request is None
+    )
+
+
+def _request(ask: _Ask, capacity: Capacity) -> Object:
+    template = {"podTemplateRef": {"name": ask.name}}
+    if capacity.provider is Provider.CAPACITY_BUFFER:
+        return {**template, "replicas": ask.part.count}
+    return {"provisioningClassName": capacity.class_name, "podSets": [{**template, "count": ask.part.count}]}
+
+
+def _find_useless(wanted: set[str], unclear: set[str], observed: Observed) -> Iterator[DeleteObject]:
+    """Find what nobody waits for any more."""
+    for (kind, name), owned in observed.objects.items():
+        if kind in _BY_TYPE and name not in wanted and owned.metadata.label(names.LABEL_ASK) not in unclear:
+            yield from _deletion(kind, owned)
+
+
+def _deletion(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
+    if owned is not None and owned.metadata.deletion_timestamp is None:
+        yield DeleteObject(kind, owned.metadata.name, owned.metadata.uid)
+
+
+def _describe(asks: Sequence[_Ask], kind: Resource) -> Iterator[Remark]:
+    told = [ask for ask in asks if ask.request is not None or ask.ended]
+    if not told:
+        return
+    order = list(Answer)
+    told.sort(key=lambda ask: order.index(ask.answer))
+    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    message = "; ".join(ask.describe(kind) for ask in told[:_NAMED]) + more
+    lives = any(ask.request is not None and not ask.ended for ask in told)
+    yield Remark(names.CAPACITY_ASKED, told[0].answer, message, holds=lives)
+
+
+def _repeat(before: Mapping[str, Any], unclear: set[str], observed: Observed) -> Iterator[Remark]:
+    """Repeat what was said of requests that stand while it cannot be said whether they are wanted."""
+    stands = any(
+        kind in _BY_TYPE and owned.metadata.label(names.LABEL_ASK) in unclear
+        for (kind, _), owned in observed.objects.items()
+    )
+    for each in before.get("conditions") or () if stands else ():
+        if each["type"] == names.CAPACITY_ASKED:
+            yield Remark(each["type"], each["reason"], each["message"], holds=each["status"] == "True")

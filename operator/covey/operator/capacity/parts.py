@@ -1,0 +1,278 @@
+"""Pods for which nodes are asked, by node shape. Pure.
+
+A part is all pods of one shape that have no place, never only those that free room is short for: an autoscaler counts
+free room as well, and would find two missing pods of eight in the room that the other six need.
+
+Where a level is required, pods that have places say which domain it is, and the part selects it. Without any the part
+asks for pods that are all in one domain, whichever: of the unit, or of a replica that has a level of its own. What holds
+two parts together no request can say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.roles import Role
+from covey.compile.groups import Levels
+from covey.compile.identity import Slot, fit_label, short_hash
+from covey.compile.revision import RoleCount, RoleRevision
+from covey.operator.model import podstate
+from covey.operator.model.observed import Observed
+from covey.placement.cluster.shape import shape_of
+
+#: A container that asks for what a pod takes. No node ever runs it.
+_CONTAINER: Final = {"name": "ask", "image": "registry.k8s.io/pause:3.10"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods of one node shape.
+
+    ``root`` is the UID of their unit's root: the parts of one root come together, or none of them helps. ``roles`` are
+    theirs; ``template`` is that of pods that take as much, where they may.
+    """
+
+    unit: int
+    root: str
+    roles: tuple[str, ...]
+    count: int
+    template: Mapping[str, Any]
+    surplus: bool = False
+
+    def name(self, inference: str, request: Sequence[str]) -> str:
+        """Name of its objects, which says all that is asked: another process makes no second one.
+
+        Args:
+            inference: name of the resource.
+            request: kind and class of the request.
+        """
+        asked = json.dumps([self.root, self.count, self.template, *request], sort_keys=True)
+        return fit_label(inference, self.unit, short_hash(asked))
+
+    def __str__(self) -> str:
+        """``8 pods of decode, prefill of unit 0``."""
+        of = f"{', '.join(self.roles)} of unit {self.unit}{', beyond the minimum' if self.surplus else ''}"
+        return f"{self.count} pods of {of}" if self.count > 1 else f"1 pod of {of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One unit: its replicas by role, how many of them there must be, and the UID of its root."""
+
+    unit: int
+    root: str
+    replicas: Mapping[str, Mapping[int, RoleRevision]]
+    counts: Mapping[str, RoleCount]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pods that lie in one domain of a level: of the unit, or of a replica; ``labels`` tell them from others."""
+
+    level: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_minimum(
+    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
+) -> tuple[Part, ...] | None:
+    """Find the parts of a minimum: each pod of it without a place is in one of them, once.
+
+    Args:
+        waiting: the unit.
+        spec: of its resource.
+        levels: of its topology, from broad to narrow, with the keys of their labels.
+        observed: the snapshot.
+
+    Returns:
+        None where that cannot be said now: a pod of the minimum is not there, the node of one is not known, or the unit
+        is being admitted, which the refusal does not know of.
+    """
+    if any(podstate.is_admitted(pod) and not podstate.is_bound(pod) for pod in observed.in_unit(waiting.unit).values()):
+        return None
+    chosen = {
+        name: _rank(waiting, name, observed)[: count.minimum] for name, count in waiting.counts.items() if count.minimum
+    }
+    return _find_parts(waiting, chosen, spec, levels, observed)
+
+
+def find_surplus(
+    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed, before: float
+) -> tuple[Part, ...]:
+    """Find the parts of replicas beyond the minimum that are whole and have had no place since ``before``."""
+    found: list[Part] = []
+    for name, count in waiting.counts.items():
+        chosen = [
+            replica
+            for replica in _rank(waiting, name, observed)[count.minimum :]
+            if all(map(_waits_since(before, observed), _slots(waiting, name, replica)))
+        ]
+        found += _find_parts(waiting, {name: chosen}, spec, levels, observed, surplus=True) or ()
+    return tuple(found)
+
+
+def _rank(waiting: Waiting, role: str, observed: Observed) -> list[int]:
+    """Replicas in the order in which they count as the minimum: those that have places, then by number."""
+
+    def lacks(replica: int) -> bool:
+        pods = map(observed.current.get, _slots(waiting, role, replica))
+        return not all(pod is not None and podstate.is_admitted(pod) for pod in pods)
+
+    return sorted(waiting.replicas.get(role, ()), key=lambda replica: (lacks(replica), replica))
+
+
+def _slots(waiting: Waiting, role: str, replica: int) -> list[Slot]:
+    size = waiting.replicas[role][replica].size
+    return [Slot(waiting.unit, role, replica, index) for index in range(size)]
+
+
+def _waits_since(before: float, observed: Observed) -> Any:
+    def waits(slot: Slot) -> bool:
+        pod = observed.current.get(slot)
+        if pod is None or podstate.is_going(pod) or podstate.is_admitted(pod):
+            return False
+        return (core.seconds(pod.metadata.creation_timestamp) or observed.now) <= before
+
+    return waits
+
+
+def _find_parts(
+    waiting: Waiting,
+    chosen: Mapping[str, Sequence[int]],
+    spec: DisaggregatedInferenceSpec,
+    levels: Levels,
+    observed: Observed,
+    *,
+    surplus: bool = False,
+) -> tuple[Part, ...] | None:
+    roles = {role.name: role for role in spec.roles}
+    found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for name, replicas in chosen.items():
+        for replica in replicas:
+            slots = _slots(waiting, name, replica)
+            pods = [pod for slot in slots if (pod := observed.current.get(slot)) and not podstate.is_going(pod)]
+            if len(pods) < len(slots):
+                return None
+            place = _place_of(waiting, spec, roles[name], replica, levels, observed)
+            if place is None:
+                return None
+            for pod in pods:
+                if not podstate.is_admitted(pod):
+                    made = _template(pod, waiting.root, *place)
+                    found.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
+    return tuple(
+        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus) for made, of in found.values()
+    )
+
+
+def _place_of(
+    waiting: Waiting, spec: DisaggregatedInferenceSpec, role: Role, replica: int, levels: Levels, observed: Observed
+) -> tuple[dict[str, str], dict[str, Any], dict[str, str]] | None:
+    """Find where a replica has to lie: labels of nodes, a term of affinity among the pods of the ask, and their labels.
+
+    None where pods of the domain have places and none of their nodes is known.
+    """
+    selector: dict[str, str] = {}
+    near: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    # Without its labels nothing is asked for (``asks``).
+    for group in (each for each in _groups(spec, role, replica) if each.level in levels):
+        placed = [pod for pod in _members(group, waiting, spec, observed) if podstate.is_admitted(pod)]
+        known = [node for pod in placed if (node := observed.nodes.get(pod.spec.node_name or "")) is not None]
+        if placed and not known:
+            return None
+        if known:
+            selector |= _domain_labels(known[0].metadata.labels or {}, group.level, levels)
+            near, labels = {}, {}
+            continue
+        labels = {names.LABEL_ASK: waiting.root, **group.labels}
+        near = {"topologyKey": levels[group.level][0], "labelSelector": {"matchLabels": labels}}
+    return selector, near, labels
+
+
+def _groups(spec: DisaggregatedInferenceSpec, role: Role, replica: int) -> Iterator[_Group]:
+    """Yield what a replica lies in, from broad to narrow."""
+    if spec.topology.required and role.topology.follow_unit:
+        yield _Group(spec.topology.required)
+    if role.topology.required:
+        yield _Group(role.topology.required, {names.LABEL_ROLE: role.name, names.LABEL_REPLICA: str(replica)})
+
+
+def _members(
+    group: _Group, waiting: Waiting, spec: DisaggregatedInferenceSpec, observed: Observed
+) -> Iterator[core.Pod]:
+    follows = {role.name for role in spec.roles if role.topology.follow_unit}
+    for slot, pod in observed.in_unit(waiting.unit).items():
+        labels = {names.LABEL_ROLE: slot.role, names.LABEL_REPLICA: str(slot.replica)}
+        if group.labels == labels if group.labels else slot.role in follows:
+            yield pod
+
+
+def _domain_labels(labels: Mapping[str, str], level: str, levels: Levels) -> dict[str, str]:
+    """Labels of a node's domain at a level: the same name may stand for two domains below two broader ones."""
+    found: dict[str, str] = {}
+    for name, keys in levels.items():
+        found |= next(({key: labels[key]} for key in keys if key in labels), {})
+        if name == level:
+            break
+    return found
+
+
+def _template(
+    pod: core.Pod, root: str, selector: Mapping[str, str], near: Mapping[str, Any], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Make the template of a pod that takes as much as this one, where it may: no gate, no pin, no group."""
+    shape, affinity = shape_of(pod), pod.spec.affinity or core.Affinity()
+    spec: dict[str, Any] = {
+        "containers": [{**_CONTAINER, **_container_fields(shape.requests, shape.host_ports)}],
+        "nodeSelector": {**dict(shape.node_selector), **selector},
+        "tolerations": [msgspec.to_builtins(each) for each in shape.tolerations],
+        "affinity": {
+            "nodeAffinity": _as_required(shape.node_affinity),
+            "podAffinity": _as_required([*_terms(affinity.pod_affinity), *([near] if near else [])]),
+            "podAntiAffinity": _as_required(_terms(affinity.pod_anti_affinity)),
+        },
+    }
+    spec["affinity"] = {key: value for key, value in spec["affinity"].items() if value}
+    told = _labels_in_terms(pod) | {names.LABEL_ASK: root} | dict(labels)
+    return {"metadata": {"labels": told}, "spec": {key: value for key, value in spec.items() if value}}
+
+
+def _container_fields(requests: Iterable[tuple[str, int]], ports: Iterable[tuple[str, str, int]]) -> dict[str, Any]:
+    amounts = {name: f"{value}m" if name == "cpu" else str(value) for name, value in requests if name != "pods"}
+    # The API server wants limits of what cannot be shared.
+    limits = {name: value for name, value in amounts.items() if "/" in name or name.startswith("hugepages-")}
+    told = [
+        {"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": ip} for ip, protocol, port in ports
+    ]
+    found: dict[str, Any] = {"resources": {"requests": amounts, **({"limits": limits} if limits else {})}}
+    return found | ({"ports": told} if told else {})
+
+
+def _as_required(what: Any) -> dict[str, Any]:
+    value = msgspec.to_builtins(what)
+    return {"requiredDuringSchedulingIgnoredDuringExecution": value} if value else {}
+
+
+def _terms(affinity: core.PodAffinity | None) -> list[Any]:
+    return [msgspec.to_builtins(each) for each in (affinity.required or () if affinity else ())]
+
+
+def _labels_in_terms(pod: core.Pod) -> dict[str, str]:
+    """Labels of a pod that its own terms speak of; all others would only tell like pods apart."""
+    affinity = pod.spec.affinity or core.Affinity()
+    keys: set[str] = set()
+    for kind in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        for term in (kind.required or ()) if kind else ():
+            selector = term.label_selector or core.LabelSelector()
+            keys |= {*(selector.match_labels or ()), *(each.key for each in selector.match_expressions or ())}
+            keys |= {*(term.match_label_keys or ()), *(term.mismatch_label_keys or ())}
+    return {key: value for key, value in (pod.metadata.labels or {}).items() if key in keys}

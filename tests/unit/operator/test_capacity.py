@@ -1,0 +1,540 @@
+"""Nodes asked of an autoscaler: for whom, how many, where, and until when."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.inferences import inference, inferences, role, template
+from covey.api import constants as names
+from covey.api import core
+from covey.api.core import rfc3339
+from covey.backends import Owned
+from covey.compile.identity import group_name, slot_of
+from covey.kube.resources import CAPACITY_BUFFERS, COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from covey.observability import operator_metrics as metrics
+from covey.operator.capacity.answers import Answer
+from covey.operator.model import podstate
+from covey.operator.model.actions import Object
+from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
+from covey.operator.status.lives import find_seconds_to_nodes
+from unit.operator.world import World
+
+REQUESTS = Capacity(Provider.PROVISIONING_REQUEST)
+BUFFERS = Capacity(Provider.CAPACITY_BUFFER)
+MINIMUM_ONLY = replace(REQUESTS, surplus=False)
+RACKS = core.ClusterTopology(
+    core.Meta(name="racks"),
+    core.ClusterTopologySpec(
+        (core.TopologyLevelSpec("block", ("cloud/block",)), core.TopologyLevelSpec("rack", ("cloud/rack",)))
+    ),
+)
+_TYPES = {kind.type for kind in ASK_KINDS}
+
+
+def gpus(count: int, **pod: Any) -> Object:
+    limits = {"nvidia.com/gpu": str(count), "cpu": "1500m"}
+    return template({"name": "engine", "image": "engine:1", "resources": {"limits": limits, "requests": limits}}, **pod)
+
+
+def gang(name: str, replicas: int, count: int = 8, **fields: Any) -> Object:
+    """A role all of whose replicas must come."""
+    return role(name, **{"replicas": replicas, "minReplicas": replicas, "template": gpus(count), **fields})
+
+
+class Asking(World):
+    """A world with an autoscaler to ask; what was asked is noted with each plan that is carried out."""
+
+    bodies: dict[str, Object]
+
+    def _apply(self, body: Mapping[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        if body["kind"] in {"ProvisioningRequest", "CapacityBuffer"}:
+            template = self.of(POD_TEMPLATES)[name]
+            assert template.metadata.annotation(names.ANNOTATION_ASK_ENDED) is None, "asked for again"
+        super()._apply(body)
+        if body["kind"] in {"PodTemplate", "ProvisioningRequest", "CapacityBuffer"}:
+            self.bodies = {**getattr(self, "bodies", {}), f"{body['kind']}/{body['metadata']['name']}": body}
+
+    def judge_unit(self, value: str, reason: str, unit: int = 0, ago: float = 60.0, **status: Any) -> None:
+        """What the scheduler process says of a root."""
+        key = (COMPOSITE_POD_GROUPS.type, group_name(self.inference.metadata.name, unit))
+        told = core.Condition(names.ADMITTED, value, reason, last_transition_time=rfc3339(self.now - ago))
+        found = self.objects[key]
+        self.objects[key] = msgspec.structs.replace(
+            found, status=msgspec.structs.replace(found.status, conditions=(told,), **status)
+        )
+
+    def refuse(self, unit: int = 0, ago: float = 60.0) -> None:
+        self.judge_unit("False", names.REASON_INFEASIBLE, unit, ago)
+
+    def of(self, kind: Any = PROVISIONING_REQUESTS) -> dict[str, Owned]:
+        return {name: found for (each, name), found in self.objects.items() if each == kind.type}
+
+    def template_of(self, name: str) -> Any:
+        return self.bodies[f"PodTemplate/{name}"]["template"]
+
+    def say(self, *conditions: core.Condition, name: str = "", kind: Any = PROVISIONING_REQUESTS) -> None:  # type: ignore[override]
+        """What the autoscaler says of a request."""
+        for each, found in self.of(kind).items():
+            if name in each:
+                timed = tuple(
+                    msgspec.structs.replace(one, last_transition_time=rfc3339(self.now)) for one in conditions
+                )
+                status = msgspec.structs.replace(found.status, conditions=timed)
+                self.objects[kind.type, each] = msgspec.structs.replace(found, status=status)
+
+    def asked(self) -> tuple[str, str, str]:
+        """Status, reason and message of the condition."""
+        found = self.conditions().get(names.CAPACITY_ASKED)
+        return ("", "", "") if found is None else (found["status"], found["reason"], found["message"])
+
+
+def refused(*roles: Object, capacity: Capacity | None = REQUESTS, notes: bool = True, **spec: Any) -> Asking:
+    """A resource whose first unit has been refused for room for a minute."""
+    world = Asking(inference(*(roles or (gang("decode", 2),)), **spec))
+    world.topologies = (RACKS,)
+    world.notes = notes
+    world.settle()
+    world.autoscaler = capacity
+    world.refuse()
+    world.settle()
+    return world
+
+
+FOUND = core.Condition("Provisioned", "True", "CapacityIsFound")
+COMING = core.Condition("Provisioned", "True", "CapacityIsProvisioned")
+NOT_FOUND = core.Condition("Provisioned", "False", "CapacityIsNotFound", "no node group has eight")
+FAILED = core.Condition("Failed", "True", "Failed", "quota of the cloud")
+
+
+def test_nobody_is_asked_by_default() -> None:
+    world = refused(capacity=None)
+    assert not any(kind in _TYPES for kind, _ in world.objects)
+    assert world.asked() == ("", "", "")
+
+
+def test_a_refused_minimum_asks_for_all_its_pods() -> None:
+    world = refused(role("decode", replicas=3, minReplicas=2, size=4, template=gpus(8)))
+    (name,) = world.of()
+    assert world.bodies[f"ProvisioningRequest/{name}"]["spec"] == {
+        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        "podSets": [{"podTemplateRef": {"name": name}, "count": 8}],
+    }
+    assert world.asked()[:2] == ("True", "Asked")
+    assert "8 pods of decode of unit 0" in world.asked()[2]
+    (owner,) = world.of()[name].metadata.owner_references
+    assert (owner.uid, owner.controller) == ("uid-llama", True)
+
+
+def test_a_template_has_the_shape_of_a_pod_and_nothing_of_the_gang() -> None:
+    near = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "engine"}}}
+    pod = {
+        "nodeSelector": {"gpu": "b200"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}},
+    }
+    made = gpus(8, **pod) | {"metadata": {"labels": {"app": "engine", "team": "ml"}}}
+    world = refused(gang("decode", 2, template=made))
+    (name,) = world.of()
+    found = world.template_of(name)
+    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"].metadata.uid
+    assert found["metadata"]["labels"] == {"app": "engine", names.LABEL_ASK: root}
+    assert found["spec"].keys() == {"containers", "nodeSelector", "tolerations", "affinity"}
+    assert found["spec"]["nodeSelector"] == {"gpu": "b200"}
+    assert found["spec"]["affinity"] == {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    (container,) = found["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "1500m", "nvidia.com/gpu": "8"},
+        "limits": {"nvidia.com/gpu": "8"},
+    }
+
+
+def test_like_pods_of_two_roles_are_one_part_and_unlike_ones_are_two() -> None:
+    alike = refused(gang("prefill", 2), gang("decode", 1))
+    (only,) = alike.of().values()
+    assert only.spec["podSets"][0]["count"] == 3
+    unlike = refused(gang("prefill", 2), gang("decode", 1, 4))
+    assert sorted(each.spec["podSets"][0]["count"] for each in unlike.of().values()) == [1, 2]
+
+
+def test_a_buffer_asks_for_the_same() -> None:
+    world = refused(capacity=BUFFERS)
+    ((name, found),) = world.of(CAPACITY_BUFFERS).items()
+    assert found.spec == {"podTemplateRef": {"name": name}, "replicas": 2}
+    assert not world.of()
+
+
+def test_it_is_not_asked_before_its_time() -> None:
+    world = refused()
+    for kind in (PROVISIONING_REQUESTS, POD_TEMPLATES):
+        for name in world.of(kind):
+            del world.objects[kind.type, name]
+    world.refuse(ago=20)
+    planned = world.plan()
+    assert not planned.actions.ask
+    assert planned.again == 10
+
+
+@pytest.mark.parametrize("end", ["admitted", "suspended", "another reason", "claim", "unit goes"])
+def test_a_request_is_withdrawn(end: str) -> None:
+    world = refused()
+    assert world.of()
+    if end == "admitted":
+        for name in world.pods:
+            world.pin(name)
+        world.judge_unit("True", names.REASON_ADMITTED)
+    elif end == "another reason":
+        world.judge_unit("False", names.REASON_OVER_QUOTA)
+    elif end == "claim":
+        victim = core.Victim("Replica", "ml", "other", unit=0, pods=("uid",))
+        claim = core.Claim((), "", purpose="Preemption", victims=(victim,))
+        world.judge_unit("False", names.REASON_INFEASIBLE, claim=claim)
+    else:
+        change = {"suspend": True} if end == "suspended" else {"replicas": 0}
+        world.inference = world.inference.model_copy(update={"spec": world.inference.spec.model_copy(update=change)})
+    world.settle()
+    assert not any(kind in _TYPES for kind, _ in world.objects)
+    assert world.asked() == ("", "", "")
+
+
+def test_another_minimum_asks_anew_and_the_former_request_goes() -> None:
+    world = refused(role("decode", replicas=3, minReplicas=2, template=gpus(8)))
+    (before,) = world.of()
+    spec = world.inference.spec
+    more = spec.roles[0].model_copy(update={"min_replicas": 3})
+    world.inference = world.inference.model_copy(update={"spec": spec.model_copy(update={"roles": (more,)})})
+    world.settle()
+    (after,) = world.of()
+    assert after != before
+    assert world.of()[after].spec["podSets"][0]["count"] == 3
+
+
+@pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN])
+def test_a_request_stays_while_nobody_has_decided(reason: str) -> None:
+    """A scheduler process that starts anew says Waiting before it has looked: the nodes are on their way."""
+    world = refused()
+    before = dict(world.objects)
+    world.judge_unit("False", reason)
+    world.settle()
+    assert world.of().keys() == {name for kind, name in before if kind == PROVISIONING_REQUESTS.type}
+
+
+def test_a_request_stays_while_a_pod_is_replaced() -> None:
+    world = refused()
+    (name,) = world.of()
+    world.vanish(next(iter(world.pods)))
+    assert name in world.of()
+    assert not any(each.name == name for each in world.plan().actions.delete_objects)
+
+
+def test_a_unit_that_is_being_admitted_asks_for_nothing_new() -> None:
+    """Its pods are pinned one after another, and only then its root says so."""
+    world = refused(gang("decode", 3))
+    before = world.of().keys()
+    world.pin(min(world.pods))
+    world.settle()
+    assert world.of().keys() == before
+
+
+def test_without_the_kind_nothing_is_asked_and_it_is_said() -> None:
+    world = refused(capacity=replace(REQUESTS, is_served=False))
+    assert not any(kind in _TYPES for kind, _ in world.objects)
+    assert world.asked()[:2] == ("False", "ProviderMissing")
+
+
+def test_a_level_whose_label_nobody_knows_is_not_asked_for() -> None:
+    world = refused(topology={"required": "rack"})
+    world.topologies = ()
+    for kind in (PROVISIONING_REQUESTS, POD_TEMPLATES):
+        for name in world.of(kind):
+            del world.objects[kind.type, name]
+    found = world.plan()
+    assert not found.actions.ask
+    assert [each.reason for each in found.remarks if each.type == names.CAPACITY_ASKED] == ["LevelUnknown"]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (COMING, ("True", "Coming")),
+        (FOUND, ("True", "Disagreed")),
+        (NOT_FOUND, ("True", "NoCapacity")),
+        (core.Condition("Accepted", "True", "Accepted"), ("True", "Asked")),
+    ],
+)
+def test_the_condition_says_what_was_answered(told: core.Condition, expected: tuple[str, str]) -> None:
+    world = refused()
+    world.say(told)
+    assert world.asked()[:2] == expected
+    assert not world.plan().actions.ask
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ((core.Condition("Provisioning", "False", "RequiresNewCapacity"),), "Coming"),
+        ((core.Condition("Provisioning", "True", "FitsExistingCapacity"),), "Disagreed"),
+        ((core.Condition("ReadyForProvisioning", "False", "ResolutionFailed"),), "NoCapacity"),
+        ((core.Condition("Provisioning", "Unknown", "NotReadyForProvisioning"),), "Asked"),
+    ],
+)
+def test_the_condition_says_what_was_answered_to_a_buffer(
+    conditions: tuple[core.Condition, ...], expected: str
+) -> None:
+    world = refused(capacity=BUFFERS)
+    world.say(*conditions, kind=CAPACITY_BUFFERS)
+    assert world.asked()[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"), [(FOUND, "Disagreed"), (COMING, "NothingCame"), (FAILED, "CapacityFailed")]
+)
+def test_an_answer_without_nodes_ends_and_is_not_asked_once_more(told: core.Condition, reason: str) -> None:
+    world = refused()
+    (name,) = world.of()
+    world.say(told)
+    world.now += 901
+    world.note()
+    world.settle()
+    assert not world.of()
+    assert world.template_of(name)
+    assert list(world.of(POD_TEMPLATES)) == [name]
+    assert world.asked()[:2] == ("False", reason)
+    for _ in range(3):
+        world.now += 3600
+        world.forget()
+        world.settle()
+        assert not world.of()
+    # Whoever has put right what was wrong asks again by deleting what says so.
+    del world.objects[POD_TEMPLATES.type, name]
+    world.settle()
+    assert list(world.of()) == [name]
+    assert world.asked()[:2] == ("True", "Asked")
+
+
+def test_the_end_is_written_before_the_request_is_deleted() -> None:
+    world = refused()
+    world.say(FAILED)
+    planned = world.plan()
+    assert [note.annotations for note in planned.actions.annotate] == [{names.ANNOTATION_ASK_ENDED: "CapacityFailed"}]
+    assert not planned.actions.delete_objects
+
+
+def test_a_request_that_nobody_answers_stays() -> None:
+    world = refused()
+    assert world.plan().again == 900
+    world.now += 901
+    world.note()
+    assert world.of()
+    assert world.asked()[:2] == ("True", "NoAnswer")
+
+
+def test_no_part_is_asked_for_while_there_are_no_nodes_for_another() -> None:
+    world = refused(gang("prefill", 2), gang("decode", 1, 4))
+    small = next(name for name, each in world.of().items() if each.spec["podSets"][0]["count"] == 1)
+    world.say(NOT_FOUND, name=small)
+    world.settle()
+    assert list(world.of()) == [small]
+    assert world.asked()[1] == "NoCapacity"
+    assert "no node group has eight" in world.asked()[2]
+    world.say(COMING, name=small)
+    world.settle()
+    assert len(world.of()) == 2
+
+
+def affinity_of(found: Any) -> Any:
+    terms = found["spec"].get("affinity", {}).get("podAffinity", {})
+    return terms.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+
+
+def test_a_required_level_is_asked_for_by_affinity_among_themselves() -> None:
+    world = refused(topology={"required": "rack"})
+    (name,) = world.of()
+    found = world.template_of(name)
+    (term,) = affinity_of(found)
+    assert term["topologyKey"] == "cloud/rack"
+    assert term["labelSelector"]["matchLabels"].items() <= found["metadata"]["labels"].items()
+
+
+def test_replicas_with_a_level_of_their_own_are_parts_of_their_own() -> None:
+    world = refused(gang("decode", 2, size=4, topology={"required": "rack"}))
+    found = [world.template_of(name) for name in world.of()]
+    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [4, 4]
+    assert len({json.dumps(affinity_of(each)) for each in found}) == 2
+
+
+def test_what_is_left_of_a_unit_is_asked_for_in_its_domain() -> None:
+    world = refused(gang("decode", 3), topology={"required": "rack"})
+    first = min(world.pods)
+    world.bind(first, "node-1")
+    world.known_nodes["node-1"] = core.Node(core.Meta(name="node-1", labels={"cloud/block": "b1", "cloud/rack": "r7"}))
+    world.settle()
+    (name,) = world.of()
+    found = world.template_of(name)
+    assert found["spec"]["nodeSelector"] == {"cloud/block": "b1", "cloud/rack": "r7"}
+    assert not affinity_of(found)
+    assert world.of()[name].spec["podSets"][0]["count"] == 2
+
+
+def admitted(*, minimum: int = 1, capacity: Capacity | None = REQUESTS, **spec: Any) -> Asking:
+    """A resource of four replicas whose minimum has places, and whose surplus has waited for a while."""
+    world = refused(role("decode", replicas=4, minReplicas=minimum, template=gpus(8)), capacity=None, **spec)
+    for name in sorted(world.pods)[:minimum]:
+        world.bind(name)
+    world.judge_unit("True", names.REASON_ADMITTED)
+    world.settle()
+    world.autoscaler = capacity
+    world.settle()
+    return world
+
+
+def test_surplus_asks_once_its_minimum_has_places() -> None:
+    world = admitted()
+    (found,) = world.of().values()
+    assert found.spec["podSets"][0]["count"] == 3
+    assert "beyond the minimum" in world.asked()[2]
+
+
+@pytest.mark.parametrize("case", ["switched off", "queue", "young", "a minimum waits"])
+def test_surplus_does_not_ask(case: str) -> None:
+    if case == "switched off":
+        world = admitted(capacity=MINIMUM_ONLY)
+    elif case == "queue":
+        world = admitted(queue="team")
+    elif case == "young":
+        world = admitted(capacity=replace(REQUESTS, after=2_000_000_000.0))
+    else:
+        world = admitted(replicas=2)
+        world.refuse(unit=1)
+        world.settle()
+        assert all("unit 1" in text for text in world.asked()[2].split("; "))
+        return
+    assert not world.of()
+
+
+def test_the_seconds_to_nodes_are_those_since_they_were_asked_for() -> None:
+    def told(admitted: str, asked: str | None) -> dict[str, Any]:
+        at = "2026-01-01T00:01:00Z" if admitted == "True" else "2026-01-01T00:00:00Z"
+        found = [{"type": names.ADMITTED, "status": admitted, "reason": "x", "lastTransitionTime": at}]
+        since = "2026-01-01T00:00:15Z"
+        more = {"type": names.CAPACITY_ASKED, "status": "True", "reason": asked, "lastTransitionTime": since}
+        return {"conditions": [*found, *([more] if asked else [])]}
+
+    assert find_seconds_to_nodes(told("False", "Coming"), told("True", None)) == 45
+    assert find_seconds_to_nodes(told("False", "Asked"), told("True", None)) is None
+    assert find_seconds_to_nodes(told("False", "Coming"), told("False", None)) is None
+    assert find_seconds_to_nodes(told("True", "Coming"), told("True", None)) is None
+
+
+def test_every_answer_has_a_series() -> None:
+    assert set(metrics.CAPACITY_REASONS) == {answer.value for answer in Answer}
+
+
+def needed(world: Asking) -> Counter[int]:
+    """Pods of each refused unit's minimum that have no place."""
+    found: Counter[int] = Counter()
+    spec = world.inference.spec
+    by_replica: dict[tuple[int, str, int], list[core.Pod]] = {}
+    for pod in world.pods.values():
+        slot = slot_of(pod.spec.hostname)
+        assert slot is not None
+        by_replica.setdefault(slot[:3], []).append(pod)
+    for unit in range(spec.replicas):
+        for each in spec.roles:
+            ranked = sorted(
+                (not all(map(podstate.is_admitted, pods)), number, sum(not podstate.is_admitted(pod) for pod in pods))
+                for (of, name, number), pods in by_replica.items()
+                if (of, name) == (unit, each.name)
+            )
+            found[unit] += sum(lacking for _, _, lacking in ranked[: each.min_replicas])
+    return found
+
+
+def counts(world: Asking) -> Counter[int]:
+    """Pods that are asked for, by unit."""
+    units = {
+        world.objects[COMPOSITE_POD_GROUPS.type, group_name(world.inference.metadata.name, unit)].metadata.uid: unit
+        for unit in range(world.inference.spec.replicas)
+    }
+    total: Counter[int] = Counter()
+    for each in world.of().values():
+        total[units[each.metadata.label(names.LABEL_ASK) or ""]] += each.spec["podSets"][0]["count"]
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(inferences(), st.data())
+def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.DataObject) -> None:
+    """A1, A2, A3 and A5, whatever the resource, whoever has places, and wherever the operator is killed."""
+    world = Asking(found)
+    world.notes = True
+    world.settle()
+    world.autoscaler = MINIMUM_ONLY
+    for name in data.draw(st.sets(st.sampled_from(sorted(world.pods)))) if world.pods else ():
+        world.bind(name)
+    states = {unit: data.draw(st.sampled_from(["True", "False", "young"])) for unit in range(found.spec.replicas)}
+    for unit, state in states.items():
+        if state == "True":
+            world.judge_unit("True", names.REASON_ADMITTED, unit)
+        else:
+            world.refuse(unit, ago=60 if state == "False" else 1)
+    world.crash(data.draw(st.integers(0, 12)))
+    world.settle()
+    wanted = needed(world)
+    expected = {unit: wanted[unit] for unit, state in states.items() if state == "False" and wanted[unit]}
+    assert counts(world) == expected
+    assert world.of().keys() == world.of(POD_TEMPLATES).keys()
+    kinds = [json.dumps([name.rpartition("-")[0], world.template_of(name)]) for name in world.of()]
+    assert len(kinds) == len(set(kinds))
+    planned = world.plan().actions
+    assert not planned.ask
+    assert not planned.delete_objects
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_is_answered_nothing_is_asked_for_twice(data: st.DataObject) -> None:
+    """A1, A4, A5: answers in any order, time, kills and decisions; a request that has ended stays so."""
+    world = refused(gang("prefill", 2), gang("decode", 1, 4))
+    known = set(world.of())
+    assert (len(known), world.asked()[1]) == (2, "Asked")
+    for _ in range(data.draw(st.integers(1, 8))):
+        step = data.draw(st.sampled_from(["answer", "time", "kill", "undecided", "refused", "admitted"]))
+        if step == "answer" and world.of():
+            answer = data.draw(st.sampled_from([FOUND, COMING, NOT_FOUND, FAILED]))
+            world.say(answer, name=data.draw(st.sampled_from(sorted(world.of()))))
+        elif step == "time":
+            world.now += data.draw(st.sampled_from([10, 901, 90_000]))
+        elif step == "kill":
+            world.crash(data.draw(st.integers(0, 4)))
+        elif step == "undecided":
+            world.judge_unit("False", names.REASON_WAITING)
+        elif step == "refused":
+            world.refuse()
+        elif step == "admitted":
+            for name in world.pods:
+                world.pin(name)
+            world.judge_unit("True", names.REASON_ADMITTED)
+            world.settle()
+            assert not any(kind in _TYPES for kind, _ in world.objects)
+            return
+        world.note()
+        world.settle()
+        assert set(world.of()) <= known
+        assert set(world.of()) <= set(world.of(POD_TEMPLATES))
+        ended = [each for each in world.of(POD_TEMPLATES).values() if each.metadata.annotations]
+        marks = {each.metadata.name for each in ended if each.metadata.annotation(names.ANNOTATION_ASK_ENDED)}
+        assert not marks & set(world.of())
+        assert not world.plan().actions.ask
+        assert bool(world.asked()[1]) == bool(known & set(world.of(POD_TEMPLATES)))
+        refuses = world.asked()[1] in {"NoCapacity", "CapacityFailed"}
+        assert refuses or set(world.of()) | marks == known
