@@ -187,7 +187,9 @@ def _with_upstream_basic(parts: Parts, document: Document, group: core.Group) ->
     if not is_composite and (above[1].spec.scheduling_policy.gang or not above[1].spec.parent_composite_pod_group_name):
         return group
     gang = core.GangPolicy(min_group_count=1) if is_composite else core.GangPolicy(min_count=1)
-    return msgspec.structs.replace(group, spec=msgspec.structs.replace(spec, scheduling_policy=core.SchedulingPolicy(gang)))
+    return msgspec.structs.replace(
+        group, spec=msgspec.structs.replace(spec, scheduling_policy=core.SchedulingPolicy(gang))
+    )
 
 
 def _root(parts: Parts, identity: tuple[str, str, str]) -> tuple[str, str, str]:
