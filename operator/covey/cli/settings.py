@@ -129,6 +129,7 @@ class OperatorConfig(Common):
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     probe_namespace: str = ""
     probe_image: str = Field(PROBE_IMAGE, min_length=1)
+    job_gangs: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -142,6 +143,7 @@ class OperatorConfig(Common):
             avoid_node_seconds=self.avoid_node_seconds,
             probe_namespace=self.probe_namespace,
             probe_image=self.probe_image,
+            job_gangs=self.job_gangs,
         )
 
 

@@ -82,6 +82,9 @@ def _common(command: F) -> F:
 @click.option(
     "--probe-image", metavar="IMAGE", help="Of the pod in these dry runs, which no node ever gets. Default: pause."
 )
+@click.option(
+    "--job-gangs", metavar="BOOL", is_flag=False, flag_value="true", help="Jobs with covey.dev/gang start whole."
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

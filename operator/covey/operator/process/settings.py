@@ -23,6 +23,7 @@ class Settings:
     ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
     ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API server keeps; see ``probes_in``.
+    ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
     """
 
     kubeconfig: str | None = None
@@ -43,6 +44,7 @@ class Settings:
     avoid_node_seconds: float = 600.0
     probe_namespace: str = ""
     probe_image: str = IMAGE
+    job_gangs: bool = False
 
     @property
     def probes_in(self) -> str:

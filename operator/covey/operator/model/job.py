@@ -1,0 +1,162 @@
+"""Gangs of Jobs: the groups that a labelled Job has, from the Job and the groups that are there. Pure.
+
+The label ``covey.dev/gang`` says how many pods start together: ``"true"`` for ``parallelism``, or a number. The admission
+policy of the chart has prepared the Job's template; a Job whose template does not name its own group is left alone.
+
+A gang counts until it was bound once. From then on the group is ``basic``: later pods, of further completions or in
+place of failed ones, are placed one by one, since a Job that is nearly done has fewer pods than its minimum for good.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Owned
+from covey.kube.resources import JOBS, POD_GROUPS, WORKLOADS
+
+Object = dict[str, Any]
+
+#: The one template of a Job's Workload.
+TEMPLATE: Final = "job"
+
+
+class TemplateSpec(core.Read, frozen=True):
+    """The part of a pod template that groups depend on."""
+
+    priority_class_name: str | None = None
+
+
+class Template(core.Read, frozen=True):
+    """The pods' template."""
+
+    metadata: core.Meta = core.Meta()
+    spec: TemplateSpec = TemplateSpec()
+
+
+class JobSpec(core.Read, frozen=True):
+    """``spec`` of a Job."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    suspend: bool = False
+    template: Template = Template()
+
+
+class JobStatus(core.Read, frozen=True):
+    """``status`` of a Job."""
+
+    succeeded: int = 0
+    conditions: tuple[core.Condition, ...] = ()
+
+
+class Job(core.Read, frozen=True):
+    """A Job with the label ``covey.dev/gang``."""
+
+    metadata: core.Meta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def wanted(self) -> int:
+        """Pods that the Job controller makes at a time; 0 where the Job has no group."""
+        ended = any(core.condition(self.status.conditions, kind) for kind in ("Complete", "Failed"))
+        is_member = self.spec.template.metadata.label(names.LABEL_POD_GROUP) == self.metadata.name
+        if self.spec.suspend or ended or not is_member or self.metadata.deletion_timestamp is not None:
+            return 0
+        left = self.spec.parallelism if self.spec.completions is None else self.spec.completions - self.status.succeeded
+        return max(0, min(self.spec.parallelism, left))
+
+    @property
+    def minimum(self) -> int:
+        """Pods of which none starts without the others."""
+        written = self.metadata.label(names.LABEL_JOB_GANG) or ""
+        return min(int(written), self.wanted) if written.isdecimal() and int(written) else self.wanted
+
+
+def group_spec(job: Job, stored: Owned | None) -> Object:
+    """The fields of the PodGroup's spec that change with the Job.
+
+    Args:
+        job: one that wants pods.
+        stored: its PodGroup, where there is one.
+    """
+    if stored is not None:
+        scheduled = core.condition(stored.status.conditions, names.SCHEDULED)
+        if "basic" in stored.spec["schedulingPolicy"] or (scheduled is not None and scheduled.status == "True"):
+            return {"schedulingPolicy": {"basic": {}}}
+    return {"schedulingPolicy": {"gang": {"minCount": job.minimum}}, "desiredCount": job.wanted}
+
+
+def group_patch(job: Job, stored: Owned) -> Object:
+    """The merge patch that brings a PodGroup up to date; empty where it is."""
+    wanted = group_spec(job, stored)
+    policy = {"gang": None, "basic": None, **wanted["schedulingPolicy"]}
+    patch = {"desiredCount": None, **wanted, "schedulingPolicy": policy}
+    return (
+        {}
+        if wanted.items() <= stored.spec.items() and patch["desiredCount"] == stored.spec.get("desiredCount")
+        else patch
+    )
+
+
+def make_groups(job: Job) -> tuple[Object, Object]:
+    """The Workload and the PodGroup of a Job."""
+    name = job.metadata.name
+    owner = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": name,
+        "uid": job.metadata.uid,
+        "controller": True,
+    }
+    metadata = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        # By it they are found again.
+        "labels": {names.LABEL_JOB_GANG: "true"},
+        "ownerReferences": [owner],
+    }
+    priority_class = job.spec.template.spec.priority_class_name
+    common = group_spec(job, None) | ({"priorityClassName": priority_class} if priority_class else {})
+    workload = {
+        "controllerRef": {"apiGroup": JOBS.group, "kind": JOBS.kind, "name": name},
+        "podGroupTemplates": [{"name": TEMPLATE, **common}],
+    }
+    group = {"workloadRef": {"workloadName": name, "templateName": TEMPLATE}, **common}
+    return (
+        {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind, "metadata": metadata, "spec": workload},
+        {"apiVersion": POD_GROUPS.api_version, "kind": POD_GROUPS.kind, "metadata": metadata, "spec": group},
+    )
+
+
+def has_lost_place(pod: core.Pod) -> bool:
+    """Whether a Job's pod is to go since its pin was undone: it cannot be planned again, its successor can."""
+    owner = pod.metadata.controller
+    return (
+        owner is not None
+        and owner.kind == JOBS.kind
+        and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
+        and pod.metadata.deletion_timestamp is None
+        and pod.spec.node_name is None
+    )
+
+
+def disruption(pod: core.Pod, now: float) -> Object:
+    """The status of a pod that has lost its place, all in one write: a failure that the Job's policy ignores.
+
+    The Job controller counts a pod that was deleted before it ran as failed, and looks at the conditions of a pod only
+    once its phase is Failed.
+    """
+    message = (
+        f"Covey gave up the place of the pod before it was bound: {pod.metadata.annotation(names.ANNOTATION_RELEASE)}"
+    )
+    time = core.rfc3339(now)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "Released", "message": message}
+    return {
+        "phase": "Failed",
+        "reason": "Released",
+        "message": message,
+        "conditions": [condition | {"lastTransitionTime": time}],
+    }
