@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from covey.api import constants as names
@@ -34,6 +34,7 @@ class JobGroups:
         recorder: of Events.
         job: finds a labelled Job.
         groups: find its Workload and its PodGroup.
+        pods: finds its pods.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class JobGroups:
         recorder: EventRecorder,
         job: Callable[[Key], Job | None],
         groups: Mapping[Resource, Find],
+        pods: Callable[[Key], Iterable[core.Pod]],
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._job = job
         self._groups = groups
+        self._pods = pods
 
     async def __call__(self, key: Key) -> None:
         """Bring the groups of a Job up to date; those of one that is gone go with it.
@@ -68,7 +71,7 @@ class JobGroups:
             if found[kind] is None:
                 await self._create(kind, body, job)
         group = found[POD_GROUPS]
-        patch = group_patch(job, group) if group is not None else {}
+        patch = group_patch(job, group, self._pods(key)) if group is not None else {}
         if group is not None and patch:
             body = {"metadata": {"uid": group.metadata.uid}, "spec": patch}
             await self._client.merge_patch(POD_GROUPS, key[1], key[0], body, type=Ignored)

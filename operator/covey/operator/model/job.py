@@ -9,6 +9,7 @@ place of failed ones, are placed one by one, since a Job that is nearly done has
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -75,23 +76,21 @@ class Job(core.Read, frozen=True):
         return min(int(written), self.wanted) if written.isdecimal() and int(written) else self.wanted
 
 
-def group_spec(job: Job, stored: Owned | None) -> Object:
-    """The fields of the PodGroup's spec that change with the Job.
-
-    Args:
-        job: one that wants pods.
-        stored: its PodGroup, where there is one.
-    """
-    if stored is not None:
-        scheduled = core.condition(stored.status.conditions, names.SCHEDULED)
-        if "basic" in stored.spec["schedulingPolicy"] or (scheduled is not None and scheduled.status == "True"):
-            return {"schedulingPolicy": {"basic": {}}}
+def gang_spec(job: Job) -> Object:
+    """The fields of the PodGroup's spec that change with the Job, as long as the gang has not been bound."""
     return {"schedulingPolicy": {"gang": {"minCount": job.minimum}}, "desiredCount": job.wanted}
 
 
-def group_patch(job: Job, stored: Owned) -> Object:
-    """The merge patch that brings a PodGroup up to date; empty where it is."""
-    wanted = group_spec(job, stored)
+def group_patch(job: Job, stored: Owned, pods: Iterable[core.Pod]) -> Object:
+    """The merge patch that brings a PodGroup up to date; empty where it is.
+
+    Args:
+        job: one that wants pods.
+        stored: its PodGroup.
+        pods: the Job's.
+    """
+    was_bound = "basic" in stored.spec["schedulingPolicy"] or any(_is_bound_since(stored, job, pod) for pod in pods)
+    wanted: Object = {"schedulingPolicy": {"basic": {}}} if was_bound else gang_spec(job)
     policy = {"gang": None, "basic": None, **wanted["schedulingPolicy"]}
     patch = {"desiredCount": None, **wanted, "schedulingPolicy": policy}
     return (
@@ -119,7 +118,7 @@ def make_groups(job: Job) -> tuple[Object, Object]:
         "ownerReferences": [owner],
     }
     priority_class = job.spec.template.spec.priority_class_name
-    common = group_spec(job, None) | ({"priorityClassName": priority_class} if priority_class else {})
+    common = gang_spec(job) | ({"priorityClassName": priority_class} if priority_class else {})
     workload = {
         "controllerRef": {"apiGroup": JOBS.group, "kind": JOBS.kind, "name": name},
         "podGroupTemplates": [{"name": TEMPLATE, **common}],
@@ -128,6 +127,21 @@ def make_groups(job: Job) -> tuple[Object, Object]:
     return (
         {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind, "metadata": metadata, "spec": workload},
         {"apiVersion": POD_GROUPS.api_version, "kind": POD_GROUPS.kind, "metadata": metadata, "spec": group},
+    )
+
+
+def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
+    """Whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
+
+    A Job that was suspended has pods of its former group still.
+    """
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    owner = pod.metadata.controller
+    return (
+        pod.spec.node_name is not None
+        and (owner is not None and owner.uid == job.metadata.uid)
+        and scheduled is not None
+        and (scheduled.last_transition_time or "") >= group.metadata.creation_timestamp
     )
 
 

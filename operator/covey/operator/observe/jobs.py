@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -16,6 +16,8 @@ from covey.kube.watch import EventType
 from covey.operator.model.job import Job, has_lost_place
 from covey.operator.observe.watched import Key, Watched
 
+#: The index of pods by their Job.
+_JOB: Final = "job"
 _MEMBERS: Final = f"{names.LABEL_POD_GROUP},{names.LABEL_JOB_NAME}"
 
 
@@ -41,6 +43,8 @@ class Jobs:
         kinds: tuple[Watched[Any], ...] = (self.jobs, *self.groups.values())
         for watched in kinds:
             watched.subscribe(self._on_change)
+        for reflector in self.pods.reflectors:
+            reflector.add_index(_JOB, _job_of)
         self.pods.subscribe(self._on_pod)
         self.reflectors: list[Reflector[Any]] = [each for kind in (*kinds, self.pods) for each in kind.reflectors]
 
@@ -55,10 +59,22 @@ class Jobs:
         for reflector in self.reflectors:
             await reflector.synced.wait()
 
+    def pods_of(self, key: Key) -> Iterator[core.Pod]:
+        """The pods of a Job, or of a namesake."""
+        return (pod for reflector in self.pods.reflectors for pod in reflector.by_index(_JOB, key))
+
     def _on_change(self, _kind: EventType, item: Any, _before: Any) -> None:
         # The groups of a Job have its name.
         self._look_at(item.metadata.key)
 
-    def _on_pod(self, _kind: EventType, pod: core.Pod, _before: core.Pod | None) -> None:
+    def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        if pod.spec.node_name and (before is None or not before.spec.node_name):
+            for key in _job_of(pod):
+                self._look_at(key)
         if has_lost_place(pod):
             self._replace(pod.metadata.key)
+
+
+def _job_of(pod: core.Pod) -> tuple[Key, ...]:
+    name = pod.metadata.label(names.LABEL_JOB_NAME)
+    return ((pod.metadata.namespace, name),) if name else ()

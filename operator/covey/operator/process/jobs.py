@@ -43,7 +43,8 @@ class JobGangs:
         """Work the queues until cancelled; only the process that leads does."""
         found = self._found
         await found.wait_until_synced()
-        groups = JobGroups(client, recorder, found.jobs.get, {kind: each.get for kind, each in found.groups.items()})
+        kinds = {kind: each.get for kind, each in found.groups.items()}
+        groups = JobGroups(client, recorder, found.jobs.get, kinds, found.pods_of)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._jobs, groups, _WORKERS))
             group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, time.time), _WORKERS))
