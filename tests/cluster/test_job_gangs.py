@@ -299,6 +299,7 @@ def test_a_job_that_could_not_start_whole_is_refused(jobs: Jobs, changed: Object
 def test_a_job_without_a_name_is_refused(jobs: Jobs) -> None:
     body = job("train", 2)
     body["metadata"] = {"generateName": "train-", "labels": LABELS}
+    del body["spec"]["template"]["metadata"]
     assert "needs metadata.name" in refusal(jobs, body)
 
 
@@ -338,7 +339,12 @@ def test_only_the_job_controller_makes_members_for_those_who_may_not(cluster: Cl
 
 def test_a_name_that_is_taken_is_said(jobs: Jobs, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=1)
-    group = {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    group = {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
     jobs.cluster.api("POST", jobs.path("PodGroup"), group)
     jobs.post(job("train", 2, cpu="90"))
     events = f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events"

@@ -161,16 +161,16 @@ def disruption(pod: core.Pod, now: float) -> Object:
     """The status of a pod that has lost its place, all in one write: a failure that the Job's policy ignores.
 
     The Job controller counts a pod that was deleted before it ran as failed, and looks at the conditions of a pod only
-    once its phase is Failed.
+    once its phase is Failed. It makes no successor for a while after failures, ignored ones too (10 s, doubled for each pod
+    since the last success, 10 minutes at most): from the time when the pod ceased to be ready, which it never was.
     """
     message = (
         f"Covey gave up the place of the pod before it was bound: {pod.metadata.annotation(names.ANNOTATION_RELEASE)}"
     )
-    time = core.rfc3339(now)
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "Released", "message": message}
-    return {
-        "phase": "Failed",
-        "reason": "Released",
-        "message": message,
-        "conditions": [condition | {"lastTransitionTime": time}],
-    }
+    times = {"DisruptionTarget": core.rfc3339(now), "Ready": pod.metadata.creation_timestamp}
+    told = {"reason": "Released", "message": message}
+    conditions = [
+        {"type": kind, "status": "True" if kind == "DisruptionTarget" else "False", "lastTransitionTime": time, **told}
+        for kind, time in times.items()
+    ]
+    return {"phase": "Failed", **told, "conditions": conditions}
