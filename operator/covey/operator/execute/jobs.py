@@ -15,6 +15,7 @@ from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS, Resource
 from covey.observability.logging import get_logger
 from covey.operator.model.job import Job, Object, disruption, group_patch, has_lost_place, make_groups
+from covey.operator.model.problem import REASON_NAME_TAKEN
 
 _log = get_logger(__name__)
 
@@ -94,7 +95,7 @@ class JobGroups:
                 note = (
                     f"{kind.kind} {meta.name} exists and is not of this Job, which cannot start: give it another name"
                 )
-                self._recorder.event(regarding, "Warning", "NameTaken", note, "Gang")
+                self._recorder.event(regarding, "Warning", REASON_NAME_TAKEN, note, "Gang")
             raise Retryable(_TAKEN, f"{kind.kind} {job.metadata.name} is somebody else's") from None
         _log.info("group of a Job created", kind=kind.kind, namespace=job.metadata.namespace, job=job.metadata.name)
 
