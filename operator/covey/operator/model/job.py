@@ -131,7 +131,7 @@ def make_groups(job: Job) -> tuple[Object, Object]:
 
 
 def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
-    """Whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
+    """Tell whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
 
     A Job that was suspended has pods of its former group still.
     """
@@ -146,7 +146,7 @@ def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
 
 
 def has_lost_place(pod: core.Pod) -> bool:
-    """Whether a Job's pod is to go since its pin was undone: it cannot be planned again, its successor can."""
+    """Tell whether a Job's pod is to go since its pin was undone: it cannot be planned again, its successor can."""
     owner = pod.metadata.controller
     return (
         owner is not None
