@@ -84,6 +84,20 @@ def inference(name: str, *roles: Object, namespace: str | None = None, **spec: A
     }
 
 
+def queue(name: str, nominal: int, *, team: str | None = None, **more: Any) -> Object:
+    """A Queue of devices for the namespaces of a team; for all where none is named."""
+    amounts = {key: more.pop(key) for key in ("borrow", "lend") if key in more}
+    flavors = [{"resources": [{"name": GPU, "nominal": nominal, **amounts}]}]
+    selector = {"matchLabels": {"team": team}} if team else {}
+    spec = {"namespaces": {"selector": selector}, "flavors": flavors, **more}
+    return {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def namespace(name: str, **labels: str) -> Object:
+    """A Namespace with some labels."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
 def pod(name: str, node_name: str | None = None, gpus: int = 8, labels: Mapping[str, str] | None = None) -> Object:
     """A pod of so many devices that runs in the namespace default."""
     running = {"phase": "Running"}

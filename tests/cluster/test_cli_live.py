@@ -12,6 +12,7 @@ from builders.files import GPU, inference, role, workload, write
 from localcluster import Cluster, eventually
 
 Run = Callable[..., Any]
+QUEUES = "/apis/scheduling.covey.dev/v1alpha1/queues"
 PATH = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
@@ -108,11 +109,34 @@ def test_plan_counts_what_runs_and_knows_its_members(run: Run, create: Any, node
     running = {pod["name"] for each in live["children"] for replica in each["children"] for pod in replica["children"]}
     assert placed == {name for name in running if name in placed}
     assert len(placed) >= 3
+    lost = write(tmp_path / "lost.json", [inference("lost", role("w"), queue="none")])
+    (reason,) = workload(run("plan", "-f", lost, "--cluster", status=3), "lost")["reasons"]
+    assert reason["message"].startswith("there is no Queue none")
     more = write(tmp_path / "more.json", [inference("more", role("w", 2, 2))])
     assert workload(run("plan", "-f", more, "--cluster", status=3), "more")["verdict"] == "Infeasible"
     answer = run("plan", "-f", more, "--cluster", "--add-nodes", f"{names[0]}=2")
     assert workload(answer, "more")["verdict"] == "Admitted"
     assert answer["addedNodes"][0]["used"]
+
+
+def test_plan_says_of_quota_what_the_scheduler_says(
+    run: Run, create: Any, nodes: Any, cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    nodes(racks=1, nodes=4)
+    tenant = files.queue(f"only-{namespace}", 16)
+    tenant["spec"]["namespaces"] = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    cluster.api("POST", QUEUES, tenant)
+    try:
+        create("llm", role("w", 1, 1))
+        eventually(lambda: run("status", "llm")["state"] == "ready", 60)
+        create("more", role("w", 2, 2))
+        same = write(tmp_path / "same.json", [inference("more", role("w", 2, 2))])
+        eventually(lambda: "short" in reasons(run("explain", "more")), 60)
+        (reason,) = workload(run("plan", "-f", same, "--cluster", status=3), "more")["reasons"]
+        assert reason["message"].startswith(f"8 of 16 {GPU} of queue only-{namespace} are in use; 8 short")
+        assert reason["message"] in reasons(run("explain", "more"))
+    finally:
+        cluster.api("DELETE", f"{QUEUES}/only-{namespace}")
 
 
 def test_top_counts_the_cluster(run: Run, create: Any, nodes: Any) -> None:

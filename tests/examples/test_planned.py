@@ -30,7 +30,7 @@ PRESETS = [
 #: Others, and what they are for.
 OTHERS = {
     "topology.yaml": "a ClusterTopology of its own",
-    "queues/queues.yaml": "Queues, which covey plan does not count",
+    "queues/queues.yaml": "Queues, which count beside what is planned",
     "autoscaling/hpa.yaml": "of autoscaling/llama.yaml",
     "autoscaling/keda.yaml": "of autoscaling/llama.yaml",
     "existing-scheduler/values.yaml": "values of the chart",

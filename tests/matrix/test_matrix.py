@@ -10,7 +10,8 @@ from localcluster import Cluster
 from matrix.bench import Bench, opened
 from matrix.columns import COLUMNS, Column
 from matrix.outcome import OK, DiffersError, Outcome, RefusedError, differs, refused
-from matrix.scenarios import SCENARIOS, Scenario
+from matrix.rows import Scenario
+from matrix.scenarios import SCENARIOS
 
 _CELLS = [
     pytest.param(number, scenario, id=f"{column.title}-{scenario.play.__name__}")

@@ -33,7 +33,7 @@ UNSTARTED: Final = "is not started"
 #: Revisions of one resource: ``historyLimit`` of other contents, the one in force, and those that some pod is of.
 _MOST_REVISIONS: Final = 13
 #: Reasons with which a resource may say that a gang, or a part of its surplus, has no place.
-_HONEST: Final = frozenset({"Infeasible", "SearchLimit", "PartiallyAdmitted", "Waiting"})
+_HONEST: Final = frozenset({"Infeasible", "SearchLimit", "PartiallyAdmitted", "Waiting", "OverQuota"})
 _SURPLUS: Final = "SurplusWaiting"
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from soak import invariants
+from soak.claims import Claims
 from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_resource, read_wanted
 from soak.invariants import Violation
 from soak.world import GRACE, Loss, World
+
+#: Quiet seconds after which watches of two kinds have told the same.
+LATE: Final = 3.0
 
 
 @dataclass
@@ -22,7 +27,13 @@ class Checker:
     binds: int = 0
     pins: int = 0
     given_up: int = 0
+    claims: Claims = field(init=False)
+    #: Pods on nodes that were unfit as far as was seen: when, and the version with which the node had become fit before.
+    _unfit: list[tuple[float, Pod, int, Violation]] = field(default_factory=list)
     _torn: dict[Replica, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.claims = Claims(self.world)
 
     def take(self, kind: str, change: str, found: Json, at: float) -> list[Violation]:
         """One event: kind ``Pod``, ``Node`` or ``DisaggregatedInference``; returns what it broke."""
@@ -32,6 +43,8 @@ class Checker:
                 return self._keep(self._pod_gone(read_pod(found), at))
             case "Pod", _:
                 return self._keep(self._pod(read_pod(found), at))
+            case "CompositePodGroup" | "PodGroup", _:
+                return self._keep(self.claims.take_root(change, found, at))
             case "Node", "DELETED":
                 self.world.drop_node(found["metadata"]["name"], at)
             case "Node", _:
@@ -47,11 +60,12 @@ class Checker:
         before = len(self.violations)
         self.take(kind, change, found, at)
         del self.violations[before:]
+        self.claims.forget_unseen()
 
     def tick(self, at: float) -> list[Violation]:
         """Time has passed."""
         self.world.rests.look(self.world, at, GRACE)
-        return self._keep(invariants.torn(self.world, self._torn, at))
+        return self._keep([*invariants.torn(self.world, self._torn, at), *self._still_unfit(at), *self.claims.tick(at)])
 
     def will_write(self, owner: Owner, spec: Json, at: float) -> None:
         """A spec is about to be written: whoever is quick acts upon it before it is seen here."""
@@ -72,6 +86,17 @@ class Checker:
         self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
             yield from rule(world, before, pod, at)
+        known = world.became_fit.get(pod.node, 0)
+        self._unfit += ((at, pod, known, each) for each in invariants.unfit(world, before, pod, at))
+        self.claims.take_pod(before, pod, at)
+
+    def _still_unfit(self, at: float) -> Iterable[Violation]:
+        """Judge binds to unfit nodes once the watch of nodes, which may be late, has told all that was before them."""
+        while self._unfit and at - self._unfit[0][0] > LATE:
+            _, pod, known, found = self._unfit.pop(0)
+            now = self.world.became_fit.get(pod.node, 0)
+            if not known < now < pod.version:
+                yield found
 
     def _pod_gone(self, pod: Pod, at: float) -> Iterable[Violation]:
         """One that went without a grace period is seen for the last time as it was before."""
@@ -86,14 +111,15 @@ class Checker:
         yield from invariants.budget(world, before, gone, at, served=served)
         yield from invariants.taken(world, before, gone, at, served=served)
         self._note_loss(before, gone, at, served=served)
+        self.claims.take_pod(before, gone, at)
 
     def _note_loss(self, before: Pod | None, pod: Pod, at: float, *, served: bool) -> None:
         if before is None or pod.replica is None or not before.live:
             return
         lost = not pod.live or (pod.leaves and not before.leaves) or (before.ready and not pod.ready)
         if lost or (pod.released and not before.released):
-            ours = self._is_ours(pod)
-            self.world.losses.append(Loss(at, pod.replica, ours, served))
+            ours = self._is_ours(pod) and not pod.claimed
+            self.world.losses.append(Loss(at, pod.replica, ours, served, bool(pod.claimed)))
             if not ours:
                 self.world.rests.stir(pod.replica.side.owner)
 

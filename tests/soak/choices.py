@@ -15,7 +15,7 @@ from typing import Final, Literal
 from soak.stage import Stage
 
 Do = Callable[[Stage, random.Random], str | None]
-Group = Literal["edits", "deaths", "nodes", "processes", "api", "strangers", "tenants"]
+Group = Literal["edits", "deaths", "nodes", "processes", "api", "strangers", "tenants", "claims"]
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,22 @@ def choice(group: Group, weight: float = 1.0) -> Callable[[Do], Do]:
 
 #: Weights of groups in storms of each kind; one is drawn for each storm.
 STORMS: Final[dict[str, dict[Group, float]]] = {
-    "everything": {"edits": 30, "deaths": 25, "nodes": 15, "processes": 8, "api": 8, "strangers": 14, "tenants": 12},
-    "workload": {"edits": 45, "deaths": 35, "strangers": 20},
-    "nodes": {"edits": 20, "deaths": 15, "nodes": 50, "strangers": 15, "tenants": 10},
-    "processes": {"edits": 35, "deaths": 25, "nodes": 10, "processes": 25, "strangers": 5, "tenants": 20},
-    "api": {"edits": 35, "deaths": 30, "nodes": 10, "api": 20, "strangers": 5, "tenants": 15},
+    "everything": {
+        "edits": 30,
+        "deaths": 25,
+        "nodes": 15,
+        "processes": 8,
+        "api": 8,
+        "strangers": 14,
+        "tenants": 12,
+        "claims": 24,
+    },
+    "workload": {"edits": 45, "deaths": 35, "strangers": 20, "claims": 30},
+    "nodes": {"edits": 20, "deaths": 15, "nodes": 50, "strangers": 15, "tenants": 10, "claims": 20},
+    "processes": {"edits": 35, "deaths": 25, "nodes": 10, "processes": 25, "strangers": 5, "tenants": 20, "claims": 25},
+    "api": {"edits": 35, "deaths": 30, "nodes": 10, "api": 20, "strangers": 5, "tenants": 15, "claims": 20},
     # Few reasons to take anything away, so that most resources are at rest.
-    "tenants": {"edits": 8, "deaths": 4, "strangers": 10, "processes": 1, "tenants": 77},
+    "tenants": {"edits": 8, "deaths": 4, "strangers": 10, "processes": 1, "tenants": 77, "claims": 12},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from soak.choices import choice
 from soak.facts import GPU, Owner
-from soak.settings import NAMESPACES
+from soak.settings import CLASSES, NAMESPACES, wait_and_run
 from soak.stage import RESOURCES, Stage
 
 _QUOTAS: Final = "/api/v1/namespaces/{}/resourcequotas"
@@ -61,9 +61,10 @@ def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
         [(5, 1, "rack"), (1, 12, "block"), (1, 15, "block"), (1, 18, "block"), (5, 2, "rack")]
     )
     stage.counter += 1
+    priority = generator.choice(sorted(CLASSES))
     owner, spec, seconds = (
         Owner(namespace, f"vast-{stage.counter}"),
-        _vast(size, replicas, level),
+        _vast(size, replicas, level) | {"priorityClassName": priority, "preemption": wait_and_run(1, 0)},
         generator.uniform(6, 25),
     )
     stage.vast.add(owner)
@@ -77,7 +78,9 @@ def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
     for number in range(1, int(seconds / _LOOK) + 1):
         stage.later(number * _LOOK, f"look at {owner.name}", lambda: _look(stage, owner), heals=False)
     stage.later(seconds, f"end {owner.name}", lambda: _end(stage, owner, spec))
-    return f"{namespace}/{owner.name}, {replicas} of {size} nodes in a {level} for {seconds:.1f} s"
+    return (
+        f"{namespace}/{owner.name}, {replicas} of {size} nodes in a {level} of priority {priority} for {seconds:.1f} s"
+    )
 
 
 def _look(stage: Stage, owner: Owner) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from soak.settings import CLASSES
+
 Json = Mapping[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
@@ -68,12 +70,16 @@ class Pod:
     phase: str
     #: The scheduler process wants it replaced.
     released: bool
-    #: Its images are being exchanged, so it serves no more than one that goes.
-    exchanged: bool
+    #: Its images are being updated in place, so it serves no more than one that goes.
+    updated_in_place: bool
     #: The Service that it is found under.
     subdomain: str
     #: A container has not got the image that it should, or is about to start.
-    exchanging: bool
+    updating: bool
+    #: UID of the root that it gives way to.
+    claimed: str = ""
+    #: Of the object.
+    version: int = 0
 
     @property
     def live(self) -> bool:
@@ -93,7 +99,7 @@ class Pod:
     @property
     def leaves(self) -> bool:
         """Its deletion has begun, it was told that it is to go once it has nothing more to do, or its images change."""
-        return self.going or self.exchanged or f"{_PREFIX}draining" in self.labels
+        return self.going or self.updated_in_place or f"{_PREFIX}draining" in self.labels
 
     @property
     def serves(self) -> bool:
@@ -144,13 +150,15 @@ def read_pod(found: Json) -> Pod:
         ready=conditions.get("Ready") == "True",
         phase=status.get("phase", ""),
         released=RELEASE in (metadata.get("annotations") or {}),
-        exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        updated_in_place=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
         subdomain=spec.get("subdomain") or "",
-        exchanging=_is_exchanging(spec, status),
+        updating=_is_updating(spec, status),
+        claimed=(metadata.get("annotations") or {}).get(f"{_PREFIX}claimed-by", ""),
+        version=int(metadata.get("resourceVersion") or 0),
     )
 
 
-def _is_exchanging(spec: Json, status: Json) -> bool:
+def _is_updating(spec: Json, status: Json) -> bool:
     wanted = {each["name"]: each.get("image") for each in spec["containers"]}
     return any(
         each.get("image") != wanted.get(each["name"]) or bool((each.get("state") or {}).get("waiting"))
@@ -190,6 +198,7 @@ class Node:
     gpus: int
     fit: bool
     drives: bool = False
+    version: int = 0
 
 
 def read_node(found: Json) -> Node:
@@ -205,6 +214,7 @@ def read_node(found: Json) -> Node:
         int((status.get("allocatable") or {}).get(GPU, 0)),
         ready and not hard and not spec.get("unschedulable"),
         drives=not ready or gone or bool(spec.get("unschedulable")),
+        version=int(found["metadata"].get("resourceVersion") or 0),
     )
 
 
@@ -320,6 +330,7 @@ class Resource:
     conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     #: What the rollout waits for.
     gate: str = ""
+    priority: int = 0
 
     @property
     def escalates(self) -> bool:
@@ -343,6 +354,7 @@ def read_resource(found: Json) -> Resource:
             for each in status.get("conditions") or ()
         },
         hold.get("gate", ""),
+        CLASSES.get(found["spec"].get("priorityClassName", ""), 0),
     )
 
 

@@ -43,8 +43,8 @@ def _bring(
     """Create an object that goes after a while, and do one thing more before it does."""
     name = body["metadata"]["name"]
     try:
-        if stage.api("POST", path, body) is None:
-            return
+        # None where it is there already: a first try that was answered too late has made it.
+        stage.api("POST", path, body)
     except ApiException as error:
         if error.status not in _REFUSALS:
             raise

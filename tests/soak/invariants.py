@@ -6,13 +6,14 @@ torn            A replica has bound pods and places without, for a minute, and n
                 the order of starts holds count as bound.
 minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum, and those that it comes
                 together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
-budget          The operator deletes a pod of a serving replica, tells it to drain or exchanges its images, and then fewer
+budget          The operator deletes a pod of a serving replica, tells it to drain or updates it in place, and then fewer
                 serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
                 while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
 taken           The operator gives up a serving replica of a resource that has been at rest, and nobody has given a reason
                 since (``rests.py``). A taint NoSchedule on no list, a deleted Service or budget, a renamed key of a topology,
                 a quota, an object that cannot be read and an operator that was away are none.
+                Neither of the two holds for what gives way to a claim (``claims.py``).
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
@@ -99,7 +100,7 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
 
 def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``budget``; ``served`` says that the pod's replica did before."""
-    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
+    if before is None or pod.replica is None or not served or pod.claimed or not gives_up(world, before, pod):
         return
     side = pod.replica.side
     specs = world.wanted(side.owner, at)
@@ -125,7 +126,7 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
 
 def taken(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``taken``; ``served`` says that the pod's replica did before."""
-    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
+    if before is None or pod.replica is None or not served or pod.claimed or not gives_up(world, before, pod):
         return
     if pod.replica.side.owner in world.rests.settled:
         pods = _pods_of(world, pod.replica.side)
@@ -207,7 +208,9 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
     unit = [replica for replica in world.replicas if _unit(replica) == _unit(pod.replica)]
     for level, replicas in ((part.required, [pod.replica]), (spec.required, unit)):
         # A replica that was told to go binds nobody to its domain: its successor may have another.
-        staying = [each for replica in replicas for each in world.members(replica) if each.exchanged or not each.leaves]
+        staying = [
+            each for replica in replicas for each in world.members(replica) if each.updated_in_place or not each.leaves
+        ]
         nodes = {each.node for each in staying if each.live and each.node}
         domains = {world.nodes[name].labels.get(level) for name in nodes if name in world.nodes}
         if level and len(domains) > 1:
@@ -215,7 +218,7 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
 
 
 #: Those that need nothing but the change.
-AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, unfit, astray)
+AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, astray)
 
 
 def _is_bind(before: Pod | None, pod: Pod) -> bool:

@@ -27,7 +27,7 @@ class Kubelet:
     def look(self) -> None:
         """Do what is due."""
         with self._stage.watching.lock:
-            stale = [pod for pod in self._stage.checker.world.pods.values() if pod.exchanging and pod.node and pod.live]
+            stale = [pod for pod in self._stage.checker.world.pods.values() if pod.updating and pod.node and pod.live]
         now = time.monotonic()
         self._due = {pod.uid: self._due.get(pod.uid, now + _STEP) for pod in stale}
         for pod in stale:
@@ -39,7 +39,7 @@ class Kubelet:
         found = self._stage.api("GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         if found is None or found["metadata"]["uid"] != pod.uid:
             return
-        statuses, ready = exchanged(found)
+        statuses, ready = advance_containers(found)
         status = {
             "containerStatuses": statuses,
             "conditions": [
@@ -53,7 +53,7 @@ class Kubelet:
         self._stage.api("PATCH", path, body, patch="strategic")
 
 
-def exchanged(pod: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+def advance_containers(pod: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """The container statuses after one more step, and whether the pod is Ready then."""
     wanted = {each["name"]: each["image"] for each in pod["spec"]["containers"]}
     statuses = [dict(each) for each in pod["status"].get("containerStatuses") or ()]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
-from soak import choices, contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles
+from soak import choices, contention, deaths, edits, hostile, nodes, priorities, processes, strangers, tenants, troubles
 from soak.calm import (
     LEASES,
     OBJECTS,
@@ -34,6 +34,7 @@ from soak.calm import (
     waits_honestly,
 )
 from soak.checker import Checker
+from soak.claims import describe_claims
 from soak.facts import Owner
 from soak.kubelet import Kubelet
 from soak.room import overlooked
@@ -42,7 +43,7 @@ from soak.stage import Stage
 from soak.supervision import SCHEDULER
 
 #: What registers choices; a module of choices is added here.
-MODULES: Final = (contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles)
+MODULES: Final = (contention, deaths, edits, hostile, nodes, priorities, processes, strangers, tenants, troubles)
 #: Seconds of a storm, between two choices, and in which everything comes to rest after it.
 STORM: Final = (35.0, 60.0)
 PAUSE: Final = (0.05, 0.9)
@@ -81,6 +82,8 @@ class Result:
     rested: int = 0
     #: Gangs of tenants for which room was kept.
     kept: int = 0
+    #: Claims, and what was taken for them, in words.
+    claims: str = ""
 
     @property
     def faults(self) -> int:
@@ -102,6 +105,7 @@ class Result:
             *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
             f"{checked}; {self.gaps} lists stood for missed events",
             f"tenants met {self.rested} resources at rest, which may lose nothing to them; room was kept for {self.kept} gangs",
+            self.claims,
             f"{calm}; {self.waited} times a resource waited for room and said so",
             *(
                 f"started anew, for it had forgotten what it had to do: {name}, {n} times"
@@ -163,6 +167,7 @@ class Soak:
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker
+        result.claims = describe_claims(checker.claims, checker.binds)
         result.events, result.binds = checker.events, checker.binds
         result.pins, result.given_up = checker.pins, checker.given_up
         result.seconds = time.monotonic() - self._started
@@ -197,6 +202,9 @@ class Soak:
         stage.run_due()
         stage.look_after()
         self._kubelet.look()
+        if SCHEDULER in stage.down:
+            with stage.watching.lock:
+                self._checker.claims.begin_anew()
         stage.watching.tick()
         self._collect()
 
@@ -239,6 +247,8 @@ class Soak:
             )
             amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed)]
             amiss += [*unreachable(listed), *overlooked(listed)]
+            with self._stage.watching.lock:
+                amiss += self._checker.claims.standing
             leases = self._stage.api("GET", LEASES)
             amiss += unled(leases["items"] if leases else (), time.time())
             since = 0.0 if amiss else since or time.monotonic()
@@ -256,7 +266,8 @@ class Soak:
     def _doubt(self, where: str, waiting: frozenset[Owner]) -> None:
         """Who waits must wait for a scheduler that has just been started, too: else he had been forgotten."""
         self._result.waited += len(waiting)
-        before = {pod.uid for pod in self._list().pods if pod.node}
+        before = {pod.uid for pod in self._list().pods if pod.node and pod.live}
+        made = self._checker.claims.made
         self._say(f"waits for room: {', '.join(f'{owner.namespace}/{owner.name}' for owner in sorted(waiting))}")
         stage = self._stage
         stage.kill(SCHEDULER, 0.0)
@@ -265,8 +276,12 @@ class Soak:
         end = time.monotonic() + 15
         while time.monotonic() < end:
             self._look()
-            late = [pod for pod in self._list().pods if pod.node and pod.uid not in before]
-            if late:
+            pods = self._list().pods
+            if before - {pod.uid for pod in pods if pod.live}:
+                return  # a replica has given up its room meanwhile, as a rollout that waits for room does after a while
+            late = [pod for pod in pods if pod.node and pod.uid not in before]
+            # One that had looked for a claim in vain waits longer each time, and another process looks at once.
+            if late and self._checker.claims.made == made:
                 self._fail(f"{where}: {late[0].name} had a place, but only a new scheduler process saw it")
                 return
             time.sleep(0.5)

@@ -10,6 +10,7 @@ from collections import Counter
 
 from soak.calm import Listed
 from soak.facts import LEVELS, Pod, Replica, by_replica
+from soak.settings import NOMINAL
 
 
 def overlooked(listed: Listed) -> list[str]:
@@ -41,8 +42,16 @@ def overlooked(listed: Listed) -> list[str]:
         for replica, pods in waiting.items()
         if counts[replica.side.owner, replica.side.unit] == 1
         and tuple(replica.side.owner) not in kept_off
+        and _is_within_nominal(listed, replica, pods)
         and _fits(listed, free, replica, pods)
     ]
+
+
+def _is_within_nominal(listed: Listed, replica: Replica, pods: list[Pod]) -> bool:
+    """Tell whether a replica needs nothing of others' quota."""
+    namespace = replica.side.owner.namespace
+    used = sum(pod.gpus for pod in listed.pods if pod.namespace == namespace and pod.replica and pod.live and pod.node)
+    return used + sum(pod.gpus for pod in pods) <= NOMINAL.get(namespace, 0)
 
 
 def _fits(listed: Listed, free: dict[str, int], replica: Replica, pods: list[Pod]) -> bool:

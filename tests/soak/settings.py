@@ -9,9 +9,25 @@ from typing import Any, Final
 from localcluster import Nodes
 
 Spec = dict[str, Any]
-NAMESPACES: Final = ("soak", "other")
-#: 40 nodes with 320 GPUs; the largest numbers of all resources together ask for three quarters of that.
+NAMESPACES: Final = ("soak", "other", "third")
+#: 40 nodes with 320 GPUs; the largest numbers of all resources together ask for a little more than that.
 NODES: Final = Nodes(blocks=2, racks=4, nodes=5, gpus=8)
+
+#: PriorityClasses by name: three priorities, and one of them also for those that take no room from others.
+CLASSES: Final[Mapping[str, int]] = {"low": 10, "middle": 100, "patient": 100, "high": 1000}
+PATIENT: Final = "patient"
+#: The Queue of each namespace: GPUs by right. Together more than there are, so that nodes run short, too.
+NOMINAL: Final[Mapping[str, int]] = {"soak": 208, "other": 144, "third": 64}
+#: GPUs that each may borrow at most.
+BORROW: Final[Mapping[str, int]] = {"soak": 64, "other": 64, "third": 48}
+COHORT: Final = "soak"
+#: Claims that the scheduler process may make in a minute.
+PER_MINUTE: Final = 20
+
+
+def wait_and_run(delay: int, run: int) -> Spec:
+    """``spec.preemption``: seconds of waiting before room is taken, and of service before it is given."""
+    return {"delaySeconds": delay, "minRunSeconds": run}
 
 
 @dataclass(frozen=True)
@@ -35,8 +51,9 @@ def _role(name: str, *, gpus: int, replicas: int = 1, grace: int = 0, **fields: 
 
 
 def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Kind:
-    topology = roles.pop("topology", {})
+    topology, priority = roles.pop("topology", {}), roles.pop("priority", "middle")
     spec: Spec = {"replicas": units[0], "roles": [], "topology": topology}
+    spec |= {"priorityClassName": priority, "preemption": roles.pop("preemption", wait_and_run(2, 5))}
     ranges = {}
     for part, (least, most, fields) in roles.items():
         spec["roles"].append(_role(part, replicas=least, **fields))
@@ -50,6 +67,8 @@ KINDS: Final = (
         "soak",
         "wide",
         (1, 3),
+        priority="low",
+        preemption=wait_and_run(1, 0),
         prefill=(1, 3, {"gpus": 4, "drainSeconds": 2, "update": {"inPlace": "IfPossible"}}),
         decode=(1, 3, {"gpus": 4, "drainSeconds": 5}),
     ),
@@ -62,12 +81,19 @@ KINDS: Final = (
         decode=(1, 3, {"gpus": 4, "grace": 30}),
     ),
     _kind(
-        "soak", "huge", (1, 1), decode=(1, 2, {"gpus": 8, "size": 4, "topology": _RACK}), prefill=(1, 3, {"gpus": 2})
+        "soak",
+        "huge",
+        (1, 1),
+        priority="high",
+        preemption=wait_and_run(1, 20),
+        decode=(1, 2, {"gpus": 8, "size": 4, "topology": _RACK}),
+        prefill=(1, 3, {"gpus": 2}),
     ),
     _kind(
         "soak",
         "order",
         (1, 2),
+        priority=PATIENT,
         prefill=(1, 2, {"gpus": 2}),
         decode=(
             1,
@@ -105,4 +131,13 @@ KINDS: Final = (
     ),
     # A namesake elsewhere.
     _kind("other", "deep", (1, 2), prefill=(1, 2, {"gpus": 2, "size": 2}), decode=(1, 3, {"gpus": 2})),
+    # What is mostly surplus, and borrowed.
+    _kind(
+        "third",
+        "spare",
+        (1, 2),
+        priority="low",
+        preemption=wait_and_run(1, 0),
+        decode=(1, 12, {"gpus": 4, "minReplicas": 1, "drainSeconds": 1}),
+    ),
 )

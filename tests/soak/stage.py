@@ -18,11 +18,11 @@ from urllib3.exceptions import HTTPError
 from localcluster import Cluster, eventually, programs, request
 from localcluster.programs import Program
 from soak.checker import Checker
-from soak.facts import Owner, Pod
+from soak.facts import GPU, Owner, Pod
 from soak.fleet import Fleet
 from soak.proxy import Proxy, proxied_kubeconfig
 from soak.quiet import Quiet
-from soak.settings import KINDS, NAMESPACES, NODES, Kind
+from soak.settings import BORROW, CLASSES, COHORT, KINDS, NAMESPACES, NODES, NOMINAL, PATIENT, PER_MINUTE, Kind
 from soak.supervision import SCHEDULER, Supervision
 from soak.watching import Watching
 
@@ -34,7 +34,10 @@ RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregat
 PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
 #: Nodes where a resource has failed again and again are avoided no longer than a calm takes; room is kept for a gang
 #: that waits within a storm.
-FLAGS: Final = {"operator": ("--avoid-node-seconds=5",), "scheduler": ("--reserve-after=3s",)}
+FLAGS: Final = {
+    "operator": ("--avoid-node-seconds=5",),
+    "scheduler": ("--reserve-after=3s", f"--max-preemptions-per-minute={PER_MINUTE}"),
+}
 #: In the words of the API server where a quota refuses something: not before the quota changes.
 OVER_QUOTA: Final = "exceeded quota"
 _PATIENCE: Final = 60.0
@@ -88,6 +91,8 @@ class Stage(Supervision):
         self.hostile: set[str] = set()
         #: Gangs that ask for very much.
         self.vast: set[Owner] = set()
+        #: Gangs and fillers that will end by themselves.
+        self.arrived: set[Owner] = set()
         #: Those for which room was kept.
         self.kept: set[Owner] = set()
         self.fleet = Fleet(self)
@@ -118,6 +123,7 @@ class Stage(Supervision):
             config = programs.scheduler_config(cluster.processes[SCHEDULER])
             cluster.start_scheduler(config)
             cluster.start_scheduler(name="default-scheduler")
+            self._set_up_queues()
             for namespace in NAMESPACES:
                 cluster.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
                 eventually(
@@ -128,6 +134,27 @@ class Stage(Supervision):
             )
             stack.enter_context(self.watching)
             yield
+
+    def _set_up_queues(self) -> None:
+        """Make the priorities, and a Queue for each namespace."""
+        for name, value in CLASSES.items():
+            policy = "Never" if name == PATIENT else "PreemptLowerPriority"
+            body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+            self.cluster.ensure("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        for name, nominal in NOMINAL.items():
+            spec = {
+                "namespaces": {"selector": {"matchLabels": {"kubernetes.io/metadata.name": name}}},
+                "cohort": COHORT,
+                "flavors": [
+                    {
+                        "resources": [
+                            {"name": GPU, "nominal": nominal, **({"borrow": BORROW[name]} if name in BORROW else {})}
+                        ]
+                    }
+                ],
+            }
+            queue = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}}
+            self.cluster.ensure("/apis/scheduling.covey.dev/v1alpha1/queues", queue | {"spec": spec})
 
     def _kubeconfig(self, program: str) -> Path:
         """As the process's own account, through its proxy."""

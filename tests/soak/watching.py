@@ -21,6 +21,8 @@ KINDS: Final[Mapping[str, str]] = {
     "Node": "/api/v1/nodes",
     "DisaggregatedInference": "/apis/inference.covey.dev/v1alpha1/disaggregatedinferences",
     "Pod": "/api/v1/pods",
+    "CompositePodGroup": "/apis/scheduling.covey.dev/v1alpha1/compositepodgroups",
+    "PodGroup": "/apis/scheduling.covey.dev/v1alpha1/podgroups",
 }
 _AGAIN: Final = 0.3
 _LEVELS: Final = 20_000

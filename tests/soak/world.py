@@ -27,6 +27,8 @@ class Loss:
     ours: bool
     #: Its replica served until then.
     served: bool
+    #: It gives way to a claim.
+    claimed: bool = False
 
 
 @dataclass
@@ -41,6 +43,8 @@ class World:
     losses: deque[Loss] = field(default_factory=deque)
     #: When a node was last found unfit, or gone.
     unfit: dict[str, float] = field(default_factory=dict)
+    #: The version with which a node has become fit.
+    became_fit: dict[str, int] = field(default_factory=dict)
     #: When each pod was bound.
     bound: dict[str, float] = field(default_factory=dict)
     #: Until when the rollout of a resource said that it finds no room, if it does not still.
@@ -153,8 +157,8 @@ class World:
             self.stir_node(node.name)
         if not node.fit and (before is None or before.fit):
             self.unfit[node.name] = at
-        if node.fit:
-            self.unfit.pop(node.name, None)
+        if node.fit and self.unfit.pop(node.name, None) is not None:
+            self.became_fit[node.name] = node.version
 
     def stir_node(self, name: str) -> None:
         """A node gives a reason to take pods away."""

@@ -1,17 +1,43 @@
-"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure."""
+"""The charges of a unit: its minimum, and each surplus replica, from where its pods have their nodes. Pure.
+
+Nodes are filed under the flavors of a queue, whatever is charged there.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
-from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Policy, Pool
+from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.roles import Member, Replica
-from covey.admission.tree import Unit, minimum_replicas
+from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
+
+
+@dataclass(slots=True)
+class Land:
+    """The nodes of each flavor of a queue; None for those of no flavor."""
+
+    policy: Policy
+    flavor: dict[str, Flavor | None] = field(default_factory=dict)
+    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
+
+    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
+        """File a node; returns whether it was in another flavor before."""
+        new = self.policy.flavor_of(labels)
+        moved = node in self.flavor and self.flavor[node] != new
+        self.drop(node)
+        self.flavor[node] = new
+        self.nodes.setdefault(new, set()).add(node)
+        return moved
+
+    def drop(self, node: str) -> None:
+        """Take a node out of those where pods may go; what is charged there stays where it was."""
+        for each in self.nodes.values():
+            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +86,17 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
     return tuple(found)
 
 
+def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Charge, ...]:
+    """The charge of pods of which groups are gone: as of one replica, which cannot be taken by itself."""
+    amounts = Counter[Pool]()
+    for pod in pods:
+        node = ground.place(pod)
+        flavor = ground.flavor(node) if node is not None else None
+        amounts.update(dict(ground.policy.chargeable(flavor, ground.requests(pod))) if flavor is not None else {})
+    charged = tuple(sorted(amounts.items()))
+    return (Charge(ground.policy.name, root, ("", -1), charged, priority=ground.priority),) if charged else ()
+
+
 def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
     """By role: the room that is held for replicas of which no pod has a node."""
     lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
@@ -94,4 +131,16 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
     return amounts, +spare
 
 
-__all__ = ["Ground", "charges"]
+def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
+    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
+    found: dict[str, Charge] = {}
+    for unit in units:
+        of = {each.member: each for each in ledger.of(unit.key)}
+        for role in unit.roles:
+            for replica in role.replicas:
+                charge = of.get((role.name, replica.number)) or of.get(None)
+                found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
+    return found
+
+
+__all__ = ["Ground", "Land", "charge_left", "charges", "charges_of_pods"]

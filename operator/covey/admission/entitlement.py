@@ -62,10 +62,14 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
 
 
 class Group(NamedTuple):
-    """Pods that are wanted together or not at all; ``spare``: what is charged for them already."""
+    """Pods that are wanted together or not at all; ``spare``: what is charged for them already.
+
+    ``keeps``: that much comes back even where the queue uses too much.
+    """
 
     shapes: Sequence[Shape]
     spare: Mapping[Pool, int] = {}
+    keeps: bool = False
 
 
 class Short(NamedTuple):
@@ -144,8 +148,12 @@ def _needs(policy: Policy, group: Group) -> tuple[dict[Flavor, Counter[Pool]], l
                 needs[flavor][pool] += amount * count
         if any(True for flavor in policy.flavors for _ in policy.chargeable(flavor, shape.requests)):
             choices.append(choice)
-    spare = Counter(group.spare)
-    return {flavor: need - spare for flavor, need in needs.items()}, choices
+    spare = group.spare
+    further = {
+        flavor: Counter({pool: max(0, amount - spare.get(pool, 0)) for pool, amount in need.items()})
+        for flavor, need in needs.items()
+    }
+    return {flavor: +need for flavor, need in further.items()} if group.keeps else further, choices
 
 
 def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, int]) -> Short | None:
@@ -170,7 +178,7 @@ def judge_minimum(
         own: what is charged for its minimum by now.
         free: whether there are nodes of no flavor.
     """
-    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {})]
+    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {}, keeps=True)]
     left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
     is_nominal = own is None or ledger.is_within_nominal(own)
     right = is_nominal and bool(fit(policy, group, left, free=free).taken)
@@ -236,45 +244,31 @@ def describe(ledger: Ledger, queue: str, short: Short, *, surplus: bool) -> str:
     return f"{said}; {queue} may borrow{most}, its cohort has {text(max(0, ledger.idle(queue, pool)))} idle"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """A minimum with a right to nominal quota: ``charge`` is what it would be charged for."""
-
-    charge: Charge
-
-
-def claimant(ledger: Ledger, queue: str, unit: Charge) -> Claimant | None:
-    """A minimum that may reclaim: it fits into what its queue has left of nominal beside its minimums; else None."""
-    left = ledger.nominal_left(queue, minimums=True)
-    return Claimant(unit) if all(amount <= left.get(pool, 0) for pool, amount in unit.amounts) else None
+def has_right(ledger: Ledger, mine: Charge) -> bool:
+    """Tell whether a minimum may reclaim: it fits into what its queue has left of nominal beside its minimums."""
+    left = ledger.nominal_left(mine.queue, minimums=True)
+    return all(amount <= left.get(pool, 0) for pool, amount in mine.amounts)
 
 
-def may_reclaim(ledger: Ledger, who: Claimant, charge: Charge) -> bool:
-    """Tell whether a charge must give way to a claimant: it is borrowed, in the same cohort, of something it asks for.
+def _find_borrowed(ledger: Ledger, mine: Charge, queue: str) -> Iterator[Charge]:
+    """The charges of a queue that must give way to a minimum: borrowed, of something it asks for.
 
     In its own queue a minimum is before all surplus, but before another minimum by its priority alone.
     """
-    mine, queue = who.charge, charge.queue
-    if charge.unit == mine.unit or queue not in ledger.cohort(mine.queue):
-        return False
-    if queue == mine.queue and charge.member is None and charge.priority >= mine.priority:
-        return False
-    over = ledger.split(queue, mine if queue == mine.queue else None).get(charge, frozenset())
-    return not over.isdisjoint(pool for pool, _ in mine.amounts)
+    pools, own = {pool for pool, _ in mine.amounts}, queue == mine.queue
+    for charge, over in ledger.split(queue, mine if own else None).items():
+        behind = charge.member is not None or charge.priority < mine.priority or not own
+        if behind and charge.unit != mine.unit and not over.isdisjoint(pools):
+            yield charge
 
 
-def victims(ledger: Ledger, who: Claimant) -> Iterator[Charge]:
-    """The charges that must give way, in their order: surplus before units, then as each is taken the largest share first.
+def victims(ledger: Ledger, mine: Charge) -> Iterator[Charge]:
+    """The charges that must give way to a minimum, in their order.
 
-    Of one queue the lowest priority is first, and of that the youngest.
+    Surplus is before units; then, as each is taken, the largest share first; of one queue the lowest priority, and of
+    that the youngest.
     """
-    mine = who.charge
-    found = [
-        each
-        for queue in ledger.cohort(mine.queue)
-        for each in ledger.charges_of(queue)
-        if may_reclaim(ledger, who, each)
-    ]
+    found = [each for queue in ledger.cohort(mine.queue) for each in _find_borrowed(ledger, mine, queue)]
     for minimums in (False, True):
         taken: dict[str, Counter[Pool]] = {}
         if minimums:
@@ -284,10 +278,13 @@ def victims(ledger: Ledger, who: Claimant) -> Iterator[Charge]:
         lines: dict[str, list[Charge]] = {}
         for each in sorted((e for e in found if (e.member is None) == minimums), key=_gives_way):
             lines.setdefault(each.queue, []).append(each)
+        lines = {name: lines[name] for name in sorted(lines)}
+        shares = {name: ledger.share(name, taken.get(name)) for name in lines}
         while lines:
-            queue = max(sorted(lines), key=lambda name: ledger.share(name, taken.get(name)))
+            queue = max(lines, key=shares.__getitem__)
             yield (given := lines[queue].pop())
             taken.setdefault(queue, Counter()).update(dict(given.amounts))
+            shares[queue] = ledger.share(queue, taken[queue])
             if not lines[queue]:
                 del lines[queue]
 
@@ -300,20 +297,18 @@ def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
 
 __all__ = [
     "FIRST",
-    "Claimant",
     "Entitlement",
     "Group",
     "Lane",
     "QueueError",
     "Short",
-    "claimant",
     "describe",
     "fit",
+    "has_right",
     "judge_minimum",
     "judge_surplus",
     "lane_of",
     "may_lie",
-    "may_reclaim",
     "queue_of",
     "victims",
 ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from covey.admission.growth import Own, Site, template
@@ -43,6 +43,7 @@ UNITS: Final = PLANS // 2
 #: What is said where there is no number.
 NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
 NO_UNITS: Final = "there is no unit of it"
+NO_QUOTA: Final = "the quota of its queue has no room for more"
 LIMIT_MET: Final = "the search for places met its limit before it was known how many fit"
 
 
@@ -90,6 +91,36 @@ def most_feasible(
         return _Search(role, sites, inventory, is_shared=is_shared, shape=shape, pause=pause).answer()
     except UnknownError as error:
         return Answer(role, None, message=str(error))
+
+
+def within_quota(
+    answer: Answer,
+    sites: Iterable[Site],
+    room_for: Callable[[Sequence[Shape]], int | None],
+    *,
+    is_shared: bool,
+    shape: Callable[[PodRequest], Shape] = lambda pod: pod.shape,
+) -> Answer:
+    """An answer of no more than quota leaves, wherever the replicas would lie.
+
+    Args:
+        answer: by room.
+        sites: the units of the resource.
+        room_for: the further replicas of some pods that quota has room for; None for any number.
+        is_shared: as of `most_feasible`.
+        shape: as of `most_feasible`.
+    """
+    own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
+    like = template([each.request for each in own], shape)
+    if answer.replicas is None or like is None:
+        return answer
+    room, placed = room_for([pod.shape for pod in like.pods]), sum(each.placed for each in own)
+    most = placed + room if room is not None else answer.replicas
+    if not is_shared:  # every unit has as many
+        most -= most % len(own)
+    if most >= answer.replicas:
+        return answer
+    return replace(answer, replicas=max(most, placed), is_floor=False, message=NO_QUOTA)
 
 
 @dataclass(slots=True)

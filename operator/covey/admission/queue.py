@@ -281,11 +281,10 @@ class Shelf:
         self.entries.pop(root, None)
         self.unplaced.pop(root, None)
 
-    def leads(self, root: Key) -> Alike | None:
-        """The question that a refused unit asks, if it is the first of those that ask it."""
-        alike = self._asleep.get(self._of.get(root))
-        first = alike.members.first() if alike is not None else None
-        return alike if first is not None and first[1] == root else None
+    def leads(self, root: Key, queue_of: Callable[[Key], str | None]) -> bool:
+        """Tell whether a refused unit is the first of its queue among those that ask the same question."""
+        alike, mine = self._asleep.get(self._of.get(root)), queue_of(root)
+        return alike is not None and next(each for each in alike.members if queue_of(each) == mine) == root
 
     def amend(self, root: Key, entry: Entry) -> None:
         """Something that a sleeping unit keeps has changed; it sleeps on."""

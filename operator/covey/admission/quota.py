@@ -13,6 +13,7 @@ Minimums do so only where the queue says so.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -118,10 +119,17 @@ class Charge:
     priority: int = 0
     since: str = NOT_YET
 
+    def __hash__(self) -> int:
+        return hash((self.unit, self.member))
+
     @property
     def rank(self) -> tuple[bool, int, str, Key, Member]:
         """Sort key: what is within nominal before others."""
         return (self.member is not None, -self.priority, self.since, self.unit, self.member or ("", -1))
+
+
+def _rank(charge: Charge) -> tuple[bool, int, str, Key, Member]:
+    return charge.rank
 
 
 class Ledger:
@@ -135,7 +143,8 @@ class Ledger:
     def __init__(self, policies: Mapping[str, Policy], charged: Iterable[Charge] = ()) -> None:
         self.policies = policies
         self._of: dict[Key, tuple[Charge, ...]] = {}
-        self._in: dict[str, dict[Charge, None]] = {name: {} for name in policies}
+        #: In the order of their ranks.
+        self._in: dict[str, list[Charge]] = {name: [] for name in policies}
         self._used: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
         #: Of minimums alone.
         self._least: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
@@ -162,15 +171,29 @@ class Ledger:
                 change = {pool: sign * amount for pool, amount in each.amounts}
                 self._used[each.queue].update(change)
                 self._least[each.queue].update(change if each.member is None else {})
+                line = self._in[each.queue]
                 if sign > 0:
-                    self._in[each.queue][each] = None
+                    insort(line, each, key=_rank)
                 else:
-                    self._in[each.queue].pop(each, None)
+                    del line[line.index(each, bisect_left(line, each.rank, key=_rank))]
         return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
 
-    def without(self, gone: Collection[Charge]) -> Ledger:
-        """The charges that would be left if these were given up."""
-        return Ledger(self.policies, [each for own in self._of.values() for each in own if each not in gone])
+    def copy(self) -> Ledger:
+        """The same charges, to be changed by somebody else."""
+        found = Ledger(self.policies)
+        found._of = dict(self._of)
+        found._in = {name: list(each) for name, each in self._in.items()}
+        found._used = {name: Counter(each) for name, each in self._used.items()}
+        found._least = {name: Counter(each) for name, each in self._least.items()}
+        found._splits, found._left = dict(self._splits), dict(self._left)
+        return found
+
+    def give_up(self, gone: Collection[Charge]) -> dict[Key, tuple[Charge, ...]]:
+        """Charge these no longer; returns the charges of their units before."""
+        before = {each.unit: self.of(each.unit) for each in gone}
+        for unit, charged in before.items():
+            self.enter(unit, tuple(each for each in charged if each not in gone))
+        return before
 
     def of(self, unit: Key) -> tuple[Charge, ...]:
         """The charges of a unit."""
@@ -178,7 +201,7 @@ class Ledger:
 
     def charges_of(self, queue: str) -> Iterable[Charge]:
         """The charges of a queue."""
-        return self._in[queue].keys()
+        return self._in[queue]
 
     def use_of(self, queue: str, pool: Pool) -> int:
         """The amount of a pool that is charged to a queue."""
@@ -236,39 +259,33 @@ class Ledger:
         """
         if more is None and queue in self._splits:
             return self._splits[queue]
-        grants = self.policies[queue].grants
-        left = {pool: grant.nominal for pool, grant in grants.items()}
-        found: dict[Charge, frozenset[Pool]] = {}
-        line = sorted(self._in[queue], key=lambda each: each.rank)
-        if more is not None:
-            line.insert(sum(each.member is None for each in line), more)
-        whole: dict[Key, frozenset[Pool]] = {}
-        for each in line:
-            over = frozenset(pool for pool, amount in each.amounts if amount > left.get(pool, 0))
-            over |= whole.get(each.unit, frozenset())
-            found[each] = over
-            if each.member is None:
-                whole[each.unit] = whole.get(each.unit, frozenset()) | over
-            for pool, amount in () if over else each.amounts:
-                left[pool] -= amount
+        line, found, whole = self._in[queue], dict[Charge, frozenset[Pool]](), dict[Key, frozenset[Pool]]()
+        left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
+        count = bisect_left(line, 1, key=lambda each: each.member is not None)
+        parts = (line[:count] if more is None else [*line[:count], more]), line[count:]
+        for minimums, part in zip((True, False), parts, strict=True):
+            for each in part:
+                over = frozenset([pool for pool, amount in each.amounts if amount > left.get(pool, 0)])
+                found[each] = over = over | whole.get(each.unit, over)
+                if over and minimums:
+                    whole[each.unit] = over
+                for pool, amount in () if over else each.amounts:
+                    left[pool] -= amount
+            if more is None:
+                self._left[queue, minimums] = dict(left)
         if more is None:
             self._splits[queue] = found
         return found
 
     def nominal_left(self, queue: str, *, minimums: bool) -> Amounts:
         """The rest of a queue's nominal beside the charges that are within it: those of minimums alone, or all."""
-        known = self._left.get((queue, minimums))
-        if known is not None:
-            return known
-        used = (self._least if minimums else self._used)[queue]
-        left = {pool: grant.nominal - used[pool] for pool, grant in self.policies[queue].grants.items()}
-        if any(amount < 0 for amount in left.values()):
-            left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
-            for each, over in self.split(queue).items():
-                for pool, amount in () if over or (minimums and each.member is not None) else each.amounts:
-                    left[pool] -= amount
-        self._left[queue, minimums] = left
-        return left
+        if (queue, minimums) not in self._left:
+            used = (self._least if minimums else self._used)[queue]
+            left = {pool: grant.nominal - used[pool] for pool, grant in self.policies[queue].grants.items()}
+            self._left[queue, minimums] = left
+            if any(amount < 0 for amount in left.values()):
+                self.split(queue)
+        return self._left[queue, minimums]
 
     def is_within_nominal(self, charge: Charge) -> bool:
         """Tell whether a charge is within the nominal of its queue."""

@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.admission.entitlement import Entitlement, judge_minimum
+from covey.admission.charges import charges_of_pods
+from covey.admission.entitlement import Entitlement, has_right, judge_minimum, victims
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, PLANS, search
 from covey.admission.quota import Charge, Flavor, Ledger
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, room_of
@@ -31,32 +32,33 @@ class Right:
 
     Args:
         ledger: all charges.
-        queue: of the unit.
+        mine: what it would be charged for.
         shapes: of the pods that its minimum lacks.
         own: what is charged for its minimum by now.
         nodes: of each flavor; those of none under None.
-        order: the charges that must give way, in their order.
-        charge_of: by the UID of a pod.
+        charge_of: by the UID of a pod that goes anyway.
+        order: the charges that must give way by it, once they were found.
     """
 
     ledger: Ledger
-    queue: str
+    mine: Charge
     shapes: Sequence[Shape]
     own: Charge | None
     nodes: Mapping[Flavor | None, Collection[str]]
-    order: Sequence[Charge]
     charge_of: Mapping[str, Charge]
+    order: Sequence[Charge] = ()
+
+    def find_order(self) -> tuple[Charge, ...]:
+        """The charges that must give way, in their order; reads all of a cohort's."""
+        return tuple(victims(self.ledger, self.mine)) if has_right(self.ledger, self.mine) else ()
 
     def judge(self, gone: Iterable[str]) -> Entitlement:
         """Judge the minimum once these pods are gone."""
-        given = {found for key in gone if (found := self.charge_of.get(key)) is not None}
-        units = {each.unit: self.ledger.of(each.unit) for each in given}
-        for unit, charged in units.items():
-            self.ledger.enter(unit, tuple(each for each in charged if each not in given))
+        before = self.ledger.give_up({each for key in gone if (each := self.charge_of.get(key)) is not None})
         try:
-            return judge_minimum(self.ledger, self.queue, self.shapes, self.own, free=bool(self.nodes.get(None)))
+            return judge_minimum(self.ledger, self.mine.queue, self.shapes, self.own, free=bool(self.nodes.get(None)))
         finally:
-            for unit, charged in units.items():
+            for unit, charged in before.items():
                 self.ledger.enter(unit, charged)
 
     def confine(self, gang: Gang, gone: Iterable[str]) -> Gang | None:
@@ -113,12 +115,14 @@ def reclaim(
         inventory: as of `search`.
         candidates: the units that are charged in the order.
         terms: the time, and what is spared.
-        right: of the gang.
+        right: of the gang, with its order.
         freeing: as of `search`.
         plans: how many may be made, for room and for quota each.
         limit: see `plan_minimum`.
     """
-    found = _Reclaim(gang, inventory, candidates, terms, right, freeing)
+    offered = [each for each in candidates if is_eligible(each)]
+    charge_of = {**right.charge_of, **charges_of_pods((each.unit for each in offered), right.ledger)}
+    found = _Reclaim(gang, inventory, offered, terms, replace(right, charge_of=charge_of), freeing)
     answer: Taking | Nobody = Nobody(Verdict.INFEASIBLE)
     for whole in (False, True):
         answer = found.run(plans, limit, whole=whole)
@@ -134,14 +138,13 @@ class _Reclaim:
         self,
         gang: Gang,
         inventory: Inventory,
-        candidates: Iterable[Candidate],
+        candidates: Sequence[Candidate],
         terms: Terms,
         right: Right,
         freeing: Collection[str],
     ) -> None:
         self._gang, self._inventory, self._terms = gang, inventory, terms
-        self._right, self._freeing = right, freeing
-        self._candidates = [each for each in candidates if is_eligible(each)]
+        self._right, self._freeing, self._candidates = right, freeing, candidates
         self._offers: dict[object, Offer] = {
             each.unit.key: offer_of(each, inventory, terms) for each in self._candidates
         }
@@ -204,12 +207,17 @@ class _Reclaim:
 
     def _with_others(self, first: Sequence[Step], steps: Sequence[Step]) -> list[Step]:
         """Some steps, and behind them all others that may be taken beside them, in their order."""
-        found, names = list(first), {self._key_of(step) for step in first}
+        found, names, own = list(first), {self._key_of(step) for step in first}, dict[object, list[Step]]()
+        for step in first:
+            own.setdefault(step.unit, []).extend([step] if step.kind == "Replica" else [])
         for step in steps:
-            own = [each for each in found if each.unit == step.unit and each.kind == "Replica"]
-            fits = step.kind == "Unit" or self._offers[step.unit].allows([*own, step])
-            if self._key_of(step) not in names and fits:
-                found.append(step)
+            beside = own.setdefault(step.unit, [])
+            if self._key_of(step) in names or not (
+                step.kind == "Unit" or self._offers[step.unit].allows([*beside, step])
+            ):
+                continue
+            found.append(step)
+            beside.extend([step] if step.kind == "Replica" else [])
         return found
 
     def _with_quota(self, judge: RightJudge, steps: list[Step], least: int, *, proven: bool) -> Taking | Nobody:
@@ -217,7 +225,11 @@ class _Reclaim:
         try:
             if isinstance(judge.plan(()), Plan):
                 return Nobody(Verdict.ADMITTED, judge.plans)
-            count = bisect_left(range(len(steps) + 1), 1, lo=least, key=lambda n: judge.fits(steps[:n]))
+            most = max(least, 1)
+            while most < len(steps) and not judge.fits(steps[:most]):
+                least, most = most + 1, 2 * most
+            last = min(most, len(steps)) + 1
+            count = bisect_left(range(last), 1, lo=least, key=lambda n: judge.fits(steps[:n]))
         except OutOfPlansError:
             return Nobody(Verdict.UNKNOWN, judge.plans)
         if count > len(steps):

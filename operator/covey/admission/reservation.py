@@ -37,7 +37,8 @@ N = TypeVar("N", bound=tuple[str, ...] | str)
 class Kept:
     """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is.
 
-    ``reclaims``: they were borrowed from its queue, so they are closed to all that borrows, whatever its priority.
+    They are closed to all that borrows, whatever its priority, and where they were borrowed from its queue
+    (``reclaims``) to all surplus.
     """
 
     gang: Gang
@@ -90,7 +91,7 @@ class Reservations(Generic[N]):
             return
         for other in self._kept.values():
             before = other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order
-            before = before or gives_way or (other.reclaims and (surplus or borrows))
+            before = before or gives_way or borrows or (surplus and other.reclaims)
             if before and other.gang.uid != gang.uid and _asks_for(gang, other.resource):
                 yield other
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
+from covey.admission.entitlement import FIRST, Lane
 from covey.admission.order import Line
 from covey.admission.reservation import Kept, Reservations, confine
 from covey.admission.tree import Unit, build_unit
@@ -116,17 +118,35 @@ Look = Callable[[int, Sequence[Gang]], Gang | Refusal]
 Around = Callable[[int, Callable[[], Answer]], Answer]
 
 
+class Quota(Protocol):
+    """The quota of gangs, each known by its UID; ``surplus``: whether its minimum has its places."""
+
+    def lane(self, gang: Gang, *, surplus: bool) -> Lane:
+        """The place of a gang among those of other queues."""
+        ...
+
+    def confine(self, gang: Gang, *, surplus: bool) -> Gang | Refusal:
+        """The part of a gang that may be planned, where it may be; or why nothing of it may."""
+        ...
+
+    def charge(self, gang: Gang) -> None:
+        """Charge a gang for the places that it has now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a round for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan.
 
-    ``number`` is its place among the gangs that were given; ``gang`` has the places that it got.
+    ``number`` is its place among the gangs that were given; ``gang`` has the places that it got. ``short``: why there is
+    no quota for the rest of its surplus.
     """
 
     number: int
     gang: Gang
     minimum: Answer
     surplus: Plan | None = None
+    short: Refusal | None = None
 
     @property
     def assignments(self) -> Mapping[str, str]:
@@ -148,6 +168,7 @@ def plan_round(
     reserved: Sequence[Kept] = (),
     look: Look = lambda number, gangs: gangs[number],
     around: Around = lambda _number, ask: ask(),
+    quota: Quota | None = None,
 ) -> list[Outcome]:
     """Plan many gangs; what is placed is held in the inventory at once, under the pods' keys.
 
@@ -158,6 +179,7 @@ def plan_round(
         reserved: nodes kept for gangs that have waited for long, each gang known by its UID.
         look: called before a gang's minimum is planned.
         around: calls each planning.
+        quota: asked before each planning; without it nothing is counted.
 
     Returns:
         One outcome for each gang, in the order in which their minimums were planned.
@@ -171,28 +193,43 @@ def plan_round(
         line.add(number, gang.order)
     minimums: dict[int, Answer] = {}
     outcomes: dict[int, Outcome] = {}
-    while (turn := line.next()) is not None:
+
+    def lane(number: int) -> Lane:
+        return FIRST if quota is None else quota.lane(placed[number], surplus=number in minimums)
+
+    def plan(number: int, looked: Gang, planner: Callable[[Gang, Inventory, int], Answer]) -> Answer:
+        """The answer to what there is quota for; what it places is held and charged."""
+        surplus = number in minimums
+        allowed = looked if quota is None else quota.confine(looked, surplus=surplus)
+        if isinstance(allowed, Refusal):
+            return allowed
+        gang, _ = confine(allowed, kept, surplus=surplus)
+        answer = around(number, partial(planner, gang, inventory, limit))
+        if isinstance(answer, Plan):
+            placed[number] = apply(answer, looked, inventory)
+            if quota is not None:
+                quota.charge(placed[number])
+        return answer
+
+    while (turn := line.next(lane=lane)) is not None:
         line.drop(turn)
         if turn in minimums:
-            gang, _ = confine(placed[turn], kept, surplus=True)
-            further = around(turn, partial(plan_surplus, gang, inventory, limit))
-            assert isinstance(further, Plan)
-            before = outcomes[turn].surplus
-            surplus = replace(further, assignments=(*(before.assignments if before else ()), *further.assignments))
-            placed[turn] = apply(further, placed[turn], inventory)
-            outcomes[turn] = Outcome(turn, placed[turn], minimums[turn], surplus)
-            if further.assignments and _has_dependent_surplus(placed[turn]):
+            gang, before = placed[turn], outcomes[turn]
+            further = plan(turn, gang, plan_surplus)
+            if isinstance(further, Refusal):
+                outcomes[turn] = replace(before, short=further)
+                continue
+            assignments = (*(before.surplus.assignments if before.surplus else ()), *further.assignments)
+            outcomes[turn] = replace(before, gang=placed[turn], surplus=replace(further, assignments=assignments))
+            # Of what borrows there is one replica of each role at a time.
+            if further.assignments and (quota is not None or _has_dependent_surplus(placed[turn])):
                 line.add(turn, gang.order, surplus=True)
             continue
         looked = look(turn, placed)
-        if isinstance(looked, Refusal):
-            outcomes[turn] = Outcome(turn, placed[turn], looked)
-            continue
-        gang, _ = confine(looked, kept, surplus=False)
-        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit))
+        answer = looked if isinstance(looked, Refusal) else plan(turn, looked, plan_minimum)
         if isinstance(answer, Plan):
-            placed[turn] = apply(answer, looked, inventory)
-            line.add(turn, looked.order, surplus=True)
+            minimums[turn] = answer
+            line.add(turn, placed[turn].order, surplus=True)
         outcomes[turn] = Outcome(turn, placed[turn], answer)
     return list(outcomes.values())
 

@@ -1,15 +1,20 @@
-"""The parts of a gang that quota is asked for: its minimum, and its surplus replica by replica. Pure."""
+"""The parts of a gang that quota is asked for, its minimum and its surplus replica by replica, and what it lets them have.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from covey.admission.entitlement import may_lie
-from covey.admission.quota import Amounts, Policy, Pool
+from covey.admission.entitlement import Entitlement, Group, judge_minimum, judge_surplus, may_lie
+from covey.admission.nodes import Key
+from covey.admission.quota import Amounts, Flavor, Ledger, Policy, Pool
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.question.demands import minimum_demands, surplus_demands
+from covey.placement.refusal.shortage import OVER_QUOTA
 
 #: A replica that is asked for, and its role.
 Asked = tuple[RoleRequest, ReplicaRequest]
@@ -77,10 +82,82 @@ def first_choice(policy: Policy, shapes: Sequence[Shape]) -> Amounts:
     return found
 
 
+def judge_gang(ledger: Ledger, queue: str, root: Key, gang: Gang, *, surplus: bool, free: bool) -> Entitlement | None:
+    """Judge the minimum of a gang, or its surplus; None where it has no surplus that lacks places.
+
+    Args:
+        ledger: all charges.
+        queue: of the unit.
+        root: of the unit.
+        gang: as it is to be planned.
+        surplus: whether its minimum has its places.
+        free: whether there are nodes of no flavor.
+    """
+    own = ledger.of(root)
+    if not surplus:
+        minimum = next((each for each in own if each.member is None), None)
+        return judge_minimum(ledger, queue, minimum_shapes(gang), minimum, free=free)
+    spare = {each.member: dict(each.spare) for each in own}
+    groups = {
+        number: (
+            members[0][0].name,
+            Group(
+                shapes_of(missing_pods(members)),
+                sum((Counter(spare.get((r.name, each.replica), {})) for r, each in members), Counter()),
+            ),
+        )
+        for number, members in enumerate(surplus_groups(gang))
+    }
+    return judge_surplus(ledger, queue, groups, free=free) if groups else None
+
+
+def confine_gang(
+    gang: Gang, entitled: Entitlement, nodes: Mapping[Flavor | None, Collection[str]], *, surplus: bool
+) -> Gang:
+    """The part of a gang for which there is quota, on the nodes where there is; ``nodes`` are those of each flavor."""
+    closed = {node: OVER_QUOTA for flavor in entitled.closed for node in sorted(nodes.get(flavor, ()))}
+    if closed:
+        gang = replace(gang, excluded_nodes={**closed, **gang.excluded_nodes})
+    if not surplus:
+        return gang
+    out = {
+        (role.name, each.replica)
+        for number, members in enumerate(surplus_groups(gang))
+        for role, each in (members if number not in entitled.taken else ())
+    }
+    return without(gang, out) if out else gang
+
+
+def count_room(ledger: Ledger, queue: str, shapes: Sequence[Shape], *, free: bool) -> int | None:
+    """The most further replicas of these pods that quota leaves to a queue, whatever nodes there are; None for any.
+
+    Args:
+        ledger: all charges.
+        queue: whose.
+        shapes: of the pods of a replica.
+        free: whether there are nodes of no flavor.
+    """
+    policy, room, total = ledger.policies[queue], ledger.room(queue), 0
+    if free or not is_charged(policy, shapes):
+        return None
+    for flavor in policy.flavors:
+        if all(may_lie(shape, flavor) for shape in shapes):
+            need = Counter[Pool]()
+            for shape in shapes:
+                need.update(dict(policy.chargeable(flavor, shape.requests)))
+            if not need:
+                return None
+            total += max(0, min(room[pool] // amount for pool, amount in need.items()))
+    return total
+
+
 __all__ = [
     "Asked",
+    "confine_gang",
+    "count_room",
     "first_choice",
     "is_charged",
+    "judge_gang",
     "minimum_shapes",
     "missing_pods",
     "shapes_of",

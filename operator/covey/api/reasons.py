@@ -108,7 +108,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Nothing, if it passes within seconds; else see whether the scheduler process runs.",
     ),
     "NoPlan": Explanation(
-        "The replicas that the targets ask for have no places, even in the room of those that would go. Nothing has moved.",
+        "The replicas that the targets ask for have no places, or no quota, even without those that would go. Nothing has moved.",
         "Write one of the vectors that the message names, or make room; it is judged again every minute.",
     ),
     "OverBudget": Explanation(

@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from covey.admission.headroom import Answer, Site, most_feasible
+from covey.admission.headroom import Answer, Site, most_feasible, within_quota
 from covey.admission.reservation import Reservations, confine
 from covey.admission.round import stand_in
 from covey.api import core
@@ -74,7 +75,11 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
 
 
 def _ask(role: str, workload: Workload, sites: Sequence[Site], planned: Planned) -> Answer:
-    return most_feasible(role, sites, planned.inventory, is_shared=role in workload.summed)
+    is_shared = role in workload.summed
+    answer = most_feasible(role, sites, planned.inventory, is_shared=is_shared)
+    if planned.tenants is None:
+        return answer
+    return within_quota(answer, sites, partial(planned.tenants.room_for, sites[0].gang), is_shared=is_shared)
 
 
 def _roles(gangs: Sequence[Gang]) -> list[str]:

@@ -27,13 +27,17 @@ from covey.planning.report import (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict on one gang, whose pods have their places, and which replicas count as the minimum."""
+    """The verdict on one gang, whose pods have their places, and which replicas count as the minimum.
+
+    ``short``: why there is no quota for all of its surplus.
+    """
 
     gang: Gang
     verdict: Verdict
     minimum: frozenset[tuple[str, int]] = frozenset()
     preferred: tuple[Preference, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -14,10 +15,12 @@ from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
+    NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    QUEUES,
     VOLUME_CLAIMS,
     VOLUMES,
     Resource,
@@ -40,6 +43,16 @@ async def read_cluster(client: Client) -> Facts:
     return Facts(
         tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
     )
+
+
+async def with_queues(facts: Facts, client: Client) -> Facts:
+    """The facts, and the Queues with the namespaces that they select; nothing but a warning for who may not read them."""
+    try:
+        queues = await list_if_served(client, QUEUES, core.Queue)
+        namespaces = (await client.list(NAMESPACES, type=core.Namespace))[0] if queues else []
+    except Forbidden as error:
+        return replace(facts, warnings=(*facts.warnings, f"quota is not counted: {error.message}"))
+    return replace(facts, queues=tuple(queues), namespaces=tuple(namespaces))
 
 
 async def _volumes(

@@ -11,7 +11,7 @@ from covey.admission.losses import counted_shape
 from covey.admission.moves import Move
 from covey.manifests.sources import InputError
 from covey.placement.cluster.shape import unmodelled_constraints
-from covey.placement.model import Gang, Verdict, where
+from covey.placement.model import Gang, Refusal, Verdict, where
 from covey.planning.preemptions import candidates_of, leaves
 from covey.planning.report import ConsolidationReport, MoveReport
 from covey.planning.run import Planned, volumes_of
@@ -33,8 +33,12 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
     asker = Consolidation(planned.inventory, every, frozenset(pod.metadata.uid for pod in pods if leaves(pod)))
     if name is not None:
         gang = _gang(planned, every, name)
-        found = asker.start(gang)
-        return _report(f"{name} unit {gang.unit}", found, f"{name} unit {gang.unit} has its room")
+        goal = f"{name} unit {gang.unit}"
+        allowed = gang if planned.tenants is None else planned.tenants.confine(gang, surplus=False)
+        if isinstance(allowed, Refusal):
+            message = f"{goal}: no moves help: {allowed.reasons[0].message}"
+            return ConsolidationReport(goal, allowed.verdict.value, (), (), (), least=False, message=message)
+        return _report(goal, asker.start(allowed), f"{goal} has its room")
     count, level = _target(planned, free)
     found = asker.free(planned.topology.name, level, count)
     return _report(f"{count} {level}", found, f"{count} {level} {'is' if count == 1 else 'are'} free")

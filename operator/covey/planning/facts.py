@@ -5,16 +5,21 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission.round import stand_in
+from covey.admission import podstate
+from covey.admission.order import priority_of
+from covey.admission.round import build_units, stand_in
+from covey.admission.tree import Key
+from covey.admission.victims import Candidate
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
-from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
+from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
+from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.quantities import bad_amounts, bad_quantities
@@ -24,13 +29,20 @@ from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
-#: Kinds that say where pods may go, taken wherever they come along (`kubectl get pods,pvc,pv`).
-_VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
+#: Kinds that say where pods may go, or by what right, taken wherever they come along (`kubectl get pods,pvc,pv`).
+_ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
+    ("v1", "PersistentVolume"): PersistentVolume,
+    ("v1", "PersistentVolumeClaim"): VolumeClaim,
+    ("v1", "Namespace"): core.Namespace,
+    (SCHEDULING_API, "CompositePodGroup"): core.Group,
+    (SCHEDULING_API, "PodGroup"): core.Group,
+    (SCHEDULING_API, "Queue"): core.Queue,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A cluster at one moment. ``groups`` are live group objects, known only when a cluster was read."""
+    """A cluster at one moment. ``queues`` are None where nobody has looked for any; then quota is not counted."""
 
     nodes: tuple[core.Node, ...] = ()
     pods: tuple[core.Pod, ...] = ()
@@ -40,6 +52,8 @@ class Facts:
     claims: tuple[VolumeClaim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     warnings: tuple[str, ...] = ()
+    queues: tuple[core.Queue, ...] | None = None
+    namespaces: tuple[core.Namespace, ...] = ()
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -50,11 +64,36 @@ class Facts:
         marked = (each.metadata for each in self.topologies)
         return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
 
+    def classes(self) -> dict[str, core.PriorityClass]:
+        """The priority classes by name."""
+        return {each.metadata.name: each for each in self.priority_classes}
+
+    def units(self) -> dict[Key, Candidate]:
+        """The units whose groups are there, with their pods, by the keys of their roots."""
+        classes = self.classes()
+        owners: dict[tuple[str, str], list[core.Group]] = {}
+        for group in self.groups:
+            owner = group.metadata.controller
+            owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
+        pods: dict[tuple[str, str], list[core.Pod]] = {}
+        for pod in self.pods:
+            pod_owner = pod.metadata.controller
+            if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
+                pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
+        found: dict[Key, Candidate] = {}
+        for owned, groups in owners.items():
+            members = pods.get(owned, [])
+            leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
+            for unit in build_units(groups, members, leaf_of, {}):
+                spec = unit.root.spec
+                found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+        return found
+
 
 def read_facts(
     nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str], *, recursive: bool = False
 ) -> Facts:
-    """Read files and directories of nodes, of pods and of ClusterTopologies.
+    """Read files and directories of nodes, of pods and of ClusterTopologies, and what comes along.
 
     Args:
         nodes: paths, or ``-``.
@@ -68,9 +107,9 @@ def read_facts(
     warnings: list[str] = []
 
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
-        return _of_kind(kind, option, paths, warnings, volumes, may_be_empty=may_be_empty, recursive=recursive)
+        return _of_kind(kind, option, paths, warnings, aside, may_be_empty=may_be_empty, recursive=recursive)
 
-    volumes: list[Document] = []
+    aside: list[core.Read] = []
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
@@ -78,9 +117,12 @@ def read_facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
-        claims=tuple(each.read(VolumeClaim) for each in volumes if each.kind == "PersistentVolumeClaim"),
-        volumes=tuple(each.read(PersistentVolume) for each in volumes if each.kind == "PersistentVolume"),
+        groups=tuple(each for each in aside if isinstance(each, core.Group)),
+        claims=tuple(each for each in aside if isinstance(each, VolumeClaim)),
+        volumes=tuple(each for each in aside if isinstance(each, PersistentVolume)),
         warnings=tuple(warnings),
+        queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
+        namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
     )
 
 
@@ -97,6 +139,16 @@ def read_topology(document: Document) -> core.ClusterTopology:
             place = document.place.at(f"spec.levels[{number}].name")
             raise InputError(place, f"there are two levels {name}", "give each level a name of its own")
     return document.read(core.ClusterTopology)
+
+
+def read_queue(document: Document) -> core.Queue:
+    """A Queue, checked as the API server would.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    validate(Queue, document)
+    return document.read(core.Queue)
 
 
 def read_pod(document: Document, namespace: str = "default") -> core.Pod:
@@ -139,12 +191,12 @@ def _of_kind(
     option: str,
     paths: Sequence[str],
     warnings: list[str],
-    volumes: list[Document],
+    aside: list[core.Read],
     *,
     may_be_empty: bool,
     recursive: bool,
 ) -> Iterable[Document]:
-    """Documents of one kind; volumes and claims are put aside, others are skipped with a warning."""
+    """Documents of one kind; those that come along are put aside, others are skipped with a warning."""
     skipped: dict[str, int] = {}
     for path in paths:
         count = 0
@@ -153,8 +205,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
-            elif not document.group and document.kind in _VOLUMES:
-                volumes.append(document)
+            elif found := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
+                aside.append(document.read(found))
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:

@@ -17,7 +17,7 @@ from covey.admission import podstate
 from covey.admission.round import compiled_units, stand_in
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
-from covey.api.inference import DisaggregatedInference, UnitTopology
+from covey.api.inference import Backend, DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
 from covey.api.rules import unsupported_fields
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
@@ -165,6 +165,7 @@ def inference_workload(
         inference.spec.priority_class_name,
         warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
         summed=frozenset(role.name for role in spec.roles if role.is_scaled),
+        is_counted=spec.effective_backend is Backend.EXTENDER,
     )
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from covey.admission import podstate
 from covey.admission.gangs import wants_minimum
-from covey.admission.order import priority_of
 from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
-from covey.admission.round import build_units
+from covey.admission.reclaim import reclaim
 from covey.admission.taking import Nobody, Taking
+from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
-from covey.placement.model import Gang, Verdict
+from covey.api.constants import ANNOTATION_DRAINING_SINCE
+from covey.placement.model import Gang, Refusal, Verdict
 from covey.planning.report import PreemptionReport, VictimReport
 from covey.planning.run import Planned
 from covey.planning.trees import Workload
@@ -25,6 +25,7 @@ _NOBODY: Final = {
     Verdict.INFEASIBLE: "would not fit either if all units that it may take gave way",
     Verdict.UNKNOWN: "the search met its limit: nobody would give way",
 }
+_BY_QUOTA: Final = "is refused by quota, and nothing that others would have to give back helps"
 _NEVER: Final = "its priority class preempts nobody (preemptionPolicy Never)"
 
 
@@ -36,22 +37,40 @@ def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False)
         now: seconds since the epoch.
         ordinary_pods: whether those of the cluster may be evicted.
     """
-    candidates = list(candidates_of(planned).values())
-    classes = {each.metadata.name: each for each in planned.facts.priority_classes}
+    candidates = candidates_of(planned)
+    classes = planned.facts.classes()
     pods = [*planned.facts.pods, *(pod for workload in planned.workloads for pod in workload.pods.values())]
     leaving = {pod.metadata.uid for pod in pods if leaves(pod)}
+    terms, tenants = Terms(now), planned.tenants
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         named = classes.get(workload.priority_class or "")
         for unit, gang in zip(workload.units, gangs, strict=True):
             if not wants_minimum(gang) or unit.absent:
                 continue
-            if named is not None and named.preemption_policy == "Never":
+            allowed = gang if tenants is None else tenants.confine(gang, surplus=False)
+            if (taken := _reclaim(planned, gang, candidates, terms, leaving)) is not None:
+                yield _report(workload, gang, taken, reclaims=True)
+            elif isinstance(allowed, Refusal):
+                yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _BY_QUOTA)
+            elif named is not None and named.preemption_policy == "Never":
                 yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _NEVER)
             else:
                 ordinary = find_ordinary(planned.facts.pods, gang.priority) if ordinary_pods else []
-                terms = Terms(now)
-                answer = search(gang, planned.inventory, candidates, terms, ordinary=ordinary, freeing=leaving)
+                own = [each for key, each in candidates.items() if tenants is None or tenants.has_queue_of(key, gang)]
+                answer = search(allowed, planned.inventory, own, terms, ordinary=ordinary, freeing=leaving)
                 yield _report(workload, gang, answer)
+
+
+def _reclaim(
+    planned: Planned, gang: Gang, candidates: Mapping[Key, Candidate], terms: Terms, leaving: Collection[str]
+) -> Taking | None:
+    """Find what others have to give back to a minimum, by one of its rights after another."""
+    for right in planned.tenants.rights(gang) if planned.tenants is not None else ():
+        borrowers = [candidates[key] for key in dict.fromkeys(charge.unit for charge in right.order)]
+        answer = reclaim(gang, planned.inventory, borrowers, terms, right, freeing=leaving)
+        if isinstance(answer, Taking):
+            return answer
+    return None
 
 
 def leaves(pod: core.Pod) -> bool:
@@ -59,33 +78,18 @@ def leaves(pod: core.Pod) -> bool:
     return podstate.dying(pod) or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
 
 
-def candidates_of(planned: Planned) -> Mapping[object, Candidate]:
+def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:
     """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
-    facts = planned.facts
-    classes = {each.metadata.name: each for each in facts.priority_classes}
-    owners: dict[tuple[str, str], list[core.Group]] = {}
-    for group in facts.groups:
-        owner = group.metadata.controller
-        owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
-    pods: dict[tuple[str, str], list[core.Pod]] = {}
-    for pod in facts.pods:
-        pod_owner = pod.metadata.controller
-        if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
-            pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
-    found: dict[object, Candidate] = {}
-    for owned, groups in owners.items():
-        members = pods.get(owned, [])
-        leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
-        for unit in build_units(groups, members, leaf_of, {}):
-            spec = unit.root.spec
-            found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+    found = planned.facts.units()
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         for unit, gang in zip(workload.units, gangs, strict=True):
             found[unit.key] = Candidate(unit, gang.priority)
     return found
 
 
-def _report(workload: Workload, gang: Gang, answer: Taking | Nobody, message: str = "") -> PreemptionReport:
+def _report(
+    workload: Workload, gang: Gang, answer: Taking | Nobody, message: str = "", *, reclaims: bool = False
+) -> PreemptionReport:
     if isinstance(answer, Nobody):
         verdict = answer.verdict.value
         return PreemptionReport(
@@ -95,7 +99,7 @@ def _report(workload: Workload, gang: Gang, answer: Taking | Nobody, message: st
         workload.namespace,
         workload.name,
         gang.unit,
-        "Preempting",
+        "Reclaiming" if reclaims else "Preempting",
         tuple(map(_victim, answer.steps)),
         answer.nodes,
         answer.path,

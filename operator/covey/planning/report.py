@@ -162,7 +162,7 @@ class VictimReport(Shape, frozen=True):
 class PreemptionReport(Shape, frozen=True):
     """The victims of a unit whose minimum has no place, and the nodes that it would have then.
 
-    ``verdict`` is Preempting; or, where nobody would give way, Admitted (the minimum fits once the pods that leave are
+    ``verdict`` is Preempting, or Reclaiming where it takes back quota; or, where nobody would give way, Admitted (the minimum fits once the pods that leave are
     gone), Infeasible or Unknown.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
@@ -11,7 +11,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
 from covey.manifests.sources import InputError, Place
-from covey.planning.facts import Facts, read_topology
+from covey.planning.facts import Facts, read_queue, read_topology
 from covey.planning.inferences import inference_workload
 from covey.planning.trees import UPSTREAM_GROUP, Parts, Workload, tree_workloads
 
@@ -27,6 +27,8 @@ class Manifests:
     parts: Parts = field(default_factory=Parts)
     topologies: list[core.ClusterTopology] = field(default_factory=list)
     priority_classes: list[core.PriorityClass] = field(default_factory=list)
+    queues: list[core.Queue] = field(default_factory=list)
+    namespaces: list[core.Namespace] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -94,6 +96,10 @@ def sort_manifests(
             found.parts.add(document, namespace or fallback, number)
         elif kind == (UPSTREAM_GROUP, "PriorityClass"):
             found.priority_classes.append(document.read(core.PriorityClass))
+        elif kind == (SCHEDULING_GROUP, "Queue"):
+            found.queues.append(read_queue(document))
+        elif kind == ("", "Namespace"):
+            found.namespaces.append(document.read(core.Namespace))
         elif kind != _TOPOLOGY:
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
     found.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
@@ -108,18 +114,18 @@ def sort_manifests(
 
 
 def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
-    """The facts, and what ``-f`` adds to them: topologies and priority classes, and the pods of trees that hold."""
+    """The facts, and what ``-f`` adds to them: topologies, priority classes, Queues and namespaces, and pods of trees."""
     known = {pod.metadata.key for pod in facts.pods}
     pods = [pod for key, pod in manifests.parts.pods.items() if key not in known]
-    return Facts(
-        facts.nodes,
-        (*facts.pods, *pods),
-        (*facts.topologies, *manifests.topologies),
-        (*facts.priority_classes, *manifests.priority_classes),
-        facts.groups,
-        facts.claims,
-        facts.volumes,
-        (*manifests.warnings, *facts.warnings),
+    queues = {each.metadata.name: each for each in (*(facts.queues or ()), *manifests.queues)}
+    return replace(
+        facts,
+        pods=(*facts.pods, *pods),
+        topologies=(*facts.topologies, *manifests.topologies),
+        priority_classes=(*facts.priority_classes, *manifests.priority_classes),
+        warnings=(*manifests.warnings, *facts.warnings),
+        queues=tuple(queues.values()) if queues or facts.queues is not None else None,
+        namespaces=(*facts.namespaces, *manifests.namespaces),
     )
 
 

@@ -17,8 +17,9 @@ from covey.admission.levels import with_occupied_domains
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.order import priority_of
 from covey.admission.reservation import Kept
-from covey.admission.round import plan_round
+from covey.admission.round import Outcome, Quota, plan_round
 from covey.admission.tree import Unit, key_of
+from covey.admission.victims import Candidate
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
@@ -30,6 +31,7 @@ from covey.planning.answer import Decision, Teller, reason_reports, topology_rep
 from covey.planning.facts import Facts
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import Report, WorkloadReport
+from covey.planning.tenants import Tenants, uncounted_remarks
 from covey.planning.trees import Workload
 
 
@@ -49,10 +51,14 @@ class Pass:
         inventory: what is free.
         reserved: nodes kept for gangs that wait, see `plan_round`.
         clock: seconds.
+        quota: of the contenders; None where nobody has any.
     """
 
-    def __init__(self, inventory: Inventory, reserved: Sequence[Kept], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, inventory: Inventory, reserved: Sequence[Kept], clock: Callable[[], float], quota: Quota | None = None
+    ) -> None:
         self._inventory = inventory
+        self._quota = quota
         self._reserved = reserved
         self._clock = clock
         #: Planning time by workload.
@@ -77,8 +83,10 @@ class Pass:
             return answer
 
         gangs = [contender.gang for contender in contenders]
-        outcomes = plan_round(gangs, self._inventory, reserved=self._reserved, look=look, around=plan_timed)
-        return [_decision(outcome.gang, outcome.plan) for outcome in sorted(outcomes, key=lambda each: each.number)]
+        outcomes = plan_round(
+            gangs, self._inventory, reserved=self._reserved, look=look, around=plan_timed, quota=self._quota
+        )
+        return [_decision(outcome) for outcome in sorted(outcomes, key=lambda each: each.number)]
 
     def _with_neighbour_domains(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
         """Return the gang with the domains in which the other units of its workload lie by now."""
@@ -102,12 +110,14 @@ def _absent(unit: Unit, gang: Gang) -> Refusal:
     return Refusal(Verdict.INFEASIBLE, (reason,))
 
 
-def _decision(gang: Gang, answer: Plan | Refusal) -> Decision:
-    """Return the decision about a gang; ``gang`` has all its places by now."""
+def _decision(outcome: Outcome) -> Decision:
+    """Return the decision about a gang, which has all its places by now."""
+    gang, answer = outcome.gang, outcome.plan
     if isinstance(answer, Refusal):
         return Decision(gang, answer.verdict, reasons=answer.reasons)
     minimum = frozenset((each.role, each.replica) for each in answer.replicas if each.minimum)
-    return Decision(gang, Verdict.ADMITTED, minimum, answer.preferred)
+    short = outcome.short.reasons[0].message if outcome.short is not None else ""
+    return Decision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,8 @@ class Planned:
     #: Of each workload its units' gangs, with the places that they got; and what is kept for gangs that wait.
     gangs: tuple[tuple[Gang, ...], ...] = ()
     kept: tuple[Kept, ...] = ()
+    #: Quota, as it is charged afterwards; None where nothing is counted.
+    tenants: Tenants | None = None
 
     def path_of(self, node: str) -> Path:
         """A node's domain path in the report's topology."""
@@ -157,7 +169,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     def shape(pod: core.Pod) -> Shape:
         return counted_shape(pod, volumes)
 
-    classes = {each.metadata.name: each for each in facts.priority_classes}
+    classes = facts.classes()
     contenders = [
         Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
@@ -169,18 +181,21 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     for node in facts.nodes:
         inventory.set_node(node)
     hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
-    pass_ = Pass(inventory, reserved, clock)
+    tenants = Tenants.of(facts, workloads, [Candidate(each.unit, each.gang.priority) for each in contenders], shape)
+    pass_ = Pass(inventory, reserved, clock, tenants)
     decisions = pass_.run(contenders)
+    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
     reports, placed = [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
         mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         placed.append(tuple(each.gang for each in mine))
+        warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
         reports.append(_report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0)))
-    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
+    warnings += inventory.warnings(shown.name)
     said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
-    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved)
+    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
 
 
 def volumes_of(facts: Facts) -> Volumes:

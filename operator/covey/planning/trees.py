@@ -64,6 +64,8 @@ class Workload:
     summed: frozenset[str] = frozenset()
     #: The Workload that the root of a ready tree refers to.
     made_for: str | None = None
+    #: Covey's own scheduler places it, so that Queues count it.
+    is_counted: bool = True
 
     @property
     def title(self) -> str:
@@ -279,6 +281,7 @@ def _workload(
         root.spec.priority,
         resource=(str(document.body["apiVersion"]), root.kind),
         made_for=(reference.workload_name if reference else "") or None,
+        is_counted=document.group == SCHEDULING_GROUP,
     )
 
 

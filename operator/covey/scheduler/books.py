@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import podstate, queue
-from covey.admission.entitlement import Entitlement, QueueError
+from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
@@ -254,14 +254,14 @@ class Books:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
 
     async def reserve(self, root: Key, asked: Gang) -> None:
-        """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first alone."""
+        """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first of each queue."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
         follows, takes = claim is not None and bool(claim.victims), self._wait_for_claim(entry) == 0.0
         if self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry)):
             return
         found = None
-        leads = self.shelf.leads(root) is not None or self.quotas.is_asleep(root)
+        leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
         if leads and self.reservations.allows(root, entry):
             found = await self._find_claim(entry, asked, takes=takes)
         if self.shelf.entries.get(root) is not entry or found == claim:
@@ -284,7 +284,13 @@ class Books:
         if found is None and takes:
             found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()
-        if found is None and self.reservations.due(entry) and entry.decision.reason != REASON_OVER_QUOTA:
+        borrows = self.quotas.lane(entry) != FIRST  # it must keep nothing from minimums within nominal
+        if (
+            found is None
+            and self.reservations.due(entry)
+            and not borrows
+            and entry.decision.reason != REASON_OVER_QUOTA
+        ):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
         return found

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -28,8 +28,10 @@ from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import Nobody, Taking, search
 from covey.admission.queue import Entry, Want
-from covey.admission.reclaim import Right, reclaim
+from covey.admission.quota import Charge
+from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
+from covey.admission.rights import RECLAIM
 from covey.admission.tree import Key, Unit
 from covey.admission.victims import Candidate
 from covey.admission.victims import Terms as VictimTerms
@@ -45,7 +47,6 @@ from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas
-from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
 log = get_logger(__name__)
@@ -140,10 +141,13 @@ class Claims:
         if any(map(unmodelled_constraints, unit.pods())):
             return None
         terms = VictimTerms(now, self._terms.max_min_run, self._cache.capacity.claimed)
-        questions: list[tuple[str, Callable[..., Taking | Nobody]]] = [
-            (RECLAIM, partial(reclaim, candidates=self._borrowers(right), terms=terms, right=right))
-            for right in quotas.rights(entry)
-        ]
+        questions: list[tuple[str, Callable[..., Taking | Nobody]]] = []
+        for right in quotas.rights(entry):
+            if order := await asyncio.to_thread(right.find_order):
+                candidates = await self._borrowers(order, take_turn)
+                questions.append(
+                    (RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=replace(right, order=order)))
+                )
         if not by_quota and self._may_preempt(self._cache.index.root(unit.key) or unit.root):
             own = quotas.queue_of(unit.key)
             candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
@@ -171,11 +175,15 @@ class Claims:
         log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
         return claim
 
-    def _borrowers(self, right: Right) -> tuple[Candidate, ...]:
-        """The units of which something must give way by a right."""
-        priorities = {charge.unit: charge.priority for charge in right.order}
-        found = ((self._cache.index.unit(key), priority) for key, priority in priorities.items())
-        return tuple(Candidate(unit, priority) for unit, priority in found if unit is not None)
+    async def _borrowers(self, order: Iterable[Charge], take_turn: Callable[[], Awaitable[None]]) -> list[Candidate]:
+        """The units of these charges."""
+        found = list[Candidate]()
+        for number, (key, priority) in enumerate({charge.unit: charge.priority for charge in order}.items()):
+            if number % _STEP == 0:
+                await take_turn()
+            unit = self._cache.index.unit(key)
+            found += [Candidate(unit, priority)] if unit is not None else []
+        return found
 
     async def follow(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> core.Claim | None:
         """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""

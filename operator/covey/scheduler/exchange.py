@@ -95,6 +95,7 @@ class Exchanges:
         self._context = context
         self._cache = context.cache
         self._clock = context.clock
+        self._queueing = queueing
         self._sites = Sites(context.cache, queueing, reservations)
         self._busy, self._stir, self._mark = busy, stir, mark
         self._open: OrderedDict[Key, tuple[ExchangeQuestion, int]] = OrderedDict()
@@ -210,6 +211,11 @@ class Exchanges:
         terms = Terms(known, self._rank, pause)
         with self._cache.capacity.planning() as inventory:
             found = await asyncio.to_thread(partial(judge_exchange, site, question.roles, inventory, terms))
+        models_of = {name: [pod.shape for pod in model.pods] for name, model in known.items()}
+        gone = {key for donor in found.donors for key in donor.pods}
+        refuse = self._queueing.quotas.refuse_exchange
+        if found.feasible and (why := refuse(unit.key, question.roles, models_of, gone)):
+            return _Judged(Judgement(feasible=False, message=why))
         scarcest = (scarce(pod.shape) for model in known.values() for pod in model.pods)
         return _Judged(found, min(scarcest, key=resources.rank, default=""))
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from covey.admission.gangs import UnplannableError
-from covey.admission.growth import Own, template
-from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
+from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible, within_quota
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
@@ -47,7 +46,6 @@ PATIENCE: Final = 0.1
 TRIES: Final = 5
 #: What is said where the planner itself failed.
 FAILED: Final = "the planner failed on it; the scheduler's log has the details"
-NO_QUOTA: Final = "the quota of its queue has no room for more"
 #: Seconds until an answer that could not be written is written again.
 RETRY: Final = 5.0
 
@@ -251,19 +249,9 @@ class Headroom:
 
     def _within_quota(self, root: core.Group, answer: Answer, sites: Iterable[Site], *, is_shared: bool) -> Answer:
         """No more than quota leaves, wherever the replicas would lie."""
-        own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
-        like = template([each.request for each in own], self._sites.shape)
-        if answer.replicas is None or like is None:
-            return answer
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
-        room = self._queueing.quotas.room_for(key, [pod.shape for pod in like.pods])
-        placed = sum(each.placed for each in own)
-        most = placed + room if room is not None else answer.replicas
-        if not is_shared:  # every unit has as many
-            most -= most % len(own)
-        if most >= answer.replicas:
-            return answer
-        return replace(answer, replicas=max(most, placed), is_floor=False, message=NO_QUOTA)
+        room_for = partial(self._queueing.quotas.room_for, key)
+        return within_quota(answer, sites, room_for, is_shared=is_shared, shape=self._sites.shape)
 
     async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""

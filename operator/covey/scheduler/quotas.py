@@ -6,77 +6,48 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from covey.admission import queue
-from covey.admission.charges import Ground, charges
+from covey.admission import podstate, queue
+from covey.admission.charges import Ground, Land, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
     Group,
     Lane,
     QueueError,
-    claimant,
     describe,
-    judge_minimum,
-    judge_surplus,
+    fit,
     lane_of,
-    may_lie,
     queue_of,
-    victims,
 )
 from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.quota import Amounts, Charge, Ledger, Policy
 from covey.admission.reclaim import Right
+from covey.admission.rights import RECLAIM, Promise, Promises, charges_by_flavor
 from covey.admission.tree import Key, Unit
 from covey.admission.wishes import (
+    confine_gang,
+    count_room,
     first_choice,
-    is_charged,
+    judge_gang,
     minimum_shapes,
-    missing_pods,
     shapes_of,
-    surplus_groups,
     surplus_pods,
-    without,
 )
 from covey.api import core
-from covey.api.constants import REASON_OVER_QUOTA
+from covey.api.constants import LABEL_DRAINING, REASON_OVER_QUOTA
 from covey.placement.model import Gang, Shape
-from covey.placement.refusal.shortage import OVER_QUOTA
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
-from covey.scheduler.rights import RECLAIM, Promise, Promises, charges_by_flavor, charges_of_pods
 
 _NOTHING: Final[Amounts] = {}
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
-
-
-@dataclass(slots=True)
-class _Land:
-    """The nodes of each flavor of a queue; None for those of no flavor."""
-
-    policy: Policy
-    flavor: dict[str, Flavor | None] = field(default_factory=dict)
-    nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
-
-    def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
-        """File a node; returns whether it was in another flavor before."""
-        new = self.policy.flavor_of(labels)
-        moved = node in self.flavor and self.flavor[node] != new
-        self.drop(node)
-        self.flavor[node] = new
-        self.nodes.setdefault(new, set()).add(node)
-        return moved
-
-    def drop(self, node: str) -> None:
-        """Take a node out of those where pods may go; what is charged there stays where it was."""
-        for each in self.nodes.values():
-            each.discard(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +73,13 @@ class Quotas:
         self.ledger = Ledger({})
         #: By queue.
         self.wishes: dict[str, dict[Key, Wish]] = {}
-        self._lands: dict[str, _Land] = {}
+        self._lands: dict[str, Land] = {}
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
+        #: UIDs of the pods of each unit, and the queues of those that have some no longer, since groups are gone.
+        self._pods: dict[Key, set[str]] = {}
+        self._torn: dict[Key, str] = {}
         self._promises = Promises()
         self._eased = False
         self._stale = True
@@ -141,17 +115,16 @@ class Quotas:
             self._queues.pop(root, None)
         else:
             self._queues[root] = name
-        self._enter(root, charges(unit, self._ground(unit, name)) if name is not None else ())
+        self._charge(root, name, unit)
 
     def forget(self, root: Key) -> None:
-        """A unit is gone."""
+        """A unit is gone; what is left of its pods is charged until it is."""
         self._problems.pop(root, None)
-        self._queues.pop(root, None)
         self._asleep.pop(root, None)
         self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
-        self._enter(root, ())
+        self._charge(root, self._queues.pop(root, None), None)
 
     def note_wish(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
@@ -171,8 +144,8 @@ class Quotas:
         claim, name = entry.decision.claim, self._queues.get(root)
         if claim is None or claim.purpose != RECLAIM or not claim.victims or name is None or entry.gang is None:
             return None
-        land, shapes = self._lands[name], minimum_shapes(entry.gang)
-        return Promise.of(root, claim, land.policy, shapes, land.flavor.get) if entry.want is Want.MINIMUM else None
+        land = self._lands[name]
+        return Promise.of(root, claim, land.policy, entry.gang, land.flavor.get) if entry.want is Want.MINIMUM else None
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -181,32 +154,20 @@ class Quotas:
     def judge(self, entry: Entry) -> Entitlement | None:
         """The part of a unit's wish that may be planned now; None where no queue counts it.
 
-        What is given back to a minimum is for minimums within nominal alone.
+        What is given back to a minimum is for it, or for a minimum within nominal that is before it in the order.
         """
         name, gang = self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
-        own, free = self.ledger.of(entry.unit.key), bool(self._lands[name].nodes.get(None))
-        if entry.want is Want.MINIMUM:
-            minimum, shapes = next((each for each in own if each.member is None), None), minimum_shapes(gang)
-            found = judge_minimum(self.ledger, name, shapes, minimum, free=free)
-            if found.inside:
+        free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
+        judge = partial(judge_gang, self.ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
+        if not surplus:
+            with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
+                found = judge()
+            if found is not None and found.inside:
                 return found
-            with self._promises.charge_others(self.ledger, entry.unit.key):
-                return judge_minimum(self.ledger, name, shapes, minimum, free=free)
-        spare = {each.member: dict(each.spare) for each in own}
-        groups = {
-            number: (
-                members[0][0].name,
-                Group(
-                    shapes_of(missing_pods(members)),
-                    sum((Counter(spare.get((r.name, each.replica), _NOTHING)) for r, each in members), Counter()),
-                ),
-            )
-            for number, members in enumerate(surplus_groups(gang))
-        }
         with self._promises.charge_others(self.ledger, entry.unit.key):
-            return judge_surplus(self.ledger, name, groups, free=free) if groups else None
+            return judge()
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -228,18 +189,7 @@ class Quotas:
         name = self._queues.get(entry.unit.key)
         if entitled is None or name is None:
             return gang
-        land = self._lands[name]
-        nodes = {node: OVER_QUOTA for flavor in entitled.closed for node in sorted(land.nodes.get(flavor, ()))}
-        if nodes:
-            gang = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes})
-        if entry.want is not Want.SURPLUS:
-            return gang
-        out = {
-            (role.name, each.replica)
-            for number, members in enumerate(surplus_groups(gang))
-            for role, each in (members if number not in entitled.taken else ())
-        }
-        return without(gang, out) if out else gang
+        return confine_gang(gang, entitled, self._lands[name].nodes, surplus=entry.want is Want.SURPLUS)
 
     def allows(self, entry: Entry, entitled: Entitlement | None) -> bool:
         """Tell whether a plan by an entitlement may be carried out still."""
@@ -265,6 +215,8 @@ class Quotas:
 
     def take_eased(self) -> bool:
         """Tell whether there may be more quota for some than when this was last asked."""
+        for root, name in list(self._torn.items()):
+            self._charge(root, name if name in self._lands else None, self._cache.index.unit(root))
         eased, self._eased = self._eased, False
         return eased
 
@@ -287,18 +239,44 @@ class Quotas:
         name = self._queues.get(root)
         if name is None:
             return 0 if root in self._problems else None
-        policy, room, total = self.ledger.policies[name], self.ledger.room(name), 0
-        if self._lands[name].nodes.get(None) or not is_charged(policy, shapes):
-            return None
-        for flavor in policy.flavors:
-            if all(may_lie(shape, flavor) for shape in shapes):
-                need = Counter[Pool]()
-                for shape in shapes:
-                    need.update(dict(policy.chargeable(flavor, shape.requests)))
-                if not need:
-                    return None
-                total += max(0, min(room[pool] // amount for pool, amount in need.items()))
-        return total
+        return count_room(self.ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
+
+    def refuse_exchange(
+        self, root: Key, wanted: Mapping[str, int], models: Mapping[str, Sequence[Shape]], gone: Collection[str]
+    ) -> str:
+        """Say why there is no quota for all that come to a unit in an exchange; empty where there is.
+
+        Args:
+            root: of the unit.
+            wanted: replicas by role.
+            models: by role: the shapes of the pods of a further replica.
+            gone: UIDs of the pods that give way.
+        """
+        unit, name = self._cache.index.unit(root), self._queues.get(root)
+        if unit is None or name is None:
+            return self._problems[root].message if root in self._problems else ""
+        ground = self._ground(root, name, unit)
+
+        def stay(pod: core.Pod) -> str | None:
+            leaves = pod.metadata.uid in gone or pod.metadata.label(LABEL_DRAINING) == "true"
+            return None if leaves else ground.place(pod)
+
+        shapes: list[Shape] = []
+        for role in unit.roles:
+            there = sum(any(map(stay, replica.pods)) for replica in role.replicas)
+            shapes += [*models.get(role.name, ())] * (wanted.get(role.name, there) - there)
+        before = self.ledger.of(root)
+        with self._promises.charge_others(self.ledger, root):
+            self.ledger.enter(root, charges(unit, replace(ground, place=stay)))
+            try:
+                free = bool(self._lands[name].nodes.get(None))
+                found = fit(self.ledger.policies[name], [Group(shapes)], self.ledger.room(name), free=free)
+                if not shapes or found.taken or found.short is None:
+                    return ""
+                said = describe(self.ledger, name, found.short, surplus=True)
+            finally:
+                self.ledger.enter(root, before)
+        return f"without what gives way, {said}" if gone else said
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
@@ -310,43 +288,55 @@ class Quotas:
         if name is None or gang is None or not self.has_right(entry):
             return
         wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
-        yield from (found for each in wishes if (found := self.right(entry, each)) is not None and found.order)
+        yield from (found for each in wishes if (found := self.right(entry, each)) is not None)
 
-    def right(self, entry: Entry, amounts: Amounts | None = None) -> Right | None:
-        """The right of a minimum, on a ledger where others have what is promised; with amounts, one to these, and its order."""
-        root = entry.unit.key
+    def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
+        """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""
+        root, index, claim = entry.unit.key, self._cache.index, entry.decision.claim
         name, gang = self._queues.get(root), entry.gang
         if name is None or gang is None:
             return None
-        cohort = set(self.ledger.cohort(name))
-        others = (self._cache.index.unit(other) for other, used in self._queues.items() if used in cohort)
-        charge_of = charges_of_pods(filter(None, others), self.ledger)
-        ledger = self._promises.keep_for_others(self.ledger, root, charge_of)
-        order: tuple[Charge, ...] = ()
-        if amounts is not None:
-            mine = Charge(name, root, None, tuple(sorted(amounts.items())), priority=self._priority(entry.unit.root))
-            who = claimant(ledger, name, mine)
-            if who is None:
-                return None
-            order = tuple(victims(ledger, who))
+        named = (uid for victim in (claim.victims if claim is not None else ()) for uid in victim.pods)
+        pods = [*index.ending(), *filter(None, map(index.pod, (*named, *self._promises.find_victims())))]
+        roots = filter(None, {index.root_of_pod(pod) for pod in pods})
+        charge_of = charges_of_pods(filter(None, map(index.unit, roots)), self.ledger)
+        charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=gang.priority)
+        mine = Promise(charge, frozenset(), gang.order)
+        ledger = self._promises.keep_for_others(self.ledger, mine, charge_of)
         own = next((each for each in self.ledger.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
-        return Right(ledger, name, minimum_shapes(gang), own, nodes, order, charge_of)
+        return Right(ledger, charge, minimum_shapes(gang), own, nodes, charge_of)
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
         nodes = self._lands[name].nodes
         return len(nodes.get(None, ())), sum(map(len, nodes.values()))
 
-    def _ground(self, unit: Unit, name: str) -> Ground:
+    def _charge(self, root: Key, name: str | None, unit: Unit | None) -> None:
+        """Charge a unit for what it has, and for its pods that are in no group any more, until they are gone."""
+        before, own = self._pods.pop(root, set()), set[str]()
+        self._torn.pop(root, None)
+        now: tuple[Charge, ...] = ()
+        if name is not None:
+            ground = self._ground(root, name, unit)
+            if unit is not None:
+                now, own = charges(unit, ground), {pod.metadata.uid for pod in unit.pods()}
+            left = [pod for uid in before - own if (pod := self._cache.index.pod(uid)) and podstate.counts(pod)]
+            now += charge_left(root, left, ground)
+            self._pods[root] = own.union(pod.metadata.uid for pod in left)
+            if left:
+                self._torn[root] = name
+        self._enter(root, now)
+
+    def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
         return Ground(
             land.policy,
             place=lambda pod: place_of(pod, capacity.assumed),
             flavor=land.flavor.get,
             requests=lambda pod: capacity.shape(pod).requests,
-            held=self._held(unit.key),
-            priority=self._priority(unit.root),
+            held=self._held(root),
+            priority=self._priority(unit.root) if unit is not None else 0,
         )
 
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:
@@ -363,7 +353,7 @@ class Quotas:
             return
         self._stale = False
         policies = {each.metadata.name: Policy.of(each) for each in self._cache.queues.store.values()}
-        self._lands = {name: _Land(policy) for name, policy in policies.items()}
+        self._lands = {name: Land(policy) for name, policy in policies.items()}
         for node in self._cache.nodes.store.values():
             for land in self._lands.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})
@@ -382,12 +372,14 @@ class Quotas:
         if self._stale or not self._lands:
             return
         node = self._cache.node(name)
-        moved = False
+        state = self._cache.capacity.room.nodes.get(name)
+        # Pods may have been there before the node, as it was gone when this process began: they are charged from now on.
+        taken, moved = state is not None and bool(state.held), False
         for land in self._lands.values():
             if node is None:
                 land.drop(name)
             else:
-                moved |= land.file_node(name, node.metadata.labels or {})
+                moved |= (taken and name not in land.flavor) | land.file_node(name, node.metadata.labels or {})
         self._eased = True
         if moved:
             self._cache.tell_quota()

@@ -30,6 +30,7 @@ from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import Ending, Kept
+from covey.admission.rights import RECLAIM
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
@@ -42,7 +43,6 @@ from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
 from covey.scheduler.holding import Holding
 from covey.scheduler.queue import root_priority
-from covey.scheduler.rights import RECLAIM
 from covey.scheduler.settings import (
     MAX_MIN_RUN,
     MAX_PREEMPTIONS_PER_MINUTE,

@@ -125,12 +125,17 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Facts, 
         lister.everywhere(resources.VOLUME_CLAIMS, VolumeClaim, "where volumes are is not taken into account"),
         lister.everywhere(resources.VOLUMES, PersistentVolume, "where volumes are is not taken into account"),
     )
+    unknown = "quota is not counted"
+    queues = await lister.within(resources.QUEUES, core.Queue, None, unknown)
+    spaces = await lister.within(resources.NAMESPACES, core.Namespace, None, unknown) if queues else []
     named = [
         msgspec.structs.replace(group, kind=kind.kind)
         for kind, found in ((resources.COMPOSITE_POD_GROUPS, composites), (resources.POD_GROUPS, groups))
         for group in found
     ]
     facts = Facts(
-        tuple(nodes), tuple(pods), tuple(topologies), tuple(classes), tuple(named), tuple(claims), tuple(volumes)
+        *(tuple(nodes), tuple(pods), tuple(topologies), tuple(classes), tuple(named), tuple(claims), tuple(volumes)),
+        queues=tuple(queues) if queues is not None and spaces is not None else None,
+        namespaces=tuple(spaces or ()),
     )
     return facts, tuple(lister.denied)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from builders.files import queue
 from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Event, Serving, serving, workers
@@ -19,6 +20,7 @@ __all__ = ["serving"]
 
 pytestmark = pytest.mark.usefixtures("covey")
 
+QUEUES = "/apis/scheduling.covey.dev/v1alpha1/queues"
 TOGETHER = {"scaling": {"mode": "Together"}}
 
 
@@ -71,6 +73,32 @@ def test_a_vector_is_exchanged_on_a_full_cluster(serving: Serving, nodes: AddNod
     root = serving.get("CompositePodGroup", "llm-0")
     eventually(lambda: "claim" not in serving.get("CompositePodGroup", "llm-0")["status"], 30, "the claim has ended")
     assert root["status"]["exchange"]["feasible"]
+
+
+def test_nothing_moves_where_the_queue_has_no_quota(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    create(serving, 2, 1)
+    before = uids(serving.await_ready(3, inference="llm"))
+    judged(serving, "True", "Committed")
+    tenant = queue(f"only-{serving.namespace}", 24)
+    tenant["spec"]["namespaces"] = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": serving.namespace}}}
+    serving.cluster.api("POST", QUEUES, tenant)
+    try:
+        used = eventually(
+            lambda: serving.cluster.api("GET", f"{QUEUES}/{tenant['metadata']['name']}").get("status"), 60
+        )
+        assert used
+        aim(serving, prefill=1, decode=3)
+        found = judged(serving, "False", "NoPlan")
+        said = f"16 of 24 nvidia.com/gpu of queue only-{serving.namespace} are in use; 8 short"
+        assert said in found["status"]["conditions"][0]["message"]
+        assert found["status"]["committed"] == {"prefill": 2, "decode": 1}
+        assert uids(serving.pods(inference="llm")) == before
+        aim(serving, prefill=1, decode=2)
+        judged(serving, "True", "Committed")
+        eventually(lambda: counts(serving) == {"prefill": 1, "decode": 2}, 60, "one for one needs no more")
+    finally:
+        serving.cluster.api("DELETE", f"{QUEUES}/{tenant['metadata']['name']}")
 
 
 def test_the_scale_subresource_has_no_number_for_it(serving: Serving, nodes: AddNodes) -> None:

@@ -17,13 +17,12 @@ from covey.admission.entitlement import (
     Group,
     QueueError,
     Short,
-    claimant,
     describe,
     fit,
+    has_right,
     judge_minimum,
     judge_surplus,
     lane_of,
-    may_reclaim,
     queue_of,
     victims,
 )
@@ -118,9 +117,8 @@ def test_a_minimum_comes_before_the_surplus_of_its_own_queue() -> None:
     verdict = judge_minimum(ledger, "a", [gpus(4)], None, free=False)
     assert not verdict.taken
     assert verdict.right
-    who = claimant(ledger, "a", charge("a", "y", 4))
-    assert who is not None
-    assert [each.unit.name for each in victims(ledger, who)] == ["x"]
+    mine = charge("a", "y", 4)
+    assert [each.unit.name for each in victims(ledger, mine)] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -307,17 +305,133 @@ def test_who_gives_way_first() -> None:
             charge("d", "d2", 1, replica=1),
         ],
     )
-    who = claimant(ledger, "a", charge("a", "new", 8))
-    assert who is not None
+    mine = charge("a", "new", 8)
     # b has borrowed 6 of 4, d 3 of 4.
-    assert [(each.unit.name, each.member and each.member[1]) for each in victims(ledger, who)] == [
+    assert [(each.unit.name, each.member and each.member[1]) for each in victims(ledger, mine)] == [
         ("b1", 3),
         ("b1", 2),
         ("d2", 1),
         ("b1", 1),
         ("d2", None),
     ]
-    assert claimant(ledger, "a", charge("a", "new", 9)) is None
+    assert not has_right(ledger, charge("a", "new", 9))
+
+
+#: What gives way, in order, until the minimum starts; None where it has no right, or all that may go is not enough.
+Given = list[str] | None
+BORROWS: Any = {"borrowMinimums": True}
+
+
+# The scenarios of Kueue's tests of preemption in a cohort, for minimums and surplus. Running: queue, unit, surplus replica
+# or none, amount.
+@pytest.mark.parametrize(
+    ("cohort", "running", "asked", "given"),
+    [
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["b x - 6", "b x 1 3", "b x 2 3"],
+            ("a", 3),
+            ["b x 2"],
+            id="reclaim from a borrower no more than is needed",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["b x - 6", "b x 1 3", "b x 2 3"],
+            ("a", 7),
+            None,
+            id="what would borrow itself reclaims nothing",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 6}},
+            ["a y - 3", "a y 1 3", "b x - 3", "b x 1 3"],
+            ("a", 3),
+            ["a y 1"],
+            id="never within the nominal of others: its own surplus first",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 4}, "d": {"nominal": 4, "lend": 0}},
+            ["b x - 4", "b x 1 4", "d z - 4"],
+            ("a", 4),
+            ["b x 1"],
+            id="what is not lent is nobody's to reclaim",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 0, **BORROWS}},
+            ["b x - 4", "b x 1 2"],
+            ("a", 2),
+            ["b x 1"],
+            id="surplus before the unit that has borrowed it all",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 0, **BORROWS}},
+            ["b x - 4", "b x 1 2"],
+            ("a", 4),
+            ["b x 1", "b x -"],
+            id="the unit goes last, and whole",
+        ),
+        pytest.param(
+            {"a": {"nominal": 6}, "b": {"nominal": 2}, "d": {"nominal": 4}},
+            ["b x - 2", "b x 1 3", "d z - 4", "d z 1 3"],
+            ("a", 3),
+            ["b x 1"],
+            id="of two borrowers the one with the larger share gives",
+        ),
+        pytest.param(
+            {"a": {"nominal": 9}, "b": {"nominal": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "b x 2 2", "b x 3 2", "d z - 4", "d z 1 3"],
+            ("a", 9),
+            ["b x 3", "b x 2", "d z 1", "b x 1"],
+            id="the share is compared again after each",
+        ),
+        pytest.param(
+            {"a": {"nominal": 8}, "b": {"nominal": 4, "weight": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "b x 2 2", "d z - 4", "d z 1 2", "d z 2 2"],
+            ("a", 4),
+            ["d z 2", "d z 1"],
+            id="a larger weight gives less",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 4}, "d": {"nominal": 4}},
+            ["b x - 4", "b x 1 2", "d z - 4", "d z 1 2"],
+            ("a", 4),
+            ["b x 1", "d z 1"],
+            id="several borrowers together",
+        ),
+        pytest.param(
+            {"a": {"nominal": 8, "borrow": 0}, "b": {"nominal": 0}},
+            ["b x 1 4", "b x 2 4"],
+            ("a", 8),
+            ["b x 2", "b x 1"],
+            id="a limit to borrow does not bind what is within nominal",
+        ),
+        pytest.param(
+            {"a": {"nominal": 4}, "b": {"nominal": 8}},
+            ["a y - 4", "b x - 8"],
+            ("a", 4),
+            None,
+            id="its own minimums of the same priority do not give way",
+        ),
+    ],
+)
+def test_reclaim_in_a_cohort(cohort: dict[str, Any], running: list[str], asked: tuple[str, int], given: Given) -> None:
+    rules = policies(*(queue(name, cohort="c", **fields) for name, fields in cohort.items()))
+    names: dict[Charge, str] = {}
+    for age, each in enumerate(running):
+        name, unit, replica, amount = each.split()
+        number = None if replica == "-" else int(replica)
+        names[charge(name, unit, int(amount), replica=number, age=age)] = each.rpartition(" ")[0]
+    ledger, (name, amount) = Ledger(rules, names), asked
+    mine = charge(name, "new", amount)
+    assert not starts(ledger, name, amount)
+    gone: list[Charge] = []
+    for each in victims(ledger, mine) if has_right(ledger, mine) else ():
+        if not starts(Ledger(rules, names.keys() - gone), name, amount):
+            gone.append(each)
+    fits = starts(Ledger(rules, names.keys() - gone), name, amount)
+    assert ([names[each] for each in gone] if fits else None) == given
+    assert names.keys() - gone >= {
+        each for each in names if not ledger.split(each.queue, mine if each.queue == name else None)[each]
+    }
 
 
 TENANTS = st.dictionaries(
@@ -419,17 +533,15 @@ class World:
 
     def reclaim(self, new: Taken) -> None:
         ledger = self.ledger
-        who = claimant(ledger, new.queue, as_charge(new))
         verdict = judge_minimum(ledger, new.queue, [gpus(new.amount)], None, free=False)
-        assert (who is not None) == verdict.right
-        if who is None:
+        assert has_right(ledger, as_charge(new)) == verdict.right
+        if not verdict.right:
             return
-        order = list(victims(ledger, who))
+        order = list(victims(ledger, as_charge(new)))
         allowed = [each for each in self.taken if quotas.must_give_way(self.tenants, self.taken, new, each)]
         assert {as_charge(each) for each in allowed} == set(
             order
         )  # C2: nothing within nominal, and all that is borrowed
-        assert all(may_reclaim(ledger, who, each) for each in order)
         assert [each.member is None for each in order] == sorted(each.member is None for each in order)  # C4
         gone: set[Charge] = set()
         for each in order:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders.files import cluster, covey, inference, member, role, write
+from builders.files import cluster, covey, inference, member, queue, role, write
 
 
 @pytest.fixture
@@ -54,6 +54,12 @@ def test_what_runs_counts(ask: Any) -> None:
 def test_all_that_is_planned_has_its_places_first(ask: Any) -> None:
     found = ask(inference("a", role("p", 1, 1)), inference("b", role("p", 3, 1)), options=JSON)
     assert [numbers(each) for each in found] == [{"p": (1, 1, 5)}, {"p": (3, 3, 7)}]
+
+
+def test_no_more_than_quota_has_room_for(ask: Any) -> None:
+    (report,) = ask(queue("all", 24), inference("llm", role("p", 2, 1)), options=JSON)
+    assert numbers(report) == {"p": (2, 2, 3)}
+    assert report["message"] == "p: the quota of its queue has no room for more"
 
 
 def test_a_sum_over_units_and_each_unit_as_many(ask: Any) -> None:

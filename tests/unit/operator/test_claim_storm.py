@@ -209,7 +209,7 @@ def end(world: World) -> None:
     st.integers(0, 2),
     st.lists(event, max_size=24),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_only_what_is_named_goes_and_whole(
     sizes: tuple[int, int], drains: tuple[int, int], minimum: int, happened: list[tuple[str, int]]
 ) -> None:

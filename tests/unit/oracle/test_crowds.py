@@ -53,7 +53,7 @@ def test_crowds_are_what_no_table_holds() -> None:
 
 
 #: Trees that are judged; ``COVEY_TREES`` asks for that many.
-COUNT = int(os.environ.get("COVEY_TREES", "160"))
+COUNT = int(os.environ.get("COVEY_TREES", "120"))
 
 
 def test_random_trees_get_the_right_verdict_and_a_plan_that_keeps_every_level() -> None:

@@ -80,6 +80,6 @@ def test_it_hardly_ever_moves_more_than_the_solver_needs(start: bool) -> None:  
         counts["zero" if not best else "equal" if len(answer.moves) == best else "more"] += 1
         counts["proven"] += answer.least and best > 0
     print(dict(counts))
-    assert counts["equal"] >= 0.8 * (counts["equal"] + counts["more"] + counts["missed"]), counts
+    assert counts["equal"] >= 0.85 * (counts["equal"] + counts["more"] + counts["missed"]), counts
     assert counts["unknown"] <= CASES / 20, counts
     assert min(counts["equal"], counts["zero"]) >= 10, counts

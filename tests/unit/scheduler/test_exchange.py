@@ -6,9 +6,11 @@ import asyncio
 from typing import Any, Self
 
 import msgspec
+import pytest
 
-from builders.members import GATE, Seen, drop, group, member, node, put, role_groups, root_key
+from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups, root_key
 from builders.members import cache as made_of
+from covey.admission.quota import Pool
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, dump_question
@@ -156,6 +158,42 @@ async def test_a_no_claims_nothing_and_names_what_would_do() -> None:
         (told,) = bench.client.written
         assert (told["feasible"], told["nearest"]) == (False, ["decode=2,prefill=1"])
         assert bench.claim is None
+
+
+@pytest.mark.parametrize(
+    ("roles", "nominal", "said"),
+    [
+        ({"prefill": 2, "decode": 2}, 32, ""),
+        ({"prefill": 2, "decode": 2}, 24, "24 of 24 nvidia.com/gpu of queue all are in use; 8 short"),
+        ({"prefill": 1, "decode": 2}, 24, ""),
+        (
+            {"prefill": 1, "decode": 3},
+            24,
+            "without what gives way, 16 of 24 nvidia.com/gpu of queue all are in use; 8 short",
+        ),
+        ({"prefill": 1, "decode": 1}, 8, ""),
+        (
+            {"prefill": 1, "decode": 2},
+            8,
+            "without what gives way, 16 of 8 nvidia.com/gpu of queue all are in use; 16 short",
+        ),
+    ],
+)
+async def test_quota_is_judged_as_a_whole(roles: dict[str, int], nominal: int, said: str) -> None:
+    """Three replicas run, and two nodes are free."""
+    nodes = [node(f"n{number}") for number in range(5)]
+    async with Bench(*nodes, *unit("root", ("n0", "n1"), ("n2",)), queue("all", nominal)) as bench:
+        await bench.turn()
+        before = bench.loop.admission._quotas.ledger.use_of("all", Pool((), "nvidia.com/gpu"))
+        bench.ask("one", **roles)
+        await bench.turn()
+        if said:
+            (told,) = bench.client.written
+            assert (told["feasible"], bench.claim) == (False, None)
+            assert told["message"] == f"{said}; all is in no cohort that it could borrow from"
+        else:
+            assert bench.claim is not None
+        assert bench.loop.admission._quotas.ledger.use_of("all", Pool((), "nvidia.com/gpu")) == before == 24
 
 
 async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:

@@ -20,7 +20,7 @@ from covey.api.headroom import Question, dump_question
 from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom
-from covey.scheduler.headroom import NO_QUOTA, Headroom
+from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from scheduler_loop import Loop, context_of
@@ -423,4 +423,4 @@ async def test_quota_bounds_what_is_told() -> None:
         await bench.turn()
         (answer,) = bench.client.written[0]["status"]["headroom"]["roles"]
         assert answer["replicas"] == 3
-        assert answer["message"] == NO_QUOTA
+        assert answer["message"] == counting.NO_QUOTA

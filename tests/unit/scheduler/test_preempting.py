@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
@@ -136,6 +136,29 @@ def test_what_comes_free_goes_to_the_gang_and_not_to_the_successor_of_the_victim
     drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in victim.pods))
     assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n1"}
     assert claim_of(loop, "high") is None
+
+
+def test_successors_find_no_place_on_nodes_of_others_once_the_claim_is_over() -> None:
+    """What went for one gang is growth to another one that waits, although that one saw it run."""
+    there = [node("n1", labels=labels()), node("n2", labels=labels()), node("n3", labels=labels(), gpus=4)]
+    low = unit("low", replicas=3, nodes=("n3", "n1", "n1"), priority=1)
+    others = [
+        *unit("high", replicas=1, gpus=8, priority=10, status={"conditions": [WAITED]}),
+        *unit("late", replicas=1, gpus=7, priority=1, status={"conditions": [WAITED]}),
+    ]
+    loop = Loop(
+        cache(*there, pod("ordinary", gpus=4, node="n2", phase="Running"), *low, *others),
+        limits=Limits(4, 4, percent=100),
+    )
+    claim, waits = refused(loop), claim_of(loop, "late")
+    assert claim is not None
+    assert waits is not None
+    assert (len(claim.victims), claim.nodes, waits.nodes) == (2, ("n1",), ("n2",))
+    for number, victim in enumerate(claim.victims, start=7):
+        drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in victim.pods))
+        put(loop.cache, _owned(member("decode", number, root="low", gpus=4, gates=(GATE,))))
+    assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n1"}
+    assert asyncio.run(loop.turn()) == {}
 
 
 def test_a_victim_that_is_needed_no_longer_is_pardoned() -> None:

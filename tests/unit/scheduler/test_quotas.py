@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -170,6 +171,17 @@ async def test_nodes_of_a_flavor_without_quota_are_closed() -> None:
     assert loop.admission._quotas.ledger.of(root_key("a")) == ()
 
 
+async def test_pods_are_charged_when_their_node_comes_back() -> None:
+    groups = [each for each in tree("a") if isinstance(each, core.Group)]
+    loop = Loop(cache(*nodes(1), queue("team", 8), *groups, member("decode", 0, root="a", node="gone", gpus=8)))
+    assert await settle(loop) == {}
+    put(loop.cache, node("gone"))
+    for each in tree("b", created="2026-01-02T00:00:00Z"):
+        put(loop.cache, each)
+    assert await settle(loop) == {}
+    assert said(loop, "b")[0] == "OverQuota"
+
+
 async def test_priority_decides_inside_a_queue_and_the_share_between_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = (
         queue("one", 0, cohort="c", borrowMinimums=True),
@@ -306,9 +318,10 @@ async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
     assert said(loop, "mine")[0] == "OverQuota"
     quotas = loop.admission._quotas
     [right] = quotas.rights(loop.admission._books.shelf.entries[root_key("mine")])
-    assert [(each.unit.name, each.member) for each in right.order] == [("theirs", ("decode", 1))]
+    assert [(each.unit.name, each.member) for each in right.find_order()] == [("theirs", ("decode", 1))]
     assert not right.judge(()).taken
-    assert right.judge([loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid]).taken == {0}
+    gone = loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid
+    assert replace(right, charge_of={gone: right.find_order()[0]}).judge([gone]).taken == {0}
     assert not list(quotas.rights(loop.admission._books.shelf.entries[root_key("theirs")]))
     put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
     assert set(await settle(loop)) == {"mine-decode-0-0"}

@@ -53,14 +53,19 @@ def pod(
         },
         status={"conditions": [{"type": "Ready", "status": str(ready)}], "phase": more.get("phase", "Pending")},
         **({"ownerReferences": [owner]} if owned else {}),
+        resourceVersion=str(more.get("version", 0)),
         **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if more.get("going") else {}),
     )
 
 
-def node(name: str, *, rack: str = "rack-0", cordoned: bool = False, gpus: int = 8) -> Json:
+def node(name: str, *, rack: str = "rack-0", cordoned: bool = False, gpus: int = 8, version: int = 0) -> Json:
     labels = {"cloud.provider.com/topology-rack": rack, "cloud.provider.com/topology-block": "block-0"}
     status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": str(gpus)}}
-    return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
+    return {
+        "metadata": {"name": name, "labels": labels, "resourceVersion": str(version)},
+        "spec": {"unschedulable": cordoned},
+        "status": status,
+    }
 
 
 def resource(

@@ -138,7 +138,7 @@ class TestBudget:
         history.wait()
         assert self.delete(history, 0, **draining) == []
 
-    def test_its_images_are_exchanged(self) -> None:
+    def test_it_is_updated_in_place(self) -> None:
         history = self.serving(update={"maxUnavailable": 1})
         open_ = {"annotations": {"covey.dev/in-place": "{}"}}
         found = [history.see(f"0/decode/{n}/0", node=f"n{n}", ready=True, **open_) for n in (0, 1)]
@@ -288,7 +288,17 @@ class TestNodes:
         history.see("0/decode/0/0")
         history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
         history.wait(later)
-        assert history.see("0/decode/0/0", node="n0") == found
+        assert history.see("0/decode/0/0", node="n0") == []
+        assert [each.rule for each in history.wait()] == found
+
+    def test_a_node_that_is_well_again_before_its_watch_tells(self) -> None:
+        history = History(role("decode"))
+        history.see("0/decode/0/0")
+        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
+        history.wait()
+        history.see("0/decode/0/0", node="n0", version=7)
+        history.checker.take("Node", "MODIFIED", node("n0", version=6), history.at)
+        assert history.wait() == []
 
     def test_a_replica_in_two_racks(self) -> None:
         history = History(role("decode", size=2, topology={"required": "rack"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from soak.facts import read_pod
-from soak.kubelet import exchanged
+from soak.kubelet import advance_containers
 from unit.soak.histories import pod
 
 
@@ -19,18 +19,18 @@ def running(image: str, told: str, **status: Any) -> dict[str, Any]:
 
 
 def test_nothing_to_do() -> None:
-    assert not read_pod(running("one", "one")).exchanging
-    assert not read_pod(pod("0/decode/0/0")).exchanging
+    assert not read_pod(running("one", "one")).updating
+    assert not read_pod(pod("0/decode/0/0")).updating
 
 
 def test_an_exchange_in_two_steps() -> None:
     found = running("two", "one", state={"running": {}})
-    assert read_pod(found).exchanging
-    statuses, ready = exchanged(found)
+    assert read_pod(found).updating
+    statuses, ready = advance_containers(found)
     assert not ready
     found["status"]["containerStatuses"] = statuses
-    assert read_pod(found).exchanging
-    [after], ready = exchanged(found)
+    assert read_pod(found).updating
+    [after], ready = advance_containers(found)
     assert ready
     assert (after["image"], after["restartCount"], after["imageID"]) == ("two", 3, "registry.test/digest@two")
     assert "running" in after["state"]

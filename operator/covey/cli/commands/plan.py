@@ -43,7 +43,8 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 @click.option(
     "--preempt",
     is_flag=True,
-    help="Who would give way to what has no place: units of lower priority, as little of them as suffices.",
+    help="Who would give way to what has no place, as little as suffices: units of lower priority of the same queue, and what "
+    "others have borrowed from it.",
 )
 @click.option(
     "--defrag",
@@ -100,7 +101,9 @@ def plan(
     fallback = "default"
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
-        facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
+        facts = replace(
+            live, topologies=facts.topologies or live.topologies, warnings=(*facts.warnings, *live.warnings)
+        )
     manifests = (
         read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive) if files else Manifests()
     )
@@ -119,11 +122,11 @@ def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, s
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
     from covey.cli.live import connect  # noqa: PLC0415 - the same
-    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster, with_queues  # noqa: PLC0415 - the same
 
     async def read() -> tuple[Facts, str]:
         async with connect(kubeconfig, context) as client:
-            return await read_cluster(client), client.namespace
+            return await with_queues(await read_cluster(client), client), client.namespace
 
     return asyncio.run(read())
 

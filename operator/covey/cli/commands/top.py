@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -11,10 +10,8 @@ import click
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.live import connect
 from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
-from covey.planning.cluster import read_cluster
 from covey.planning.drawing import survey
 from covey.planning.facts import Facts, read_facts
 from covey.planning.inferences import default_topology
@@ -80,6 +77,11 @@ def top(
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
+    import asyncio  # noqa: PLC0415 - with the client 180 ms, for a cluster that is asked alone
+
+    from covey.cli.live import connect  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
+
     async def read() -> Facts:
         async with connect(kubeconfig, context) as client:
             return await read_cluster(client)

@@ -1,20 +1,21 @@
-"""Quota that is being given back: what is promised to a minimum until it has its places, and which pod is which charge.
+"""Quota that is being given back: what is promised to a minimum until it has its places.
 
 A promise follows from the claim in a root's status, so a restart knows it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from covey.admission.order import Order
 from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
-from covey.admission.tree import Key, Unit
-from covey.admission.wishes import first_choice
+from covey.admission.tree import Key
+from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
-from covey.placement.model import Shape
+from covey.placement.model import Gang, Shape
 
 #: The purpose of a claim by which borrowed quota is given back.
 RECLAIM: Final = "Reclaim"
@@ -23,10 +24,11 @@ _PROMISED: Final = "}"
 
 
 class Promise(NamedTuple):
-    """The charge that a minimum will be, and the pods (UIDs) that go for it."""
+    """The charge that a minimum will be, the pods (UIDs) that go for it, and its place among gangs."""
 
     charge: Charge
     victims: frozenset[str]
+    order: Order
 
     @classmethod
     def of(
@@ -34,15 +36,15 @@ class Promise(NamedTuple):
         root: Key,
         claim: core.Claim,
         policy: Policy,
-        shapes: Sequence[Shape],
+        gang: Gang,
         flavor_of: Callable[[str], Flavor | None],
     ) -> Promise:
         """The promise of a claim: on the flavors of its nodes."""
         there = {flavor_of(node) for node in claim.nodes}
         flavors = tuple(each for each in policy.flavors if each in there) or policy.flavors
-        amounts = first_choice(replace(policy, flavors=flavors), shapes)
+        amounts = first_choice(replace(policy, flavors=flavors), minimum_shapes(gang))
         charge = Charge(policy.name, root, None, tuple(sorted(amounts.items())), since=_PROMISED)
-        return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods))
+        return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods), gang.order)
 
 
 class Promises:
@@ -59,9 +61,9 @@ class Promises:
         return before not in {None, now}
 
     @contextmanager
-    def charge_others(self, ledger: Ledger, root: Key) -> Iterator[None]:
-        """Charge what is promised to other roots, as if they had it already."""
-        before = {other: ledger.of(other) for other in self._of if other != root}
+    def charge_others(self, ledger: Ledger, root: Key, order: Order | None = None) -> Iterator[None]:
+        """Charge what is promised to other roots, of minimums to those before a place in the order alone, as if they had it."""
+        before = {other: ledger.of(other) for other in self._find_others(root, order)}
         for other, charged in before.items():
             ledger.enter(other, (*charged, self._of[other].charge))
         try:
@@ -70,26 +72,26 @@ class Promises:
             for other, charged in before.items():
                 ledger.enter(other, charged)
 
-    def keep_for_others(self, ledger: Ledger, root: Key, charge_of: Mapping[str, Charge]) -> Ledger:
-        """A copy of a ledger on which others than a root have what is promised to them, and their victims are gone."""
+    def _find_others(self, root: Key, order: Order | None) -> list[Key]:
+        """The other roots to which something is promised, or those of them that are before a place in the order."""
+        return [other for other, each in self._of.items() if other != root and (order is None or each.order < order)]
+
+    def keep_for_others(self, ledger: Ledger, mine: Promise, charge_of: Mapping[str, Charge]) -> Ledger:
+        """A copy of a ledger on which the victims of all others are gone, and what is promised is charged.
+
+        Of its own queue a minimum comes before those that are behind it in the order.
+        """
+        root, queue, found = mine.charge.unit, mine.charge.queue, ledger.copy()
         others = {other: promise for other, promise in self._of.items() if other != root}
-        gone = {charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of}
-        found = ledger.without(gone)
+        found.give_up({charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of})
         for other, each in others.items():
-            found.enter(other, (*found.of(other), each.charge))
+            if each.charge.queue != queue or each.order < mine.order:
+                found.enter(other, (*found.of(other), each.charge))
         return found
 
-
-def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
-    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
-    found: dict[str, Charge] = {}
-    for unit in units:
-        of = {each.member: each for each in ledger.of(unit.key)}
-        for role in unit.roles:
-            for replica in role.replicas:
-                charge = of.get((role.name, replica.number)) or of.get(None)
-                found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
-    return found
+    def find_victims(self) -> Iterator[str]:
+        """UIDs of pods that go for what is promised."""
+        return (uid for each in self._of.values() for uid in each.victims)
 
 
 def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amounts]:
@@ -102,4 +104,4 @@ def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amoun
             yield amounts
 
 
-__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor", "charges_of_pods"]
+__all__ = ["RECLAIM", "Promise", "Promises", "charges_by_flavor"]

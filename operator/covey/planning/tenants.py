@@ -1,0 +1,216 @@
+"""Quota in a plan: Queues as the scheduler process counts them, and what everything that holds nodes is charged.
+
+Without a Queue nothing is counted. Not known here: the room that is held for lost pods, and quota that a claim which stands
+has freed for another unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+import msgspec
+
+from covey.admission import podstate
+from covey.admission.charges import Ground, Land, charges
+from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, describe, lane_of, queue_of
+from covey.admission.gangs import place_of
+from covey.admission.quota import Charge, Ledger, Policy
+from covey.admission.reclaim import Right
+from covey.admission.rights import charges_by_flavor
+from covey.admission.tree import Key
+from covey.admission.victims import Candidate
+from covey.admission.wishes import confine_gang, count_room, judge_gang, minimum_shapes
+from covey.api import core
+from covey.api.constants import LABEL_INFERENCE, LABEL_POD_GROUP
+from covey.placement.cluster import resources
+from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict
+from covey.planning.facts import Facts
+from covey.planning.trees import Workload
+
+#: A label that the API server gives every namespace.
+_NAME: Final = "kubernetes.io/metadata.name"
+
+
+class Tenants:
+    """The charges of all units, and the judge of what is planned.
+
+    Args:
+        facts: the cluster, and its Queues.
+        units: everything that is charged.
+        shape: of a pod.
+    """
+
+    def __init__(self, facts: Facts, units: Mapping[Key, Candidate], shape: Callable[[core.Pod], Shape]) -> None:
+        self._units = units
+        self._keys = {each.unit.root.metadata.uid: key for key, each in units.items()}
+        self._shape = shape
+        policies = {each.metadata.name: Policy.of(each) for each in facts.queues or ()}
+        self._ledger = Ledger(policies)
+        self._lands = {name: Land(policy) for name, policy in policies.items()}
+        for node in facts.nodes:
+            for land in self._lands.values():
+                land.file_node(node.metadata.name, node.metadata.labels or {})
+        self._queues: dict[Key, str] = {}
+        self._problems: dict[Key, QueueError] = {}
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        workloads: Iterable[Workload],
+        planned: Collection[Candidate],
+        shape: Callable[[core.Pod], Shape],
+    ) -> Self | None:
+        """The quota of what is planned; None where nobody has looked for Queues, or there are none and none is named.
+
+        Args:
+            facts: the cluster.
+            workloads: what is planned.
+            planned: its units.
+            shape: of a pod.
+        """
+        if facts.queues is None or not (facts.queues or any(each.unit.root.spec.queue for each in planned)):
+            return None
+        stored = facts.units()
+        units = {each.unit.key: _with_status(each, stored.get(each.unit.key)) for each in planned}
+        made = cls(facts, {**stored, **units}, shape)
+        others = {unit.key for workload in workloads if not workload.is_counted for unit in workload.units}
+        labels = _labels_of(facts)
+        for key, each in made._units.items():
+            if key not in others:
+                made._assign(each, labels.get(key.namespace, {}))
+        return made
+
+    def _assign(self, each: Candidate, labels: Mapping[str, str]) -> None:
+        root = each.unit.root
+        try:
+            name = queue_of(root, {**labels, _NAME: root.metadata.namespace}, self._ledger.policies)
+        except QueueError as error:
+            self._problems[each.unit.key] = error
+            return
+        if name is not None:
+            self._queues[each.unit.key] = name
+            self._enter(each, {})
+
+    def _enter(self, each: Candidate, placed: Mapping[str, str]) -> None:
+        land = self._lands[self._queues[each.unit.key]]
+        ground = Ground(
+            land.policy,
+            place=lambda pod: place_of(pod, placed),
+            flavor=land.flavor.get,
+            requests=lambda pod: self._shape(pod).requests,
+            priority=each.priority,
+        )
+        self._ledger.enter(each.unit.key, charges(each.unit, ground))
+
+    def lane(self, gang: Gang, *, surplus: bool) -> Lane:
+        """The place of a gang among those of other queues."""
+        entitled = self._judge(gang, surplus=surplus)
+        if entitled is None:
+            return FIRST
+        return lane_of(self._ledger, self._queues[self._keys[gang.uid]], entitled, surplus=surplus)
+
+    def confine(self, gang: Gang, *, surplus: bool) -> Gang | Refusal:
+        """The part of a gang that may be planned, where it may be; or why nothing of it may."""
+        key = self._keys[gang.uid]
+        if key in self._problems:
+            return _refuse(self._problems[key].message)
+        entitled = self._judge(gang, surplus=surplus)
+        if entitled is None:
+            return gang
+        name, short = self._queues[key], entitled.short
+        if entitled.taken or short is None:
+            return confine_gang(gang, entitled, self._lands[name].nodes, surplus=surplus)
+        message, resource = describe(self._ledger, name, short, surplus=surplus), short.pool.resource
+        return _refuse(message, resource, resources.text(resource, short.amount))
+
+    def charge(self, gang: Gang) -> None:
+        """Charge a gang for the places that it has now."""
+        key = self._keys[gang.uid]
+        if key in self._queues:
+            pods = (pod for role in gang.roles for replica in role.replicas for pod in replica.pods)
+            self._enter(self._units[key], {pod.key: pod.node for pod in pods if pod.node is not None})
+
+    def has_queue_of(self, key: Key, gang: Gang) -> bool:
+        """Tell whether a unit uses the queue that a gang uses, or both none."""
+        return self._queues.get(key) == self._queues.get(self._keys[gang.uid])
+
+    def room_for(self, gang: Gang, shapes: Sequence[Shape]) -> int | None:
+        """The most further replicas of these pods that quota leaves to a gang, whatever nodes there are; None for any."""
+        key = self._keys[gang.uid]
+        name = self._queues.get(key)
+        if name is None:
+            return 0 if key in self._problems else None
+        return count_room(self._ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
+
+    def rights(self, gang: Gang) -> Iterator[Right]:
+        """The rights of a minimum by which others must give way, on one flavor after another."""
+        entitled = self._judge(gang, surplus=False)
+        if entitled is None or not entitled.right:
+            return
+        key = self._keys[gang.uid]
+        name = self._queues[key]
+        own = next((each for each in self._ledger.of(key) if each.member is None), None)
+        nodes = self._lands[name].nodes
+        for amounts in charges_by_flavor(self._ledger.policies[name], minimum_shapes(gang)):
+            mine = Charge(name, key, None, tuple(sorted(amounts.items())), priority=gang.priority)
+            right = Right(self._ledger.copy(), mine, minimum_shapes(gang), own, nodes, {})
+            if order := right.find_order():
+                yield replace(right, order=order)
+
+    def _judge(self, gang: Gang, *, surplus: bool) -> Entitlement | None:
+        """The part of a gang that may be planned; None where no queue counts it."""
+        key = self._keys[gang.uid]
+        name = self._queues.get(key)
+        if name is None:
+            return None
+        free = bool(self._lands[name].nodes.get(None))
+        return judge_gang(self._ledger, name, key, gang, surplus=surplus, free=free)
+
+
+def _with_status(each: Candidate, stored: Candidate | None) -> Candidate:
+    """A unit of a file with the status of the root in the cluster, which tells since when it is admitted."""
+    if stored is None:
+        return each
+    root = msgspec.structs.replace(each.unit.root, status=stored.unit.root.status)
+    return replace(each, unit=replace(each.unit, tree=replace(each.unit.tree, group=root)))
+
+
+def uncounted_remarks(workloads: Iterable[Workload], facts: Facts) -> Iterator[str]:
+    """Describe what quota does not count."""
+    for workload in workloads:
+        named = next((unit.root.spec.queue for unit in workload.units if unit.root.spec.queue), None)
+        if facts.queues is None:
+            if named and workload.is_counted:
+                yield f"{workload.title}: quota is not counted, as queue {named} is not given; give it with -f"
+        elif facts.queues and not workload.is_counted:
+            yield f"{workload.title}: no Queue counts it, as another scheduler places it"
+    if not facts.queues:
+        return
+    keys = {key for each in facts.queues for key in _keys_of(each)} - {_NAME}
+    unknown = {workload.namespace for workload in workloads} - _labels_of(facts).keys()
+    for namespace in sorted(unknown) if keys else ():
+        yield f"namespace {namespace} is not given, so that it has no label {', '.join(sorted(keys))}; give it with -f"
+    known = {pod.metadata.uid for each in facts.units().values() for pod in each.pods()}
+    known |= {uid for workload in workloads for uid in workload.pods}
+    members = [pod for pod in facts.pods if pod.metadata.label(LABEL_INFERENCE) or pod.metadata.label(LABEL_POD_GROUP)]
+    if count := sum(podstate.holding(pod) is not None and pod.metadata.uid not in known for pod in members):
+        yield f"no Queue counts {count} pods whose groups are not given; give those with --pods"
+
+
+def _labels_of(facts: Facts) -> dict[str, Mapping[str, str]]:
+    return {each.metadata.name: each.metadata.labels or {} for each in facts.namespaces}
+
+
+def _keys_of(queue: core.Queue) -> Iterator[str]:
+    """The label keys by which a Queue selects namespaces."""
+    selector = queue.spec.namespaces.selector if queue.spec.namespaces else None
+    if selector is not None:
+        yield from selector.match_labels or ()
+        yield from (each.key for each in selector.match_expressions or ())
+
+
+def _refuse(message: str, resource: str | None = None, short: str | None = None) -> Refusal:
+    return Refusal(Verdict.INFEASIBLE, (Reason("", "unit", None, (), 0, 0, resource, None, short, (), message),))
