@@ -134,7 +134,7 @@ def plans(covey: Covey) -> float:
 
 def test_the_groups_of_a_job_are_its_own_and_go_with_it(jobs: Jobs, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=1)
-    made = jobs.post(job("train", 3, {"covey.dev/gang": "2"}, cpu="40", suspend=True))
+    made = jobs.post(job("train", 3, {"covey.dev/gang": "2"}, cpu="1000", suspend=True))
     time.sleep(1)
     assert not jobs.all("PodGroup")
     jobs.patch("train", {"suspend": False})
