@@ -225,6 +225,29 @@ def test_the_operator_leaves_pods_of_others(operator: ApiClient, plain: str) -> 
     _refused(operator, "DELETE", plain, None, sentence)
 
 
+def test_the_operator_ends_pods_of_jobs_only_where_they_lost_their_places(
+    cluster: Cluster, operator: ApiClient, scheduler: ApiClient
+) -> None:
+    sentence = "and those of Jobs that lost their places"
+    jobs = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
+    pod = manifest(labels=MEMBER, gated=True, spec={"schedulerName": "covey-scheduler", "restartPolicy": "Never"})
+    template = {"metadata": {"labels": MEMBER}, "spec": pod["spec"]}
+    cluster.api("POST", jobs, {"metadata": {"name": "train"}, "spec": {"template": template}})
+    try:
+        listed = f"{PODS.format(TEAM)}?labelSelector=job-name%3Dtrain"
+        [made] = eventually(lambda: cluster.api("GET", listed)["items"], 60, "the Job has its pod")
+        path = f"{PODS.format(TEAM)}/{name_of(made)}"
+        failed = {"status": {"phase": "Failed"}}
+        _refused(operator, "PATCH", f"{path}/status?dryRun=All", failed, sentence)
+        _refused(operator, "DELETE", f"{path}?dryRun=All", None, sentence)
+        request(scheduler, "PATCH", path, {"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}})
+        request(operator, "PATCH", f"{path}/status?dryRun=All", failed)
+        request(operator, "DELETE", f"{path}?dryRun=All")
+        _refused(operator, "PATCH", f"{path}?dryRun=All", OTHER_IMAGE, sentence)
+    finally:
+        cluster.api("DELETE", f"{jobs}/train?propagationPolicy=Background")
+
+
 def test_the_operator_exchanges_images_of_its_pods_and_nothing_else_of_their_spec(
     cluster: Cluster, operator: ApiClient
 ) -> None:

@@ -448,6 +448,42 @@ def test_only_where_nodes_are_asked_for_the_operator_may_ask(offline: Helm, tmp_
     assert flags == {0: [], 1: [f"--capacity-provider={provider}"], 2: [f"--capacity-provider={provider}"]}
 
 
+def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
+    """Policies, rights and a flag: nothing of it is there by default, and both ways make the same."""
+    without, served = offline.render(), offline.render({"gangs": {"jobs": True}})
+    names = {(each["kind"], each["metadata"]["name"]) for each in without}
+    added = [each for each in served if (each["kind"], each["metadata"]["name"]) not in names]
+    assert {each["metadata"]["name"] for each in added} == {"covey-jobs", "covey-job-gangs"}
+    manifests = composed(tmp_path, "jobs")
+    for each in added:
+        other = find(manifests, each["kind"], each["metadata"]["name"])
+        assert [without_folds(each.get(key)) for key in ("spec", "rules", "roleRef", "subjects")] == [
+            without_folds(other.get(key)) for key in ("spec", "rules", "roleRef", "subjects")
+        ]
+    before, after = (find(objects, "ClusterRole", "covey-operator")["rules"] for objects in (without, served))
+    own = find(manifests, "ClusterRole", "covey-operator-jobs")["rules"]
+    assert own == [rule for rule in after if rule not in before]
+    assert own == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]}]
+    for objects, is_on in ((without, False), (served, True), (manifests, True)):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        assert ("--job-gangs" in spec["containers"][0]["args"]) is is_on
+
+
+def test_before_kubernetes_136_nothing_is_set_on_jobs_and_what_they_lack_is_refused(offline: Helm) -> None:
+    objects = offline.render({"gangs": {"jobs": True}}, version="1.35.4")
+    assert not [each for each in objects if each["kind"].startswith("MutatingAdmissionPolicy")]
+    assert find(objects, "ValidatingAdmissionPolicy", "covey-jobs")
+
+
+def without_folds(value: Any) -> Any:
+    """Texts without differences of white space."""
+    if isinstance(value, dict):
+        return {key: without_folds(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_folds(inner) for inner in value]
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
 def test_the_ui_is_a_deployment_of_its_own_without_any_identity(offline: Helm, tmp_path: Path) -> None:
     without, served = offline.render(), offline.render({"ui": {"enabled": True}})
     roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]

@@ -39,6 +39,11 @@ LABEL_PAIRING: Final = "covey.dev/pairing"
 #: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
 #: ``"idle"`` on those of a replica that serves nobody and is in the way of a drain: they may be evicted.
 LABEL_GANG: Final = "covey.dev/gang"
+#: On a Job, from people: its pods start together, ``"true"`` for all of ``parallelism`` or so many of them. On a PodGroup: a
+#: Job's.
+LABEL_JOB_GANG: Final = "covey.dev/gang"
+#: The Job controller's, on the pods of a Job.
+LABEL_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 #: Kubernetes' own, on what Covey makes for no single resource.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "covey"

@@ -135,6 +135,7 @@ class OperatorConfig(Common):
     capacity_after_seconds: float = Field(30.0, ge=0, le=86400)
     capacity_wait_seconds: float = Field(900.0, ge=1, le=86400)
     capacity_surplus: bool = True
+    job_gangs: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -157,6 +158,7 @@ class OperatorConfig(Common):
             )
             if isinstance(self.capacity_provider, Provider)
             else None,
+            job_gangs=self.job_gangs,
         )
 
 

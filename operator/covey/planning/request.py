@@ -104,9 +104,10 @@ def sort_manifests(
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
     found.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
     if not found.inferences and not found.parts.groups:
+        kinds = ", ".join(sorted({each.kind for each in documents}))
         raise InputError(
             where,
-            "holds nothing that can be planned",
+            f"holds nothing that can be planned, only {kinds}" if kinds else "holds nothing that can be planned",
             f"give a DisaggregatedInference, a tree of PodGroups with their pods, or one of {SOURCES}",
         )
     return found

@@ -4,7 +4,7 @@ Ready trees: groups and pods that some controller has made, of Covey's kinds or 
 
 Both families have the same fields, so both become the scheduler's read projections. What differs is mended on the
 way: upstream pods name their group in ``spec.schedulingGroup`` and carry no gate of ours; a constraint there is a
-bare label key.
+bare label key; a ``basic`` composite below another group is there what one satisfied child satisfies.
 
 One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups.
 """
@@ -138,6 +138,10 @@ def tree_workloads(parts: Parts, cluster_pods: Iterable[core.Pod], warnings: lis
         if parts.pods:
             warnings.append(f"{len(parts.pods)} pods belong to no group in the input; they are left out")
         return []
+    parts.groups = {
+        identity: (document, _with_upstream_basic(parts, document, group), number)
+        for identity, (document, group, number) in parts.groups.items()
+    }
     root_of = {identity: _root(parts, identity) for identity in parts.groups}
     members = _members(parts, cluster_pods, warnings)
     found = []
@@ -170,6 +174,24 @@ def _group(document: Document, namespace: str) -> core.Group:
     place = meta.namespace or namespace
     uid = meta.uid or stand_in(group.kind, place, meta.name)
     return msgspec.structs.replace(group, metadata=msgspec.structs.replace(meta, namespace=place, uid=uid))
+
+
+def _with_upstream_basic(parts: Parts, document: Document, group: core.Group) -> core.Group:
+    """Return the group; one of upstream's whose policy is ``basic``, below another, as a gang of one.
+
+    Upstream's scheduler takes ``basic`` for a minimum of 1. Covey's own trees mean "outside the gang" by it.
+    """
+    spec, meta = group.spec, group.metadata
+    is_composite = group.kind == "CompositePodGroup"
+    above = parts.groups.get(("CompositePodGroup", meta.namespace, spec.parent_composite_pod_group_name or ""))
+    if document.group != UPSTREAM_GROUP or spec.scheduling_policy.gang is not None or above is None:
+        return group
+    if not is_composite and (above[1].spec.scheduling_policy.gang or not above[1].spec.parent_composite_pod_group_name):
+        return group
+    gang = core.GangPolicy(min_group_count=1) if is_composite else core.GangPolicy(min_count=1)
+    return msgspec.structs.replace(
+        group, spec=msgspec.structs.replace(spec, scheduling_policy=core.SchedulingPolicy(gang))
+    )
 
 
 def _root(parts: Parts, identity: tuple[str, str, str]) -> tuple[str, str, str]:

@@ -109,6 +109,9 @@ class Claims:
         since = queue.waiting_since(root)
         if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute:
             return None
+        owner = root.metadata.controller
+        if owner is not None and owner.kind == "Job":
+            return None  # the operator obeys the claims of resources only: others would be kept off for nothing
         if not right and not self._may_preempt(root):
             return None
         said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None

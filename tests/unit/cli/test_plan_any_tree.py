@@ -253,6 +253,16 @@ def test_a_basic_group_stands_in_for_none(run: Callable[..., Answer]) -> None:
     assert "1 of the unit's groups do not exist yet" in answer.reasons
 
 
+@pytest.mark.parametrize("below", [2, None], ids=["a gang", "basic"])
+def test_a_basic_composite_needs_one_child_as_upstream_has_it(run: Callable[..., Answer], below: int | None) -> None:
+    """Its one child satisfies it: both composites under the root must come, and do or do not together."""
+    tree = [composite("tree", 2), composite("x", None, "tree"), composite("y", None, "tree")]
+    pods = [leaf("a", below, "x", 2), leaf("b", 2, "y", 2)]
+    answer = run(cluster(4), *tree, *pods)
+    assert (answer.verdict, answer.count("a"), answer.count("b")) == ("Admitted", 2, 2)
+    assert run(cluster(2), *tree, *pods).verdict == "Infeasible"
+
+
 def test_pods_of_a_basic_group_come_one_by_one_in_its_rack(run: Callable[..., Answer]) -> None:
     answer = run(cluster(2, 3), composite("tree", 1), leaf("a", 1, "tree", 1), leaf("b", None, "tree", 9, RACK))
     assert (answer.verdict, len(answer.racks("b"))) == ("Admitted", 1)

@@ -98,6 +98,16 @@ def test_nobody_gives_way_to_a_gang(high: dict[str, Any]) -> None:
     assert claim is None or not claim.victims
 
 
+def test_nobody_gives_way_to_the_gang_of_a_job() -> None:
+    """The operator obeys claims of resources; nodes would be kept for a claim that nobody obeys."""
+    job = core.OwnerReference(kind="Job", name="train", uid="job", controller=True, api_version="batch/v1")
+    low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1)
+    high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
+    owned = [replace(each, metadata=replace(each.metadata, owner_references=(job,))) for each in high]
+    claim = refused(Loop(cache(node("n1", labels=labels()), *low, *owned)))
+    assert claim is None or not claim.victims
+
+
 def test_a_class_that_never_preempts_makes_no_claim() -> None:
     loop = crowd()
     classes = loop.cache.priority_classes.store

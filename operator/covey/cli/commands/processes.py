@@ -97,6 +97,9 @@ def _common(command: F) -> F:
     "--capacity-wait-seconds", metavar="SECONDS", help="Patience with an answer that brings no node. Default: 900."
 )
 @click.option("--capacity-surplus", metavar="BOOL", help="Ask for replicas beyond the minimum, too. Default: true.")
+@click.option(
+    "--job-gangs", metavar="BOOL", is_flag=False, flag_value="true", help="Jobs with covey.dev/gang start whole."
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

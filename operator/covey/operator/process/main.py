@@ -28,6 +28,7 @@ from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches, Scope
 from covey.operator.observe.watched import Key, Requeue
+from covey.operator.process.jobs import JobGangs
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
@@ -61,6 +62,7 @@ class OperatorProcess:
         self._identity = settings.identity or process.make_identity()
         self._stop = asyncio.Event()
         self._caches: Caches | None = None
+        self._jobs: JobGangs | None = None
         self._crashed = ""
 
     async def run(self) -> int:
@@ -87,6 +89,8 @@ class OperatorProcess:
                 *(settings.probes_in, settings.probe_image, settings.capacity),
             ),
         )
+        if settings.job_gangs:
+            self._jobs = JobGangs(watching, settings.namespaces)
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
         if settings.leader_elect:
@@ -98,7 +102,8 @@ class OperatorProcess:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
                 kopf = KopfRunner(watching, connection, settings.namespaces, self._caches, self._take_signals)
-                async with self._background(self._caches.run(), kopf.run(), recorder.run()):
+                gangs = [self._jobs.run()] if self._jobs is not None else []
+                async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
                         self._caches.begin_leading(time.time())
                         await self._work(working, queue, namespaces, roots, recorder)
@@ -147,6 +152,8 @@ class OperatorProcess:
         claims = self._caches.claims
         evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of)
         self._spawn(run_workers(roots, evictor, 1))
+        if self._jobs is not None:
+            self._spawn(self._jobs.work(client, recorder))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
@@ -194,7 +201,8 @@ class OperatorProcess:
     def _healthz(self) -> tuple[bool, str]:
         if self._crashed:
             return False, self._crashed
-        if self._caches is not None and self._caches.is_synced and not self._caches.is_alive():
+        silent = self._caches is not None and self._caches.is_synced and not self._caches.is_alive()
+        if silent or (self._jobs is not None and not self._jobs.is_alive()):
             return False, "a watch has been silent for too long"
         return True, "ok"
 

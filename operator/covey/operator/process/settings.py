@@ -23,7 +23,8 @@ class Settings:
     ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
     ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
-    ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API server keeps; see ``probes_in``.
+    ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API
+    server keeps; see ``probes_in``. ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
     """
 
     kubeconfig: str | None = None
@@ -45,6 +46,7 @@ class Settings:
     probe_namespace: str = ""
     probe_image: str = IMAGE
     capacity: Capacity | None = None
+    job_gangs: bool = False
 
     @property
     def probes_in(self) -> str:

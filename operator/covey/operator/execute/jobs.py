@@ -1,0 +1,162 @@
+"""Writes the groups of labelled Jobs, and lets their pods go that have lost their places."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Owned
+from covey.kube.client import Client, Ignored
+from covey.kube.errors import AlreadyExists, Conflict, NotFound, Retryable
+from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS, Resource
+from covey.observability.logging import get_logger
+from covey.operator.model.job import Job, Object, disruption, group_patch, has_lost_place, make_groups
+from covey.operator.model.problem import REASON_NAME_TAKEN
+
+_log = get_logger(__name__)
+
+#: Namespace and name.
+Key = tuple[str, str]
+Find = Callable[[Key], Owned | None]
+
+#: Seconds until a name is tried again that another object has.
+_TAKEN: Final = 5.0
+
+
+class JobGroups:
+    """Makes, changes and deletes the groups of one Job.
+
+    Args:
+        client: to the API server.
+        recorder: of Events.
+        job: finds a labelled Job.
+        groups: find its Workload and its PodGroup.
+        pods: finds its pods.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        job: Callable[[Key], Job | None],
+        groups: Mapping[Resource, Find],
+        pods: Callable[[Key], Iterable[core.Pod]],
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._job = job
+        self._groups = groups
+        self._pods = pods
+
+    async def __call__(self, key: Key) -> None:
+        """Bring the groups of a Job up to date; those of one that is gone go with it.
+
+        Raises:
+            KubeError: a request failed; it has to be tried again.
+            Retryable: another object has the name of a group.
+        """
+        job = self._job(key)
+        if job is None:
+            return
+        found = {kind: self._find(kind, job) for kind in (WORKLOADS, POD_GROUPS)}
+        if not job.wanted:
+            # From the leaf up: a Workload says the order of groups that are there.
+            for kind in (POD_GROUPS, WORKLOADS):
+                await self._delete(kind, found[kind])
+            return
+        for kind, body in zip((WORKLOADS, POD_GROUPS), make_groups(job), strict=True):
+            if found[kind] is None:
+                await self._create(kind, body, job)
+        group = found[POD_GROUPS]
+        patch = group_patch(job, group, self._pods(key)) if group is not None else {}
+        if group is not None and patch:
+            body = {"metadata": {"uid": group.metadata.uid}, "spec": patch}
+            await self._client.merge_patch(POD_GROUPS, key[1], key[0], body, type=Ignored)
+
+    def _find(self, kind: Resource, job: Job) -> Owned | None:
+        found = self._groups[kind](job.metadata.key)
+        return found if found is not None and _is_of(found.metadata, job) else None
+
+    async def _create(self, kind: Resource, body: Object, job: Job) -> None:
+        try:
+            await self._client.create(kind, body, type=Ignored)
+        except AlreadyExists:
+            found = await self._client.get(kind, job.metadata.name, job.metadata.namespace, type=Owned)
+            if _is_of(found.metadata, job):
+                return
+            owner = found.metadata.controller
+            if owner is None or (owner.kind, owner.name) != (JOBS.kind, job.metadata.name):
+                meta = job.metadata
+                regarding = ObjectRef(JOBS.api_version, JOBS.kind, meta.name, meta.namespace, meta.uid)
+                note = (
+                    f"{kind.kind} {meta.name} exists and is not of this Job, which cannot start: give it another name"
+                )
+                self._recorder.event(regarding, "Warning", REASON_NAME_TAKEN, note, "Gang")
+            raise Retryable(_TAKEN, f"{kind.kind} {job.metadata.name} is somebody else's") from None
+        _log.info("group of a Job created", kind=kind.kind, namespace=job.metadata.namespace, job=job.metadata.name)
+
+    async def _delete(self, kind: Resource, found: Owned | None) -> None:
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return
+        try:
+            await self._client.delete(kind, found.metadata.name, found.metadata.namespace, uid=found.metadata.uid)
+        except (NotFound, Conflict):
+            return
+
+
+class JobPods:
+    """Lets one pod of a Job go that has lost its place, so that the Job's controller makes a successor.
+
+    Args:
+        client: to the API server.
+        find: a pod.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, client: Client, find: Callable[[Key], core.Pod | None], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._client = client
+        self._find = find
+        self._clock = clock
+
+    async def __call__(self, key: Key) -> None:
+        """Let the pod fail as disrupted, then delete it.
+
+        Raises:
+            KubeError: a request failed; it has to be tried again.
+        """
+        pod = self._find(key)
+        if pod is None or not has_lost_place(pod):
+            return
+        meta = pod.metadata
+        try:
+            if not core.is_terminal(pod):
+                # One that was bound after all is of another version.
+                body = {
+                    "apiVersion": PODS.api_version,
+                    "kind": PODS.kind,
+                    "metadata": {
+                        "name": meta.name,
+                        "namespace": meta.namespace,
+                        "resourceVersion": meta.resource_version,
+                    },
+                    "status": disruption(pod, self._clock()),
+                }
+                manager = names.MANAGER_OPERATOR_STATUS
+                await self._client.apply(PODS, body, manager=manager, subresource="status", type=Ignored)
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            return
+        _log.info("pod of a Job replaced", namespace=meta.namespace, pod=meta.name)
+
+
+def _is_of(found: core.Meta, job: Job) -> bool:
+    return found.controller is not None and found.controller.uid == job.metadata.uid
+
+
+__all__ = ["JobGroups", "JobPods"]

@@ -1,0 +1,80 @@
+"""Live copies of labelled Jobs, of their groups, and of their pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Owned
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
+from covey.kube.watch import EventType
+from covey.operator.model.job import Job, has_lost_place
+from covey.operator.observe.watched import Key, Watched
+
+#: The index of pods by their Job.
+_JOB: Final = "job"
+_MEMBERS: Final = f"{names.LABEL_POD_GROUP},{names.LABEL_JOB_NAME}"
+
+
+class Jobs:
+    """Jobs are many, and few of them gangs: the API server selects them, which Kopf would not have it do.
+
+    Args:
+        client: to the API server.
+        namespaces: where they are looked for; empty means everywhere.
+        look_at: has a Job looked at.
+        replace: has a pod replaced that has lost its place.
+    """
+
+    def __init__(
+        self, client: Client, namespaces: Sequence[str], look_at: Callable[[Key], None], replace: Callable[[Key], None]
+    ) -> None:
+        label = names.LABEL_JOB_GANG
+        self.jobs = Watched(client, JOBS, Job, namespaces, labels=label)
+        self.groups = {kind: Watched(client, kind, Owned, namespaces, labels=label) for kind in (WORKLOADS, POD_GROUPS)}
+        self.pods = Watched(client, PODS, core.Pod, namespaces, labels=_MEMBERS)
+        self._look_at = look_at
+        self._replace = replace
+        kinds: tuple[Watched[Any], ...] = (self.jobs, *self.groups.values())
+        for watched in kinds:
+            watched.subscribe(self._on_change)
+        for reflector in self.pods.reflectors:
+            reflector.add_index(_JOB, _job_of)
+        self.pods.subscribe(self._on_pod)
+        self.reflectors: list[Reflector[Any]] = [each for kind in (*kinds, self.pods) for each in kind.reflectors]
+
+    async def run(self) -> None:
+        """Keep everything current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
+
+    async def wait_until_synced(self) -> None:
+        """Wait until everything has been listed once."""
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+    def pods_of(self, key: Key) -> Iterator[core.Pod]:
+        """The pods of a Job, or of a namesake."""
+        return (pod for reflector in self.pods.reflectors for pod in reflector.by_index(_JOB, key))
+
+    def _on_change(self, _kind: EventType, item: Any, _before: Any) -> None:
+        # The groups of a Job have its name.
+        self._look_at(item.metadata.key)
+
+    def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        if pod.spec.node_name and (before is None or not before.spec.node_name):
+            for key in _job_of(pod):
+                self._look_at(key)
+        if has_lost_place(pod):
+            self._replace(pod.metadata.key)
+
+
+def _job_of(pod: core.Pod) -> tuple[Key, ...]:
+    name = pod.metadata.label(names.LABEL_JOB_NAME)
+    return ((pod.metadata.namespace, name),) if name else ()

@@ -1,0 +1,110 @@
+"""The groups of a labelled Job, and the end of a pod that has lost its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import core
+from covey.backends import Owned
+from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups
+
+NAME = "scheduling.covey.dev/pod-group"
+
+
+def job(label: str = "true", *, group: str = "train", status: dict[str, Any] | None = None, **spec: Any) -> Job:
+    metadata = {"name": "train", "namespace": "ml", "uid": "job", "labels": {"covey.dev/gang": label}}
+    body = {"parallelism": 4, "completions": 4, "template": {"metadata": {"labels": {NAME: group}}}, **spec}
+    return msgspec.convert({"metadata": metadata, "spec": body, "status": status or {}}, Job)
+
+
+def stored(spec: dict[str, Any] | None = None, created: str = "2026-01-01T00:00:10Z") -> Owned:
+    """A PodGroup as it was made for the Job."""
+    metadata = {"name": "train", "namespace": "ml", "creationTimestamp": created}
+    return msgspec.convert({"metadata": metadata, "spec": spec or make_groups(job())[1]["spec"]}, Owned)
+
+
+def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> core.Pod:
+    """A pod of the Job's; ``bound`` is when it got its node."""
+    meta = {
+        "name": "train-x",
+        "namespace": "ml",
+        "uid": "pod",
+        "creationTimestamp": "2026-01-01T00:00:05Z",
+        "ownerReferences": [{"kind": "Job", "name": "train", "uid": owner, "controller": True}],
+        **metadata,
+    }
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}] if bound else []
+    spec = {"containers": [], **({"nodeName": "n1"} if bound else {})}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": conditions}}, core.Pod)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "minimum"),
+    [
+        (job(), 4, 4),
+        (job("3"), 4, 3),
+        (job("9"), 4, 4),
+        (job("0"), 4, 4),
+        (job(completions=None), 4, 4),
+        (job(completions=9), 4, 4),
+        (job(completions=9, status={"succeeded": 7}), 2, 2),
+        (job("3", completions=9, status={"succeeded": 7}), 2, 2),
+        (job(parallelism=0), 0, 0),
+        (job(suspend=True), 0, 0),
+        (job(group="other"), 0, 0),
+        (job(status={"conditions": [{"type": "Complete", "status": "True"}]}), 0, 0),
+        (job(status={"conditions": [{"type": "Failed", "status": "True"}]}), 0, 0),
+    ],
+)
+def test_a_gang_is_as_large_as_the_pods_that_the_job_controller_makes(found: Job, wanted: int, minimum: int) -> None:
+    assert (found.wanted, found.minimum) == (wanted, minimum)
+
+
+def test_a_gang_follows_its_job_until_it_is_bound() -> None:
+    assert group_patch(job(), stored(), []) == {}
+    patch = group_patch(job(parallelism=2), stored(), [])
+    assert patch == {"desiredCount": 2, "schedulingPolicy": {"gang": {"minCount": 2}, "basic": None}}
+
+
+@pytest.mark.parametrize(
+    ("member", "turns"),
+    [
+        (pod("2026-01-01T00:00:10Z"), True),
+        (pod("2026-01-01T00:00:11Z"), True),
+        (pod("2026-01-01T00:00:09Z"), False),
+        (pod("2026-01-01T00:00:11Z", owner="namesake"), False),
+        (pod(), False),
+    ],
+    ids=["at once", "later", "of the group before a suspension", "of another Job", "not bound"],
+)
+def test_once_bound_later_pods_wait_for_nobody(member: core.Pod, turns: bool) -> None:  # noqa: FBT001 - a column
+    patch = group_patch(job(), stored(), [member])
+    assert (patch == {"desiredCount": None, "schedulingPolicy": {"gang": None, "basic": {}}}) is turns
+    assert bool(patch) is turns
+
+
+def test_what_has_started_is_no_gang_again() -> None:
+    assert group_patch(job(), stored({"schedulingPolicy": {"basic": {}}}), []) == {}
+
+
+def test_only_pods_of_jobs_that_were_released_and_have_no_node_are_replaced() -> None:
+    released = {"annotations": {"scheduling.covey.dev/release": "Timeout"}}
+    assert has_lost_place(pod(**released))
+    assert not has_lost_place(pod())
+    assert not has_lost_place(pod("2026-01-01T00:00:10Z", **released))
+    assert not has_lost_place(pod(**released, deletionTimestamp="2026-01-01T00:00:10Z"))
+    other = [{"kind": "DisaggregatedInference", "name": "llm", "uid": "x", "controller": True}]
+    assert not has_lost_place(pod(**released, ownerReferences=other))
+
+
+def test_a_lost_place_is_a_disruption_and_was_never_ready() -> None:
+    status = disruption(pod(annotations={"scheduling.covey.dev/release": "Timeout"}), 1_767_225_660.0)
+    assert status["phase"] == "Failed"
+    found = {each["type"]: (each["status"], each["lastTransitionTime"]) for each in status["conditions"]}
+    assert found == {
+        "DisruptionTarget": ("True", "2026-01-01T00:01:00Z"),
+        "Ready": ("False", "2026-01-01T00:00:05Z"),
+    }
