@@ -178,6 +178,7 @@ BOUNDS: Final = {
     "long": 0,
     "files": 370,
     "lines": 70_500,
+    "lost pod": 51,
     "refusal": 50,
     "step of a rollout": 51,
 }

@@ -1,34 +1,22 @@
-"""A unit as the planner sees it: pure.
+"""A unit, its roles and its scopes as the planner's requests: pure.
 
 Only whole replicas are shown to the planner, and only if every pod of them may be planned; of the others the first
-missing thing is told. A pod's place is a fact when it is bound, pinned, or decided a moment ago (``assumed``: the
-patch is under way); such places are never moved.
-
-Roles and scopes of a unit as the planner's requests: pure.
-
-Only whole replicas are shown to the planner, and only if every pod of them may be planned; of one that lacks a pod, the
-places that it has are facts, so that nobody is sent to another domain beside it. A replica whose groups have levels of
-their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
+missing thing is told, and the places that they have are facts, so that nobody is sent to another domain beside them. A
+pod's place is a fact when it is bound, pinned, or decided a moment ago (``assumed``: the patch is under way); such
+places are never moved. A replica whose groups have levels of their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
 in pieces, each a replica of a role of their own, which the levels of its groups hold together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.admission import podstate
 from covey.admission.roles import Member, Part, Replica, Role, Scope
-from covey.admission.tree import Node, Unit, number
+from covey.admission.tree import Node, Unit, incomplete_sets, number
 from covey.api import core
-from covey.api.constants import (
-    LABEL_INDEX,
-    LABEL_TOGETHER_COUNT,
-    REASON_INVALID,
-    REASON_INVALID_TOPOLOGY,
-    REASON_UNSUPPORTED,
-)
+from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
 from covey.placement import model
 from covey.placement.model import (
     Gang,
@@ -92,8 +80,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         rules=rules,
         spread=_spread(constraints.spread, topology, around),
         priority=around.priority,
-        # Not the Workload's: that is there while no unit wants places, and would keep one in the queue for nothing. A unit that
-        # gets other pods keeps its own.
+        # Not the Workload's, which is there while no unit wants places. A unit that gets other pods keeps its own.
         created=meta.creation_timestamp,
         uid=meta.uid,
         excluded_nodes=dict(around.excluded),
@@ -173,7 +160,7 @@ class Reader:
     def pod(self, pod: core.Pod, position: int) -> PodRequest:
         """A pod. ``position`` is its index where no label has one."""
         index = number(pod.metadata.label(LABEL_INDEX), position)
-        place = place_of(pod, self.assumed)
+        place = podstate.place_of(pod, self.assumed)
         return PodRequest(pod.metadata.uid, index, self.shape(pod), place, pod.metadata)
 
     def own(self, group: core.Group) -> Levels:
@@ -190,22 +177,13 @@ class Reader:
         return -1 if level is None else self.topology.depth(level)
 
 
-def place_of(pod: core.Pod, assumed: Mapping[str, str]) -> str | None:
-    """The node that a pod is bound to, pinned to, or was decided for."""
-    return pod.spec.node_name or podstate.pinned_node(pod) or assumed.get(pod.metadata.uid)
-
-
 def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple[Rule, ...]]:
-    """The roles that the planner is asked for, and the rules over their replicas.
-
-    Raises:
-        UnplannableError: a group names a level that the topology does not have.
-    """
+    """The roles that the planner is asked for, and the rules over their replicas; raises as ``build_gang``."""
     above: dict[tuple[str, str], int] = {}
     for child in unit.tree.children:
         above |= _depths_from_above(child, reader, -1)
     reader = replace(reader, above=above)
-    lacking = _lacking(unit)
+    lacking = incomplete_sets(unit)
     roles: list[RoleRequest] = []
     rules: list[Rule] = []
     stands: dict[Member, tuple[Member, ...]] = {}
@@ -263,17 +241,6 @@ def _by_key(key: str, topology: Topology) -> str:
         if key in level.keys:
             return level.name
     raise UnplannableError(REASON_INVALID_TOPOLOGY, f"no level of topology {topology.name} has the label key {key}")
-
-
-def _lacking(unit: Unit) -> frozenset[str]:
-    """The ``together`` marks under which fewer replicas are there than there shall be."""
-    there, stated = Counter[str](), dict[str, int]()
-    for replica in (replica for role in unit.roles for replica in role.replicas if replica.together is not None):
-        mark = replica.together or ""
-        there[mark] += replica.whole
-        metadata = [replica.group.metadata, *(pod.metadata for pod in replica.pods)]
-        stated[mark] = max(stated.get(mark, 0), *(number(each.label(LABEL_TOGETHER_COUNT)) for each in metadata))
-    return frozenset(mark for mark, count in stated.items() if there[mark] < count)
 
 
 def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
@@ -336,10 +303,14 @@ def _obstacle(replica: Replica, reader: Reader, lacking: frozenset[str]) -> str 
     assumed = reader.assumed
     if not replica.whole:
         return f"{len(replica.pods)} of {replica.size} pods of replica {replica.number} exist"
-    if replica.together in lacking and not any(place_of(pod, assumed) for pod in replica.pods):
+    if replica.together in lacking and not any(podstate.place_of(pod, assumed) for pod in replica.pods):
         return f"what replica {replica.number} comes together with is not there yet"
     return next(
-        (text for pod in replica.pods if place_of(pod, assumed) is None and (text := reader.obstacle(pod)) is not None),
+        (
+            text
+            for pod in replica.pods
+            if podstate.place_of(pod, assumed) is None and (text := reader.obstacle(pod)) is not None
+        ),
         None,
     )
 
@@ -424,4 +395,4 @@ def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Rea
     return Rule(scope.group.metadata.name, members, required, preferred, beside)
 
 
-__all__ = ["Surroundings", "UnplannableError", "build_gang", "missing", "place_of", "wants_minimum", "wants_surplus"]
+__all__ = ["Surroundings", "UnplannableError", "build_gang", "missing", "wants_minimum", "wants_surplus"]

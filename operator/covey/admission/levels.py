@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from covey.admission import gangs, podstate
+from covey.admission import podstate
 from covey.admission.tree import Replica, Unit, minimum_replicas
 from covey.api import core
 from covey.api.annotations import Avoided, read
@@ -145,7 +145,7 @@ def count_units_by_domain(
     """
     count: dict[Path, int] = {}
     for unit in units:
-        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
+        nodes = {podstate.place_of(pod, assumed) for pod in unit.followers()} - {None}
         for path in {path_of(node)[:depth] for node in nodes if node}:
             if path:
                 count[path] = count.get(path, 0) + 1

@@ -14,7 +14,7 @@ member that pins itself, and so skips the queue, is told too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from covey.api import core
@@ -98,6 +98,11 @@ def pinned_node(pod: core.Pod) -> str | None:
 def is_placed(pod: core.Pod) -> bool:
     """The pod has its node, written on it: bound or pinned."""
     return bound(pod) or pinned_node(pod) is not None
+
+
+def place_of(pod: core.Pod, assumed: Mapping[str, str]) -> str | None:
+    """The node that a pod is bound to, pinned to, or was decided for."""
+    return pod.spec.node_name or pinned_node(pod) or assumed.get(pod.metadata.uid)
 
 
 def waits_for_start(pod: core.Pod) -> bool:

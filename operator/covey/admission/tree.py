@@ -9,13 +9,14 @@ replica. A PodGroup without a parent is a unit of one role.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.admission.nodes import MAX_DEPTH, Key, Node, grow, key_of, levels_of, minimum_of, number, prefers, role_name
 from covey.admission.roles import Member, Part, Replica, Role, Roles, Scope
 from covey.api import core
-from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
+from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER_COUNT, LABEL_UNIT
 
 
 class Template(core.Read, frozen=True):
@@ -108,6 +109,17 @@ def minimum_replicas(role: Role, placed: Callable[[core.Pod], bool]) -> tuple[Re
     """The replicas that count as the minimum: those with all their places first, then the lowest numbers."""
     ranked = sorted(role.replicas, key=lambda replica: (not replica_met(replica, placed), replica.number))
     return tuple(ranked[: role.minimum])
+
+
+def incomplete_sets(unit: Unit) -> frozenset[str]:
+    """The ``together`` marks under which fewer replicas are there than there shall be."""
+    there, stated = Counter[str](), dict[str, int]()
+    for replica in (replica for role in unit.roles for replica in role.replicas if replica.together is not None):
+        mark = replica.together or ""
+        there[mark] += replica.whole
+        metadata = [replica.group.metadata, *(pod.metadata for pod in replica.pods)]
+        stated[mark] = max(stated.get(mark, 0), *(number(each.label(LABEL_TOGETHER_COUNT)) for each in metadata))
+    return frozenset(mark for mark, count in stated.items() if there[mark] < count)
 
 
 def build_unit(
@@ -222,6 +234,7 @@ __all__ = [
     "Template",
     "Unit",
     "build_unit",
+    "incomplete_sets",
     "key_of",
     "minimum_of",
     "minimum_replicas",

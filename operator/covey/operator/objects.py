@@ -8,7 +8,6 @@ as pods are of it, they decide: pods with nodes go on, and others may join them;
 made again. Until then no pod of it is created.
 
 Drift: server-side apply finds it by applying again; comparing first saves a request for every object in every pass.
-Labels of pods drift, too: one was edited, or something else is asked for now.
 
 The budget that selects each pod is that of the namespace, or the one that a former release made for the resource. Never
 both, at any moment, so the steps stand on what is stored and not on what was asked for:
@@ -231,11 +230,9 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
         if not _LWS.isdisjoint(found):
             wanted |= _withdrawn(tree, slot, found, wanted)
         wanted |= tree.pods.llmd_labels(slot.role, found)
-        told = tree.pods.router_annotations(slot.role)
-        if wanted.items() <= found.items() and not told:
-            continue
+        notes = tree.pods.router_annotations(slot.role)
         wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
-        stale = {key: value for key, value in told.items() if pod.metadata.annotation(key) != value}
+        stale = {key: value for key, value in notes.items() if pod.metadata.annotation(key) != value}
         if wrong or stale:
             yield Relabel(pod, wrong, stale)
 

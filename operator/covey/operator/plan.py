@@ -101,13 +101,12 @@ class Plan:
     states: States
     #: Pods that are let go by the operator, and why others are kept.
     release: Release = field(default_factory=Release)
-    #: Pods that may start, and what the others wait for.
     starting: Starting = field(default_factory=Starting)
     #: The rollout that is on its way, and when to look at it again.
     rolling: Rolling | None = None
     #: The hash of the revision that it leaves.
     former: str = ""
-    #: What else there is to tell, each as a condition of its own or as a reason of ``Degraded``.
+    #: Remarks, each as a condition of its own or as a reason of ``Degraded``.
     remarks: tuple[Remark, ...] = ()
     #: Seconds after which time alone changes something else.
     again: float | None = None

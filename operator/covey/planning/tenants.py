@@ -15,7 +15,7 @@ import msgspec
 from covey.admission import podstate
 from covey.admission.charges import Ground, Land, charges
 from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, describe, lane_of, queue_of
-from covey.admission.gangs import place_of
+from covey.admission.podstate import place_of
 from covey.admission.quota import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
 from covey.admission.rights import charges_by_flavor

@@ -24,8 +24,8 @@ from covey.admission.entitlement import (
     lane_of,
     queue_of,
 )
-from covey.admission.gangs import place_of
 from covey.admission.losses import Hold
+from covey.admission.podstate import place_of
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Ledger, Policy
 from covey.admission.reclaim import Right
