@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from covey.api import core
 from covey.placement.cluster.resources import amount
-from covey.placement.cluster.selectors import Condition, UnknownSelectorError, all_of, parse_selector
+from covey.placement.cluster.selectors import Condition, all_of, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Marks the claim that kube-scheduler makes for a pod's extended resources.
@@ -75,8 +75,8 @@ class DeviceCounts:
         #: What each claim has, and the UID of the pod for whose extended resources it was made.
         self._claims: dict[tuple[str, str], tuple[tuple[DeviceId, ...], str | None]] = {}
         self._allocated: Counter[DeviceId] = Counter()
-        #: UID of a pod → the allocated claim for its extended resources.
-        self._special: dict[str, tuple[str, str]] = {}
+        #: UID of a pod → the allocated claims that say they are for its extended resources. Anybody may write that on his.
+        self._special: dict[str, set[tuple[str, str]]] = {}
         self._offered: dict[str, frozenset[str]] = {}
         self._offering: Counter[str] = Counter()
         #: Resource → its class, and why a resource cannot be counted.
@@ -113,10 +113,11 @@ class DeviceCounts:
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
         """Take over a DeviceTaintRule as it is now."""
         spec, name = rule.spec, rule.metadata.name
-        self._rules.pop(name, None)
+        before = self._rules.pop(name, None)
         if spec.device_selector is not None and spec.taint.effect in _HARD:
             self._rules[name] = spec.device_selector
-        return list(self._pools_of)
+        # Its status changes with every pod that it evicts.
+        return () if self._rules.get(name) == before else list(self._pools_of)
 
     def remove_rule(self, name: str) -> Collection[str]:
         """Forget a DeviceTaintRule."""
@@ -131,7 +132,7 @@ class DeviceCounts:
         self._claims[key] = devices, pod = now
         self._allocated.update(devices)
         if devices and pod:
-            self._special[pod] = key
+            self._special.setdefault(pod, set()).add(key)
         return touched | self._nodes_with(devices)
 
     def remove_claim(self, key: tuple[str, str]) -> set[str]:
@@ -141,8 +142,10 @@ class DeviceCounts:
             self._allocated[device] -= 1
             if not self._allocated[device]:
                 del self._allocated[device]
-        if pod and self._special.get(pod) == key:
-            del self._special[pod]
+        if pod and key in self._special.get(pod, ()):
+            self._special[pod].discard(key)
+            if not self._special[pod]:
+                del self._special[pod]
         return self._nodes_with(devices)
 
     def has_claim(self, pod: str) -> bool:
@@ -173,13 +176,21 @@ class DeviceCounts:
         found = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                found.update({each: n for each, n in requests if each in self._served or each in self.problems})
+                most = self._claimed(uid, node.metadata.name)
+                found.update(
+                    {each: min(n, most) for each, n in requests if each in self._served or each in self.problems}
+                )
         offered = _own_devices(node)
         more = {each: n for each, n in found.items() if n and each not in offered}
         if not more:
             return node
         allocatable = {**(node.status.allocatable or {}), **more}
         return replace(node, status=replace(node.status, allocatable=allocatable))
+
+    def _claimed(self, pod: str, node: str) -> int:
+        """How many devices the claims for a pod's extended resources have that are not known to be of another node."""
+        here, claims = self._pools_of.get(node, ()), self._special[pod]
+        return sum(id_[:2] in here or id_[:2] not in self._pools for key in claims for id_ in self._claims[key][0])
 
     def is_served(self, resource: str) -> bool:
         """Tell whether some devices that are counted stand behind a resource."""
@@ -339,7 +350,7 @@ def _condition(class_: core.DeviceClass) -> Condition | None:
     expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
     try:
         return all_of([parse_selector(each) for each in expressions])
-    except UnknownSelectorError:
+    except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
         return None
 
 
