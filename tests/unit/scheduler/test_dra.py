@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from msgspec.structs import replace
 
-from builders.devices import DRIVER, GPU, Json, claim_body, class_body, gpus, read, slice_body
+from builders.devices import DRIVER, GPU, IS_GPU, Json, claim_body, class_body, gpus, read, slice_body
 from builders.members import cache, drop, member, node, pod, put, root_key
 from covey.api import core
 from covey.placement.cluster.devices import Kind, Share
@@ -176,6 +177,26 @@ def test_pods_bound_without_kube_scheduler_may_not_have_devices_that_it_allocate
     assert direct.obstacle(mine) is None
     tell(made, slice_body("slice-n1", *gpus(4)), "DELETED")
     assert direct.obstacle(wanted) is None
+
+
+async def test_classes_that_change_let_others_have_their_turn_and_all_stays_until_they_are_judged() -> None:
+    made, turns = made_of(nodes=50), 0
+    await made.devices.steady.wait()
+    assert {free(made, f"n{number + 1}") for number in range(50)} == {4}
+    for event in ("ADDED", "DELETED"):
+        tell(made, class_body("second", IS_GPU, resource="b/gpu"), event)
+    tell(made, class_body("second", IS_GPU, resource="b/gpu"))
+    tell(made, slice_body("late", *gpus(2), node="late"))
+    put(made, node("late", gpus=0))
+    assert made.devices.counts.problem(GPU) is None
+    assert {free(made, name) for name in ("n1", "n50")} == {4}
+    assert free(made, "late") == 2
+    while not made.devices.steady.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 3
+    assert "of DeviceClass second too" in (made.devices.counts.problem(GPU) or "")
+    assert {free(made, name) for name in ("late", *(f"n{number + 1}" for number in range(50)))} == {0}
 
 
 async def test_metrics_count_them() -> None:

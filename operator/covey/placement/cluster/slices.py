@@ -18,9 +18,10 @@ once that is allocated, its devices are no capacity any more, and the pod's requ
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -69,6 +70,8 @@ class DeviceCounts:
         #: Names of the slices of a pool, and the pools of a node.
         self._pools: dict[PoolId, set[str]] = {}
         self._pools_of: dict[str, Counter[PoolId]] = {}
+        #: The classes as they are, and as every device was last judged by.
+        self._noted: dict[str, core.DeviceClass] = {}
         self._classes: dict[str, core.DeviceClass] = {}
         self._conditions: dict[str, Condition] = {}
         self._rules: dict[str, core.TaintedDevices] = {}
@@ -92,23 +95,50 @@ class DeviceCounts:
         self._pools.setdefault(pool, set()).add(name)
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
-        self._judge(slice_)
+        self._traits[name] = _judged(slice_, self._conditions)
+        self._kinds.update(self._traits[name])
         return touched | self._nodes_of(pool) | self._settle()
 
     def remove_slice(self, name: str) -> Collection[str]:
         """Forget a slice."""
         return self._forget(name) | self._settle()
 
+    @property
+    def nodes(self) -> Collection[str]:
+        """The nodes that have slices."""
+        return list(self._pools_of)
+
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
-        before = self._classes.get(class_.metadata.name)
-        self._classes[class_.metadata.name] = class_
-        same = before is not None and (before.spec, _birth(before)) == (class_.spec, _birth(class_))
-        return () if same else self._judge_all()
+        return self._judge_all() if self.note_class(class_) else ()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
-        return self._judge_all() if self._classes.pop(name, None) else ()
+        return self._judge_all() if self.drop_class(name) else ()
+
+    def note_class(self, class_: core.DeviceClass) -> bool:
+        """Take a DeviceClass down for the next ``judge``; tells whether one is due."""
+        before = self._noted.get(class_.metadata.name)
+        self._noted[class_.metadata.name] = class_
+        return before is None or (before.spec, _birth(before)) != (class_.spec, _birth(class_))
+
+    def drop_class(self, name: str) -> bool:
+        """Drop a DeviceClass from the next ``judge``; tells whether one is due."""
+        return self._noted.pop(name, None) is not None
+
+    def judge(self) -> Iterator[None]:
+        """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
+        classes = dict(self._noted)
+        conditions = {name: found for name, each in classes.items() if (found := _condition(each))}
+        judged: dict[str, tuple[core.ResourceSlice, tuple[_Traits, ...]]] = {}
+        while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
+            for each in due:
+                judged[each.metadata.name] = (each, _judged(each, conditions))
+                yield
+        self._classes, self._conditions = classes, conditions
+        self._traits = {name: judged[name][1] for name in self._slices}
+        self._kinds = Counter(chain.from_iterable(self._traits.values()))
+        self._settle()
 
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
         """Take over a DeviceTaintRule as it is now."""
@@ -261,32 +291,9 @@ class DeviceCounts:
                 del self._pools_of[spec.node_name]
         return touched
 
-    def _judge(self, slice_: core.ResourceSlice) -> None:
-        found = tuple(self._traits_of(slice_.spec, device) for device in slice_.spec.devices or ())
-        self._traits[slice_.metadata.name] = found
-        self._kinds.update(found)
-
     def _judge_all(self) -> Collection[str]:
-        """The classes have changed: judge every device anew."""
-        self._conditions = {name: found for name, each in self._classes.items() if (found := _condition(each))}
-        self._kinds.clear()
-        for each in self._slices.values():
-            self._judge(each)
-        self._settle()
-        return list(self._pools_of)
-
-    def _traits_of(self, spec: core.ResourceSliceSpec, device: core.Device) -> _Traits:
-        answers = {name: judge(spec.driver, device) for name, judge in self._conditions.items()}
-        special = (
-            device.consumes_counters,
-            device.allow_multiple_allocations,
-            device.binding_conditions,
-            device.node_allocatable_resources,
-        )
-        matched = frozenset(name for name, answer in answers.items() if answer)
-        failing = frozenset(name for name, answer in answers.items() if answer is None)
-        local = bool(spec.node_name)
-        return _intern(_Traits(matched, failing, local, local and not any(special)))
+        deque(self.judge(), maxlen=0)
+        return self.nodes
 
     def _settle(self) -> set[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
@@ -333,6 +340,24 @@ class DeviceCounts:
 
     def _nodes_with(self, devices: Collection[DeviceId]) -> set[str]:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
+
+
+def _judged(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[_Traits, ...]:
+    return tuple(_traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
+
+
+def _traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> _Traits:
+    answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
+    special = (
+        device.consumes_counters,
+        device.allow_multiple_allocations,
+        device.binding_conditions,
+        device.node_allocatable_resources,
+    )
+    matched = frozenset(name for name, answer in answers.items() if answer)
+    failing = frozenset(name for name, answer in answers.items() if answer is None)
+    local = bool(spec.node_name)
+    return _intern(_Traits(matched, failing, local, local and not any(special)))
 
 
 def _own_devices(node: core.Node) -> frozenset[str]:
