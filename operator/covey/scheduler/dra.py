@@ -52,6 +52,8 @@ class DriverDevices:
         self._refused: Collection[str] = frozenset()
         #: Namespace and name of a claim → UIDs of the pods that name it themselves.
         self._naming: dict[tuple[str, str], set[str]] = {}
+        #: Namespace and name of a claim → UID of the pod for whose extended resources it was made.
+        self._made: dict[tuple[str, str], str] = {}
         #: Nodes that are looked at in steps, and whether the classes have changed.
         self._waiting: set[str] = set()
         self._stale = False
@@ -83,6 +85,10 @@ class DriverDevices:
         """A pod was taken over: where its devices were allocated by a claim, they are counted by its requests now."""
         for key in _named_claims(pod):
             self._naming.setdefault(key, set()).add(pod.metadata.uid)
+        if made := _made_claim(pod):
+            self._made[made] = pod.metadata.uid
+            if (claim := self._claims.store.get(made)) is not None:
+                self._recount(self.counts.set_claim(claim, pod.metadata.uid))
         self._look_at(pod.metadata.uid, freed)
 
     def remove_pod(self, pod: core.Pod, freed: str | None) -> None:
@@ -91,6 +97,8 @@ class DriverDevices:
             self._naming.get(key, set()).discard(pod.metadata.uid)
             if not self._naming.get(key):
                 self._naming.pop(key, None)
+        if (made := _made_claim(pod)) and self._made.get(made) == pod.metadata.uid:
+            del self._made[made]
         self._look_at(pod.metadata.uid, freed)
 
     def obstacle(self, pod: core.Pod) -> str | None:
@@ -182,9 +190,17 @@ class DriverDevices:
 
     def _on_claim(self, event: str, found: core.ResourceClaim, previous: core.ResourceClaim | None) -> None:
         key = found.metadata.key
-        self._recount(self.counts.remove_claim(key) if event == "DELETED" else self.counts.set_claim(found))
+        self._recount(
+            self.counts.remove_claim(key) if event == "DELETED" else self.counts.set_claim(found, self._made.get(key))
+        )
         if event == "DELETED" or previous is None:
             self._claim_made(tuple(self._naming.get(key, ())))
+
+
+def _made_claim(pod: core.Pod) -> tuple[str, str] | None:
+    """What kube-scheduler says; an annotation of the claim, by which it is known until then, anybody may take away."""
+    made = pod.status.extended_resource_claim_status
+    return (pod.metadata.namespace, made.resource_claim_name) if made else None
 
 
 def _named_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:

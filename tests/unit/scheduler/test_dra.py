@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from builders.devices import DRIVER, GPU, IS_GPU, Json, claim_body, class_body, gpus, read, slice_body
@@ -133,6 +134,26 @@ def test_a_stranger_between_pin_and_bind_is_seen_where_the_barrier_looks() -> No
     tell(made, claim_body("stranger", (DRIVER, "n1", "gpu-0"), (DRIVER, "n1", "gpu-1")))
     assert made.capacity.is_overcommitted("n1")
     assert made.capacity.refusal_in_place(pinned, "n1") == f"insufficient {GPU}"
+
+
+@pytest.mark.parametrize("first", ["pod", "claim"])
+def test_a_claim_that_denies_its_pod_is_not_counted_beside_it(first: str) -> None:
+    made = made_of()
+    denied = claim_body("c", (DRIVER, "n1", "gpu-0"), (DRIVER, "n1", "gpu-1"))
+    bound = pod("p", gpus=2, node="n1")
+    status = core.PodExtendedClaimStatus(resource_claim_name="c")
+    bound = replace(bound, status=replace(bound.status, extended_resource_claim_status=status))
+    put(made, pod("p", gpus=2, node="n1"))
+    if first == "pod":
+        put(made, bound)
+    made.devices._claims.store["ns", "c"] = read(denied)
+    tell(made, denied)
+    put(made, bound)
+    assert free(made) == 2
+    tell(made, denied, "DELETED")
+    drop(made, bound)
+    assert free(made) == 4
+    assert not made.devices._made
 
 
 def test_pools_that_are_written_anew_count_nothing_until_they_are_whole() -> None:

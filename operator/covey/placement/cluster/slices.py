@@ -153,9 +153,9 @@ class DeviceCounts:
         """Forget a DeviceTaintRule."""
         return list(self._pools_of) if self._rules.pop(name, None) else ()
 
-    def set_claim(self, claim: core.ResourceClaim) -> Collection[str]:
-        """Take over a claim as it is now."""
-        key, now = claim.metadata.key, (_devices_of(claim), _pod_of(claim))
+    def set_claim(self, claim: core.ResourceClaim, pod: str | None = None) -> Collection[str]:
+        """Take over a claim as it is now; ``pod`` (UID) has it in its status, whatever the claim says."""
+        key, now = claim.metadata.key, (_devices_of(claim), pod or _pod_of(claim))
         if self._claims.get(key) == now:
             return ()
         touched = self.remove_claim(key)
