@@ -198,7 +198,7 @@ class DriverDevices:
 
 
 def _made_claim(pod: core.Pod) -> tuple[str, str] | None:
-    """What kube-scheduler says; an annotation of the claim, by which it is known until then, anybody may take away."""
+    """The claim as kube-scheduler names it; the annotation, by which it is known until then, anybody may take away."""
     made = pod.status.extended_resource_claim_status
     return (pod.metadata.namespace, made.resource_claim_name) if made else None
 

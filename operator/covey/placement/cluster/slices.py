@@ -95,7 +95,7 @@ class DeviceCounts:
         self._pools.setdefault(pool, set()).add(name)
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
-        self._traits[name] = _judged(slice_, self._conditions)
+        self._traits[name] = _traits_in(slice_, self._conditions)
         self._kinds.update(self._traits[name])
         return touched | self._nodes_of(pool) | self._settle()
 
@@ -133,7 +133,7 @@ class DeviceCounts:
         judged: dict[str, tuple[core.ResourceSlice, tuple[_Traits, ...]]] = {}
         while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
             for each in due:
-                judged[each.metadata.name] = (each, _judged(each, conditions))
+                judged[each.metadata.name] = (each, _traits_in(each, conditions))
                 yield
         self._classes, self._conditions = classes, conditions
         self._traits = {name: judged[name][1] for name in self._slices}
@@ -206,7 +206,7 @@ class DeviceCounts:
         found = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                most = self._claimed(uid, node.metadata.name)
+                most = self._most_of(uid, node.metadata.name)
                 found.update(
                     {each: min(n, most) for each, n in requests if each in self._served or each in self.problems}
                 )
@@ -217,8 +217,8 @@ class DeviceCounts:
         allocatable = {**(node.status.allocatable or {}), **more}
         return replace(node, status=replace(node.status, allocatable=allocatable))
 
-    def _claimed(self, pod: str, node: str) -> int:
-        """How many devices the claims for a pod's extended resources have that are not known to be of another node."""
+    def _most_of(self, pod: str, node: str) -> int:
+        """Count devices of the claims for a pod's extended resources; not those that are known to be of another node."""
         here, claims = self._pools_of.get(node, ()), self._special[pod]
         return sum(id_[:2] in here or id_[:2] not in self._pools for key in claims for id_ in self._claims[key][0])
 
@@ -342,7 +342,7 @@ class DeviceCounts:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
 
 
-def _judged(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[_Traits, ...]:
+def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[_Traits, ...]:
     return tuple(_traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
 
 
