@@ -220,6 +220,19 @@ async def test_classes_that_change_let_others_have_their_turn_and_all_stays_unti
     assert {free(made, name) for name in ("late", *(f"n{number + 1}" for number in range(50)))} == {0}
 
 
+async def test_a_restart_decides_nothing_before_devices_are_counted() -> None:
+    names = [f"n{number}" for number in range(50)]
+    made = cache(*(node(name, gpus=0) for name in names))
+    for name in names:
+        tell(made, slice_body(name, *gpus(4), node=name))
+    tell(made, class_body())
+    for reflector in made.reflectors:
+        reflector.synced.set()
+        reflector.settled.set()
+    await made.wait_synced()
+    assert {free(made, name) for name in names} == {4}
+
+
 async def test_metrics_count_them() -> None:
     made = made_of(nodes=2)
     put(made, pod("p", gpus=1, node="n1"))
