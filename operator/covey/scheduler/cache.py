@@ -140,8 +140,9 @@ class Cache:
         return all(self._first_list(reflector).is_set() for reflector in self.reflectors)
 
     async def wait_synced(self) -> None:
-        """Return when every kind was listed completely."""
+        """Return when every kind was listed completely, and devices are counted."""
         await asyncio.gather(*(self._first_list(reflector).wait() for reflector in self.reflectors))
+        await self.devices.steady.wait()
 
     def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
         """A cluster that was upgraded without the newest CRDs goes on without queues, an old one without devices."""

@@ -253,6 +253,39 @@ def test_an_error_of_a_selector_gives_the_node_up_and_no_other() -> None:
     assert counts.problem(GPU) is None
 
 
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 5000 + IS_GPU + ")" * 5000, f"device.attributes['gpu.nvidia.com'].index == {'9' * 5000}"],
+    ids=["deep", "long"],
+)
+def test_a_selector_that_breaks_the_parser_is_refused_and_stops_no_other_class(expression: str) -> None:
+    counts = counts_of(slice_of("a", *FOUR), class_of("bad", expression, resource="bad/gpu"), class_of())
+    assert "cannot judge" in (counts.problem("bad/gpu") or "")
+    assert seen(counts) == 4
+
+
+def test_a_claim_that_only_says_that_it_is_for_a_pod_adds_no_devices_and_unseats_no_other() -> None:
+    own = claim_of("own", (DRIVER, "n1", "gpu-0"), (DRIVER, "n1", "gpu-1"), pod="p")
+    lie, away = claim_of("lie", (DRIVER, "n1", "gpu-2"), pod="p"), claim_of("away", (DRIVER, "n2", "gpu-0"), pod="q")
+    counts = counts_of(class_of(), slice_of("a", *FOUR), slice_of("b", *FOUR, node="n2"), own, away)
+    assert seen(counts, p=2) == 4
+    assert seen(counts, q=4) == 2, "its devices are of another node"
+    counts.set_claim(lie)
+    assert seen(counts, p=2) == 3
+    counts.remove_claim(lie.metadata.key)
+    assert seen(counts, p=2) == 4
+    counts.remove_claim(own.metadata.key)
+    counts.set_claim(lie)
+    assert seen(counts, p=4) == 4, "no more than there are"
+
+
+def test_the_status_of_a_taint_rule_concerns_no_node() -> None:
+    counts = counts_of(class_of(), slice_of("a", *FOUR), rule_of("r", device="gpu-0"))
+    assert not counts.set_rule(rule_of("r", device="gpu-0"))
+    assert not counts.set_rule(rule_of("soft", effect="None"))
+    assert set(counts.set_rule(rule_of("r", device="gpu-1"))) == {"n1"}
+
+
 @pytest.mark.parametrize(("expression", "answer"), JUDGED)
 def test_selectors(expression: str, answer: bool | None) -> None:  # noqa: FBT001 - a table
     assert parse_selector(expression)(DRIVER, msgspec.convert(SAMPLE, core.Device)) is answer
@@ -342,12 +375,13 @@ def test_what_is_counted_is_what_an_allocator_would_give(
         for each in slices:
             counts.set_slice(each)
     allocated = {each for claim in (*strangers, own) for each in claim}
+    pools = {pool: {at[0] for at, _, _ in found if at[1] == pool} for _, pool in (at for at, _, _ in found)}
     for node in ("n1", "n2"):
         for resource, kind in ((GPU, "gpu"), (f"{IMPLICIT}mig", "mig")):
             free = give_away(slices, allocated, node, kind)
             assert seen(counts, resource, make_node(node, gpus=0)) == free
-            held = seen(counts, resource, make_node(node, gpus=0), mine=3) - 3
-            assert held == (free if own else free - 3)
+            held = seen(counts, resource, make_node(node, gpus=0), mine=len(own)) - len(own)
+            assert held == free - sum(pools.get(pool, {node}).isdisjoint({node}) for _, pool, _ in own)
 
 
 changes = st.lists(

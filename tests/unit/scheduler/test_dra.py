@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from builders.devices import DRIVER, GPU, Json, claim_body, class_body, gpus, read, slice_body
+from builders.devices import DRIVER, GPU, IS_GPU, Json, claim_body, class_body, gpus, read, slice_body
 from builders.members import cache, drop, member, node, pod, put, root_key
 from covey.api import core
 from covey.placement.cluster.devices import Kind, Share
@@ -134,6 +136,26 @@ def test_a_stranger_between_pin_and_bind_is_seen_where_the_barrier_looks() -> No
     assert made.capacity.refusal_in_place(pinned, "n1") == f"insufficient {GPU}"
 
 
+@pytest.mark.parametrize("first", ["pod", "claim"])
+def test_a_claim_that_denies_its_pod_is_not_counted_beside_it(first: str) -> None:
+    made = made_of()
+    denied = claim_body("c", (DRIVER, "n1", "gpu-0"), (DRIVER, "n1", "gpu-1"))
+    bound = pod("p", gpus=2, node="n1")
+    status = core.PodExtendedClaimStatus(resource_claim_name="c")
+    bound = replace(bound, status=replace(bound.status, extended_resource_claim_status=status))
+    put(made, pod("p", gpus=2, node="n1"))
+    if first == "pod":
+        put(made, bound)
+    made.devices._claims.store["ns", "c"] = read(denied)
+    tell(made, denied)
+    put(made, bound)
+    assert free(made) == 2
+    tell(made, denied, "DELETED")
+    drop(made, bound)
+    assert free(made) == 4
+    assert not made.devices._made
+
+
 def test_pools_that_are_written_anew_count_nothing_until_they_are_whole() -> None:
     made = made_of()
     tell(made, slice_body("new-1", *gpus(4), generation=2, of=2))
@@ -176,6 +198,39 @@ def test_pods_bound_without_kube_scheduler_may_not_have_devices_that_it_allocate
     assert direct.obstacle(mine) is None
     tell(made, slice_body("slice-n1", *gpus(4)), "DELETED")
     assert direct.obstacle(wanted) is None
+
+
+async def test_classes_that_change_let_others_have_their_turn_and_all_stays_until_they_are_judged() -> None:
+    made, turns = made_of(nodes=50), 0
+    await made.devices.steady.wait()
+    assert {free(made, f"n{number + 1}") for number in range(50)} == {4}
+    for event in ("ADDED", "DELETED"):
+        tell(made, class_body("second", IS_GPU, resource="b/gpu"), event)
+    tell(made, class_body("second", IS_GPU, resource="b/gpu"))
+    tell(made, slice_body("late", *gpus(2), node="late"))
+    put(made, node("late", gpus=0))
+    assert made.devices.counts.problem(GPU) is None
+    assert {free(made, name) for name in ("n1", "n50")} == {4}
+    assert free(made, "late") == 2
+    while not made.devices.steady.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 3
+    assert "of DeviceClass second too" in (made.devices.counts.problem(GPU) or "")
+    assert {free(made, name) for name in ("late", *(f"n{number + 1}" for number in range(50)))} == {0}
+
+
+async def test_a_restart_decides_nothing_before_devices_are_counted() -> None:
+    names = [f"n{number}" for number in range(50)]
+    made = cache(*(node(name, gpus=0) for name in names))
+    for name in names:
+        tell(made, slice_body(name, *gpus(4), node=name))
+    tell(made, class_body())
+    for reflector in made.reflectors:
+        reflector.synced.set()
+        reflector.settled.set()
+    await made.wait_synced()
+    assert {free(made, name) for name in names} == {4}
 
 
 async def test_metrics_count_them() -> None:

@@ -236,6 +236,12 @@ class PodClaimStatus(Read, frozen=True):
     name: str = ""
 
 
+class PodExtendedClaimStatus(Read, frozen=True):
+    """``PodExtendedResourceClaimStatus``: the claim that kube-scheduler made for the pod's extended resources."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
@@ -248,6 +254,7 @@ class PodStatus(Read, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
+    extended_resource_claim_status: PodExtendedClaimStatus | None = None
     #: The generation of the spec that the kubelet has worked by; None below Kubernetes 1.34.
     observed_generation: int | None = None
 

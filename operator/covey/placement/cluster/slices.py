@@ -18,16 +18,17 @@ once that is allocated, its devices are no capacity any more, and the pod's requ
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from covey.api import core
 from covey.placement.cluster.resources import amount
-from covey.placement.cluster.selectors import Condition, UnknownSelectorError, all_of, parse_selector
+from covey.placement.cluster.selectors import Condition, all_of, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Marks the claim that kube-scheduler makes for a pod's extended resources.
@@ -69,14 +70,16 @@ class DeviceCounts:
         #: Names of the slices of a pool, and the pools of a node.
         self._pools: dict[PoolId, set[str]] = {}
         self._pools_of: dict[str, Counter[PoolId]] = {}
+        #: The classes as they are, and as every device was last judged by.
+        self._noted: dict[str, core.DeviceClass] = {}
         self._classes: dict[str, core.DeviceClass] = {}
         self._conditions: dict[str, Condition] = {}
         self._rules: dict[str, core.TaintedDevices] = {}
         #: What each claim has, and the UID of the pod for whose extended resources it was made.
         self._claims: dict[tuple[str, str], tuple[tuple[DeviceId, ...], str | None]] = {}
         self._allocated: Counter[DeviceId] = Counter()
-        #: UID of a pod → the allocated claim for its extended resources.
-        self._special: dict[str, tuple[str, str]] = {}
+        #: UID of a pod → the allocated claims that say they are for its extended resources. Anybody may write that on his.
+        self._special: dict[str, set[tuple[str, str]]] = {}
         self._offered: dict[str, frozenset[str]] = {}
         self._offering: Counter[str] = Counter()
         #: Resource → its class, and why a resource cannot be counted.
@@ -92,46 +95,74 @@ class DeviceCounts:
         self._pools.setdefault(pool, set()).add(name)
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
-        self._judge(slice_)
+        self._traits[name] = _traits_in(slice_, self._conditions)
+        self._kinds.update(self._traits[name])
         return touched | self._nodes_of(pool) | self._settle()
 
     def remove_slice(self, name: str) -> Collection[str]:
         """Forget a slice."""
         return self._forget(name) | self._settle()
 
+    @property
+    def nodes(self) -> Collection[str]:
+        """The nodes that have slices."""
+        return list(self._pools_of)
+
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
-        before = self._classes.get(class_.metadata.name)
-        self._classes[class_.metadata.name] = class_
-        same = before is not None and (before.spec, _birth(before)) == (class_.spec, _birth(class_))
-        return () if same else self._judge_all()
+        return self._judge_all() if self.note_class(class_) else ()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
-        return self._judge_all() if self._classes.pop(name, None) else ()
+        return self._judge_all() if self.drop_class(name) else ()
+
+    def note_class(self, class_: core.DeviceClass) -> bool:
+        """Take a DeviceClass down for the next ``judge``; tells whether one is due."""
+        before = self._noted.get(class_.metadata.name)
+        self._noted[class_.metadata.name] = class_
+        return before is None or (before.spec, _birth(before)) != (class_.spec, _birth(class_))
+
+    def drop_class(self, name: str) -> bool:
+        """Drop a DeviceClass from the next ``judge``; tells whether one is due."""
+        return self._noted.pop(name, None) is not None
+
+    def judge(self) -> Iterator[None]:
+        """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
+        classes = dict(self._noted)
+        conditions = {name: found for name, each in classes.items() if (found := _condition(each))}
+        judged: dict[str, tuple[core.ResourceSlice, tuple[_Traits, ...]]] = {}
+        while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
+            for each in due:
+                judged[each.metadata.name] = (each, _traits_in(each, conditions))
+                yield
+        self._classes, self._conditions = classes, conditions
+        self._traits = {name: judged[name][1] for name in self._slices}
+        self._kinds = Counter(chain.from_iterable(self._traits.values()))
+        self._settle()
 
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
         """Take over a DeviceTaintRule as it is now."""
         spec, name = rule.spec, rule.metadata.name
-        self._rules.pop(name, None)
+        before = self._rules.pop(name, None)
         if spec.device_selector is not None and spec.taint.effect in _HARD:
             self._rules[name] = spec.device_selector
-        return list(self._pools_of)
+        # Its status changes with every pod that it evicts.
+        return () if self._rules.get(name) == before else list(self._pools_of)
 
     def remove_rule(self, name: str) -> Collection[str]:
         """Forget a DeviceTaintRule."""
         return list(self._pools_of) if self._rules.pop(name, None) else ()
 
-    def set_claim(self, claim: core.ResourceClaim) -> Collection[str]:
-        """Take over a claim as it is now."""
-        key, now = claim.metadata.key, (_devices_of(claim), _pod_of(claim))
+    def set_claim(self, claim: core.ResourceClaim, pod: str | None = None) -> Collection[str]:
+        """Take over a claim as it is now; ``pod`` (UID) has it in its status, whatever the claim says."""
+        key, now = claim.metadata.key, (_devices_of(claim), pod or _pod_of(claim))
         if self._claims.get(key) == now:
             return ()
         touched = self.remove_claim(key)
         self._claims[key] = devices, pod = now
         self._allocated.update(devices)
         if devices and pod:
-            self._special[pod] = key
+            self._special.setdefault(pod, set()).add(key)
         return touched | self._nodes_with(devices)
 
     def remove_claim(self, key: tuple[str, str]) -> set[str]:
@@ -141,8 +172,10 @@ class DeviceCounts:
             self._allocated[device] -= 1
             if not self._allocated[device]:
                 del self._allocated[device]
-        if pod and self._special.get(pod) == key:
-            del self._special[pod]
+        if pod and key in self._special.get(pod, ()):
+            self._special[pod].discard(key)
+            if not self._special[pod]:
+                del self._special[pod]
         return self._nodes_with(devices)
 
     def has_claim(self, pod: str) -> bool:
@@ -173,13 +206,21 @@ class DeviceCounts:
         found = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                found.update({each: n for each, n in requests if each in self._served or each in self.problems})
+                most = self._most_of(uid, node.metadata.name)
+                found.update(
+                    {each: min(n, most) for each, n in requests if each in self._served or each in self.problems}
+                )
         offered = _own_devices(node)
         more = {each: n for each, n in found.items() if n and each not in offered}
         if not more:
             return node
         allocatable = {**(node.status.allocatable or {}), **more}
         return replace(node, status=replace(node.status, allocatable=allocatable))
+
+    def _most_of(self, pod: str, node: str) -> int:
+        """Count devices of the claims for a pod's extended resources; not those that are known to be of another node."""
+        here, claims = self._pools_of.get(node, ()), self._special[pod]
+        return sum(id_[:2] in here or id_[:2] not in self._pools for key in claims for id_ in self._claims[key][0])
 
     def is_served(self, resource: str) -> bool:
         """Tell whether some devices that are counted stand behind a resource."""
@@ -250,32 +291,9 @@ class DeviceCounts:
                 del self._pools_of[spec.node_name]
         return touched
 
-    def _judge(self, slice_: core.ResourceSlice) -> None:
-        found = tuple(self._traits_of(slice_.spec, device) for device in slice_.spec.devices or ())
-        self._traits[slice_.metadata.name] = found
-        self._kinds.update(found)
-
     def _judge_all(self) -> Collection[str]:
-        """The classes have changed: judge every device anew."""
-        self._conditions = {name: found for name, each in self._classes.items() if (found := _condition(each))}
-        self._kinds.clear()
-        for each in self._slices.values():
-            self._judge(each)
-        self._settle()
-        return list(self._pools_of)
-
-    def _traits_of(self, spec: core.ResourceSliceSpec, device: core.Device) -> _Traits:
-        answers = {name: judge(spec.driver, device) for name, judge in self._conditions.items()}
-        special = (
-            device.consumes_counters,
-            device.allow_multiple_allocations,
-            device.binding_conditions,
-            device.node_allocatable_resources,
-        )
-        matched = frozenset(name for name, answer in answers.items() if answer)
-        failing = frozenset(name for name, answer in answers.items() if answer is None)
-        local = bool(spec.node_name)
-        return _intern(_Traits(matched, failing, local, local and not any(special)))
+        deque(self.judge(), maxlen=0)
+        return self.nodes
 
     def _settle(self) -> set[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
@@ -324,6 +342,24 @@ class DeviceCounts:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
 
 
+def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[_Traits, ...]:
+    return tuple(_traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
+
+
+def _traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> _Traits:
+    answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
+    special = (
+        device.consumes_counters,
+        device.allow_multiple_allocations,
+        device.binding_conditions,
+        device.node_allocatable_resources,
+    )
+    matched = frozenset(name for name, answer in answers.items() if answer)
+    failing = frozenset(name for name, answer in answers.items() if answer is None)
+    local = bool(spec.node_name)
+    return _intern(_Traits(matched, failing, local, local and not any(special)))
+
+
 def _own_devices(node: core.Node) -> frozenset[str]:
     own = node.status.allocatable or {}
     return frozenset(each for each, value in own.items() if "/" in each and amount(each, value) > 0)
@@ -339,7 +375,7 @@ def _condition(class_: core.DeviceClass) -> Condition | None:
     expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
     try:
         return all_of([parse_selector(each) for each in expressions])
-    except UnknownSelectorError:
+    except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
         return None
 
 
