@@ -271,12 +271,12 @@ def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> Ro
 
 
 def _remains(role: Role, reader: Reader) -> RoleRequest:
-    """The places of replicas that lack a pod, as a role that asks for nothing: they bind others to their domains."""
+    """The bound pods of replicas that lack one, as a role that asks for nothing; pins, which can be undone, bind nobody."""
     found: list[ReplicaRequest] = []
     for replica in (each for each in role.replicas if not each.whole):
-        pods = [reader.pod(pod, position) for position, pod in enumerate(replica.pods)]
-        if placed := tuple(pod for pod in pods if pod.node is not None):
-            found.append(ReplicaRequest(replica.number, placed))
+        if bound := [pod for pod in replica.pods if podstate.bound(pod)]:
+            pods = tuple(reader.pod(pod, position) for position, pod in enumerate(bound))
+            found.append(ReplicaRequest(replica.number, pods))
     return RoleRequest(f"{role.name} (incomplete)", 0, 0, tuple(found), follow_unit=role.follows)
 
 
