@@ -305,6 +305,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "Exchange": Explanation(
         "Replicas of one role give way to replicas of another role of the same unit, as its scaling asks for."
     ),
+    "Evacuation": Explanation("Replicas leave nodes that are to be empty, and room is kept for their successors."),
     # Scaling from outside (conditions of RoleScalers)
     "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
     "TooFewReplicas": Explanation(

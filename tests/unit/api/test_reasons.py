@@ -63,7 +63,7 @@ def _reasons(node: ast.AST) -> Iterator[str]:
         case (
             ast.AnnAssign(target=ast.Name(id=name), value=value) | ast.Assign(targets=[ast.Name(id=name)], value=value)
         ):
-            if re.match(r"(REASON|RELEASE)(_|$)", name) or name == "reason":
+            if re.match(r"(REASON|RELEASE|PURPOSE)(_|$)", name) or name == "reason":
                 yield from _texts(value)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _PLACE:
             yield from _texts(_argument(node, _PLACE[name], "reason"))
