@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -334,3 +335,23 @@ async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
     told = [body["metadata"]["annotations"] for body in server.bodies]
     since = {names.ANNOTATION_DRAINING_SINCE: "1970-01-01T00:00:00Z"}
     assert told == [{**since, names.ANNOTATION_CLAIMED_BY: "root"}, since]
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: int) -> None:
+    """Decode cannot follow to the new prefill: without the old one a router had nobody at all."""
+    world = World.serving(inference(role("prefill", drainSeconds=seconds), role("decode")))
+    new = template(nodeSelector={"new": "yes"})
+    world.inference = inference(role("prefill", drainSeconds=seconds, template=new), role("decode"))
+    world.carry_out()
+    world.serve()
+    old, decode = pod_of(world, "0-prefill-0-0"), pod_of(world, "0-decode-0-0")
+    whole = world.plan().actions
+    actions = Actions(pair=whole.pair, drain=whole.drain, delete_pods=whole.delete_pods)
+    for denied, expected in ((False, [decode, old]), (True, [])):
+        server = Server(world)
+        server.denied = {("patch", decode): DENIED} if denied else {}
+        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+        with pytest.raises(Blocked) if denied else contextlib.nullcontext():
+            await executor.run(actions)
+        assert [*server.patched, *server.deleted] == expected
