@@ -108,7 +108,7 @@ class Quotas:
         found = self._cache.namespaces.store.get(("", root.namespace))
         labels = (found.metadata.labels or {}) if found else {}
         try:
-            name = charged = queue_of(unit.root, labels, policies)
+            name = charged = queue_of(unit.root, labels, policies) if policies or unit.root.spec.queue else None
         except QueueError as error:
             self._problems[root], name = error, None
             # What has its places is charged somewhere, or a name that means nothing would set quota free.
@@ -313,8 +313,7 @@ class Quotas:
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
-        nodes = self._lands[name].nodes
-        return len(nodes.get(None, ())), sum(map(len, nodes.values()))
+        return len((nodes := self._lands[name].nodes).get(None, ())), sum(map(len, nodes.values()))
 
     def _charge(self, root: Key, name: str | None, unit: Unit | None) -> None:
         """Charge a unit for what it has, and for its pods that are in no group any more, until they are gone."""
@@ -331,7 +330,8 @@ class Quotas:
             self._left |= dict.fromkeys([pod.metadata.uid for pod in left], root)
             own.update(pod.metadata.uid for pod in left)
             self._pods |= {root: (name, own)} if own else {}
-        self._enter(root, now)
+        if self.ledger.policies:
+            self._enter(root, now)
 
     def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
