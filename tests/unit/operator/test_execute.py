@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -23,7 +24,7 @@ from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
-from covey.operator.model.actions import Actions, DeletePod, Drain
+from covey.operator.model.actions import Actions, DeletePod, Drain, Serve
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
@@ -350,6 +351,7 @@ async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: i
     actions = Actions(pair=whole.pair, drain=whole.drain, delete_pods=whole.delete_pods)
     for denied, expected in ((False, [decode, old]), (True, [])):
         server = Server(world)
+        actions = replace(actions, serve=(Serve(world.pods[old], serving=False),) if denied else ())
         server.denied = {("patch", decode): DENIED} if denied else {}
         executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():

@@ -346,6 +346,7 @@ def _keep_paired(actions: Actions, pairings: Collection[str | None]) -> Actions:
     return replace(
         actions,
         drain=tuple(item for item in actions.drain if item.claimed_by or goes(item.pod)),
+        serve=tuple(item for item in actions.serve if item.serving or goes(item.pod)),
         delete_pods=tuple(item for item in actions.delete_pods if item.why != "rolled out" or goes(item.pod)),
         in_place=tuple(item for item in actions.in_place if goes(item.pod)),
     )
