@@ -167,7 +167,13 @@ class Claims:
         if is_over or not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
             return found
         own = quotas.queue_of(unit.key)
-        candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
+
+        def shares_queue(root: Key) -> bool:
+            # What names no queue of its own is charged to one all the same.
+            charged = (each.queue for each in quotas.ledger.of(root))
+            return own == (quotas.queue_of(root) or next(charged, None))
+
+        candidates = await self._candidates(asked, shares_queue, take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
             ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
