@@ -184,7 +184,9 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
         donors, over = find_withheld(spec, create, layout, observed, rolls=want.rolling.progress is not None)
         create = tuple(item for item in create if item.slot not in donors and item.slot not in over)
         not_yet |= donors | over
-    fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
+    fitting = Fitting(create)
+    if observed.quotas:
+        fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # A surge that the budget has no room for is one that quotas have none for.
     fitting = replace(fitting, unfit=fitting.unfit | {slot[:3] for slot in over})
@@ -220,7 +222,6 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
-    former = revision_left(accepted.revision, observed, want.running)
     unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
     complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale) and not unexplained
     return Plan(
@@ -230,7 +231,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
         release,
         starting,
         want.rolling,
-        former,
+        revision_left(accepted.revision, observed, want.running),
         total.remarks,
         total.again,
         failing.seen,
@@ -336,13 +337,12 @@ def _join_replica_plans(
 
 def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:
     """Relabel pods that stay."""
-    edited = find_relabelled(want.tree, observed, lost)
-    unmarked = find_unmarked(want.tree, observed, lost)
-    leaders = unit_leaders(inference.spec, want.layout, observed)
+    more = (*find_unmarked(want.tree, observed, lost), *unit_leaders(inference.spec, want.layout, observed))
     # Two pods would have one address.
     former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
     protect = tuple(find_unprotected(want.tree, observed, lost, want.idle.places))
-    return Outcome(Actions(relabel=(*former, *edited, *unmarked, *leaders), protect=protect))
+    edited = (*former, *find_relabelled(want.tree, observed, lost), *more)
+    return Outcome(Actions(relabel=edited, protect=protect))
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:

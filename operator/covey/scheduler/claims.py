@@ -26,7 +26,7 @@ from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
 from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
-from covey.admission.preemption import Nobody, Taking, search
+from covey.admission.preemption import MOST_NODES, Nobody, Taking, search
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
@@ -71,6 +71,8 @@ _MINUTE: Final = 60.0
 #: Roots that are looked at between two looks at the time.
 _STEP: Final = 16
 _NEVER: Final = "Never"
+#: Replicas that the sentence of a claim names: a status has no room for thousands.
+_TOLD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,13 @@ class Claims:
         if is_over or not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
             return found
         own = quotas.queue_of(unit.key)
-        candidates = await self._candidates(asked, lambda root: quotas.queue_of(root) == own, take_turn)
+
+        def shares_queue(root: Key) -> bool:
+            # What names no queue of its own is charged to one all the same.
+            charged = (each.queue for each in quotas.ledger.of(root))
+            return own == (quotas.queue_of(root) or next(charged, None))
+
+        candidates = await self._candidates(asked, shares_queue, take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
             ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
@@ -238,11 +246,12 @@ class Claims:
         gang = replace(gang, excluded_nodes={**others, **gang.excluded_nodes})
 
         nodes = await self._search(unit, partial(find_room_beside, surplus=surplus), gang, going)
-        if not nodes:
+        if not nodes or len(nodes) > MOST_NODES:
             return None
         current, now = entry.decision.claim, core.rfc3339(self._clock())
         since = current.since if current is not None and current.purpose == PURPOSE_EVACUATION else now
-        told = ", ".join(f"{role}/{replica}" for role, replica in sorted(places))
+        told = ", ".join(f"{role}/{replica}" for role, replica in sorted(places)[:_TOLD])
+        told += f" and {len(places) - _TOLD} more" if len(places) > _TOLD else ""
         message = f"{told} of unit {unit.index} drain, and successors get their room"
         return core.Claim(
             (), since, "", _scarcest(gang), tuple(sorted(nodes)), purpose=PURPOSE_EVACUATION, message=message

@@ -77,14 +77,15 @@ class Quotas:
         self._queues: dict[Key, str] = {}
         self._problems: dict[Key, QueueError] = {}
         self._asleep: dict[Key, Entitlement] = {}
-        #: UIDs of the pods of each unit, and the queues of those that have some no longer, since groups are gone.
-        self._pods: dict[Key, set[str]] = {}
-        self._torn: dict[Key, str] = {}
+        #: The queue where each unit is charged, and UIDs of its pods; those whose groups are gone; units of which one changed.
+        self._pods: dict[Key, tuple[str, set[str]]] = {}
+        self._left: dict[str, Key] = {}
+        self._torn: set[Key] = set()
         self._promises = Promises()
         self._eased = False
         self._stale = True
         self._changed: list[Callable[[], None]] = []
-        cache.subscribe(Listener(node=self._on_node, quota=self._on_quota))
+        cache.subscribe(Listener(node=self._on_node, pod=self._on_pod, gone=self._on_pod, quota=self._on_quota))
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call back when charges, wishes or queues have changed."""
@@ -104,18 +105,19 @@ class Quotas:
         self.refresh()
         root, policies = unit.key, self.ledger.policies
         self._problems.pop(root, None)
-        name = None
-        if policies or unit.root.spec.queue:
-            namespace = self._cache.namespaces.store.get(("", root.namespace))
-            try:
-                name = queue_of(unit.root, (namespace.metadata.labels or {}) if namespace else {}, policies)
-            except QueueError as error:
-                self._problems[root] = error
+        found = self._cache.namespaces.store.get(("", root.namespace))
+        labels = (found.metadata.labels or {}) if found else {}
+        try:
+            name = charged = queue_of(unit.root, labels, policies) if policies or unit.root.spec.queue else None
+        except QueueError as error:
+            self._problems[root], name = error, None
+            # What has its places is charged somewhere, or a name that means nothing would set quota free.
+            charged = min((each.name for each in policies.values() if each.selects(labels)), default=None)
         if name is None:
             self._queues.pop(root, None)
         else:
             self._queues[root] = name
-        self._charge(root, name, unit)
+        self._charge(root, charged, unit)
 
     def forget(self, root: Key) -> None:
         """A unit is gone; what is left of its pods is charged until it is."""
@@ -124,7 +126,8 @@ class Quotas:
         self._eased |= self._promises.enter(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
-        self._charge(root, self._queues.pop(root, None), None)
+        self._queues.pop(root, None)
+        self._charge(root, self._pods.get(root, ("",))[0], None)
 
     def note_wish(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
@@ -215,8 +218,9 @@ class Quotas:
 
     def take_eased(self) -> bool:
         """Tell whether there may be more quota for some than when this was last asked."""
-        for root, name in list(self._torn.items()):
-            self._charge(root, name if name in self._lands else None, self._cache.index.unit(root))
+        torn, self._torn = self._torn, set()
+        for root in torn & self._pods.keys():
+            self._charge(root, self._pods[root][0], self._cache.index.unit(root))
         eased, self._eased = self._eased, False
         return eased
 
@@ -309,24 +313,25 @@ class Quotas:
 
     def count_free_nodes(self, name: str) -> tuple[int, int]:
         """Nodes of no flavor of a queue, and all nodes."""
-        nodes = self._lands[name].nodes
-        return len(nodes.get(None, ())), sum(map(len, nodes.values()))
+        return len((nodes := self._lands[name].nodes).get(None, ())), sum(map(len, nodes.values()))
 
     def _charge(self, root: Key, name: str | None, unit: Unit | None) -> None:
         """Charge a unit for what it has, and for its pods that are in no group any more, until they are gone."""
-        before, own = self._pods.pop(root, set()), set[str]()
-        self._torn.pop(root, None)
+        (_, before), own = self._pods.pop(root, ("", set[str]())), set[str]()
+        for uid in before:
+            self._left.pop(uid, None)
         now: tuple[Charge, ...] = ()
-        if name is not None:
+        if name and name in self._lands:
             ground = self._ground(root, name, unit)
             if unit is not None:
                 now, own = charges(unit, ground), {pod.metadata.uid for pod in unit.pods()}
             left = [pod for uid in before - own if (pod := self._cache.index.pod(uid)) and podstate.counts(pod)]
             now += charge_left(root, left, ground)
-            self._pods[root] = own.union(pod.metadata.uid for pod in left)
-            if left:
-                self._torn[root] = name
-        self._enter(root, now)
+            self._left |= dict.fromkeys([pod.metadata.uid for pod in left], root)
+            own.update(pod.metadata.uid for pod in left)
+            self._pods |= {root: (name, own)} if own else {}
+        if self.ledger.policies:
+            self._enter(root, now)
 
     def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
@@ -340,8 +345,6 @@ class Quotas:
         )
 
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:
-        if not self.ledger.policies:
-            return
         before = self.ledger.of(root)
         if self.ledger.enter(root, now):
             self._eased = self._eased or not set(before) <= set(now)
@@ -361,8 +364,13 @@ class Quotas:
             self.ledger = Ledger(policies)
         self._queues = {root: name for root, name in self._queues.items() if name in policies}
         self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
+        self._torn.update(self._left.values())
         self._eased = True
         self._tell()
+
+    def _on_pod(self, pod: core.Pod) -> None:
+        if (root := self._left.get(pod.metadata.uid)) is not None:
+            self._torn.add(root)
 
     def _on_quota(self) -> None:
         """Queues, or labels of namespaces, have changed; every unit is assessed anew."""

@@ -128,7 +128,7 @@ class Reservations:
         self.exchanged: Callable[[Key], core.Claim | None] = lambda _root: None
         #: The claim of each of these.
         self._claims: dict[Key, core.Claim] = {}
-        #: What every unit has, and what it had when something began to be kept for a gang.
+        #: What every unit has, and of those that have changed what they had when something began to be kept for a gang.
         self._has: dict[Key, Footprint] = {}
         self._had: dict[Key, dict[Key, Footprint]] = {}
         #: What has gone since then for claims that are over: its successors are growth still.
@@ -136,9 +136,10 @@ class Reservations:
 
     def note(self, unit: Unit) -> None:
         """Take notice of what a unit has."""
-        has = self._has[unit.key] = footprint(unit)
-        for had in self._had.values():
-            had.setdefault(unit.key, has)
+        has = footprint(unit)
+        before, self._has[unit.key] = self._has.get(unit.key, has), has
+        for had in self._had.values() if has != before else ():
+            had.setdefault(unit.key, before)
 
     def forget(self, root: Key) -> bool:
         """A unit is gone; returns whether something is not kept any more."""
@@ -274,7 +275,7 @@ class Reservations:
             self._had.pop(root, None)
             self._went.pop(root, None)
         elif root not in self._had:
-            self._had[root] = dict(self._has)
+            self._had[root] = {}
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
@@ -328,7 +329,11 @@ class Reservations:
         had: Counter[str] = Counter()
         for keeper, footprints in self._had.items() if taken is not None else ():
             went = reservation.count_taken(self._went.get(keeper, ()), unit.root)
-            had |= Counter(footprints.get(unit.key, {})) - Counter(went) if went is not None else Counter()
+            had |= (
+                Counter(footprints.get(unit.key, self._has.get(unit.key, {}))) - Counter(went)
+                if went is not None
+                else Counter()
+            )
         again = without_growth(gang, unit, had - Counter(taken), self._leaves, self._cache.capacity.claimed)
         return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -22,7 +24,7 @@ from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
-from covey.operator.model.actions import Actions, DeletePod, Drain
+from covey.operator.model.actions import Actions, DeletePod, Drain, Serve
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
@@ -334,3 +336,24 @@ async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
     told = [body["metadata"]["annotations"] for body in server.bodies]
     since = {names.ANNOTATION_DRAINING_SINCE: "1970-01-01T00:00:00Z"}
     assert told == [{**since, names.ANNOTATION_CLAIMED_BY: "root"}, since]
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: int) -> None:
+    """Decode cannot follow to the new prefill: without the old one a router had nobody at all."""
+    world = World.serving(inference(role("prefill", drainSeconds=seconds), role("decode")))
+    new = template(nodeSelector={"new": "yes"})
+    world.inference = inference(role("prefill", drainSeconds=seconds, template=new), role("decode"))
+    world.carry_out()
+    world.serve()
+    old, decode = pod_of(world, "0-prefill-0-0"), pod_of(world, "0-decode-0-0")
+    whole = world.plan().actions
+    actions = Actions(pair=whole.pair, drain=whole.drain, delete_pods=whole.delete_pods)
+    for denied, expected in ((False, [decode, old]), (True, [])):
+        server = Server(world)
+        actions = replace(actions, serve=(Serve(world.pods[old], serving=False),) if denied else ())
+        server.denied = {("patch", decode): DENIED} if denied else {}
+        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+        with pytest.raises(Blocked) if denied else contextlib.nullcontext():
+            await executor.run(actions)
+        assert [*server.patched, *server.deleted] == expected

@@ -18,7 +18,8 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS
 from covey.operator.model import podstate
-from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late
+from covey.operator.objects import HISTORY
+from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late, find_unexplained_pairings
 from screener import Route, find_routes
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.world import World
@@ -236,6 +237,15 @@ def test_two_roles_that_do_not_change_are_handed_over_one_replica_after_the_othe
     members = [*going, *encode, *decode("old", "old")]
     late = find_late(members, choose_pairings(members, pairings), pairings)
     assert late == [[("decode", 0), ("encode", 0)]]
+
+
+def test_labels_that_somebody_wrote_make_few_pairings() -> None:
+    """Each of them would be looked at for each replica of decode, in the process that serves everybody."""
+    forged = [Member("prefill", number, f"p{number}", ready=True, pairing=f"x{number}") for number in range(50)]
+    members = [*forged, *decode(*(f"x{number}" for number in range(50)), *["x49"] * 9)]
+    found = find_unexplained_pairings(members, OLD_NEW)
+    assert len(found) == HISTORY
+    assert found["x49"] == {"prefill": "p49", "decode": "d1"}
 
 
 PORTS = {"network": {"ports": [{"name": "bootstrap", "port": 8998}]}}

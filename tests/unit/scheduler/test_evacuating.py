@@ -8,6 +8,7 @@ import pytest
 from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING
+from covey.scheduler import claims
 from covey.scheduler.guard import FilterArgs, Guard
 from covey.scheduler.reservations import KeptNodes
 from scheduler_loop import Loop, labels, tree
@@ -241,3 +242,39 @@ async def test_what_is_kept_for_another_one_is_not_claimed() -> None:
     assert other is not None
     assert "free" in other.nodes
     assert claim_of(loop) is None
+
+
+async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:
+    count, marks = 11, {"covey.dev/inference": "svc", "covey.dev/unit": "0"}
+    loop = Loop(
+        cache(
+            *(node(f"left{number}", unschedulable=True, labels=labels()) for number in range(count)),
+            *(node(name, labels=labels()) for name in ["free", *(f"beside{number}" for number in range(count))]),
+            group("svc", composite=True, minimum=1, desired=1, labels=marks, status=ADMITTED),
+            *role_groups("decode", replicas=2 * count, minimum=1, size=2, root="svc"),
+            *(each for n in range(count) for each in replica(n, f"left{n}", f"beside{n}", **DRAINS)),
+            *(each for n in range(count) for each in replica(count + n)),
+        )
+    )
+    await loop.turn()
+    claim = claim_of(loop)
+    assert claim is not None
+    assert len(claim.nodes) == count + 1
+    assert claim.message.endswith("decode/6 and 3 more of unit 0 drain, and successors get their room")
+
+
+async def test_a_claim_that_no_status_could_hold_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "MOST_NODES", 1)
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    assert claim_of(loop) is None
+
+
+async def test_nothing_is_remembered_of_units_that_have_not_changed() -> None:
+    """Any number of units that serve may keep room: a copy of what everybody has for each would be too much."""
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    put_all(loop, tree("young", created=YOUNG))
+    await loop.turn()
+    assert claim_of(loop)
+    assert not any(loop.admission._books.reservations._had.values())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
 from covey.api import core
 from covey.scheduler.claims import Terms
 from covey.scheduler.reservations import Limits
@@ -76,6 +76,16 @@ def test_a_surplus_replica_of_lower_priority_gives_way() -> None:
     assert (claim.purpose, claim.nodes, claim.resource) == ("Preemption", ("n1",), "nvidia.com/gpu")
     assert "takes decode/" in claim.message
     assert "4 nvidia.com/gpu" in claim.message
+
+
+@pytest.mark.parametrize("name", [None, "no-such"])
+def test_no_name_of_a_queue_keeps_a_unit_from_giving_way(name: str | None) -> None:
+    loop = crowd()
+    put(loop.cache, queue("team", 80))
+    put(loop.cache, unit("low", replicas=2, priority=1, queue=name)[0])
+    claim = refused(loop)
+    assert claim is not None
+    assert [victim.name for victim in claim.victims] == ["low"]
 
 
 def test_all_of_a_unit_gives_way_where_its_surplus_does_not_do() -> None:

@@ -325,3 +325,30 @@ async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
     assert not list(quotas.rights(loop.admission._books.shelf.entries[root_key("theirs")]))
     put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
     assert set(await settle(loop)) == {"mine-decode-0-0"}
+
+
+@pytest.mark.parametrize("name", ["no-such", "others"])
+async def test_no_name_sets_the_quota_free_of_what_has_its_places(name: str) -> None:
+    others = queue("others", 8, namespaces={"selector": {"matchLabels": {"team": "others"}}})
+    loop = Loop(cache(*nodes(2), queue("team", 8), others, *tree("a"), *tree("b", created="2026-01-02T00:00:00Z")))
+    assert set(await settle(loop)) == {"a-decode-0-0"}
+    put(loop.cache, tree("a", queue=name)[0])
+    assert await settle(loop) == {}
+    assert said(loop, "a")[0] in {"QueueNotFound", "QueueDenied"}
+    assert said(loop, "b")[0] == "OverQuota"
+    end(loop, "a")
+    assert set(await settle(loop)) == {"b-decode-0-0"}
+
+
+async def test_pods_whose_groups_are_gone_are_charged_until_they_end_themselves() -> None:
+    loop = Loop(cache(*nodes(2), queue("team", 8), *tree("a"), *tree("b", created="2026-01-02T00:00:00Z")))
+    assert set(await settle(loop)) == {"a-decode-0-0"}
+    for each in tree("a"):
+        if isinstance(each, core.Group):
+            drop(loop.cache, each)
+    assert await settle(loop) == {}
+    put(loop.cache, queue("team", 9))
+    assert await settle(loop) == {}
+    end(loop, "a")
+    assert set(await settle(loop)) == {"b-decode-0-0"}
+    assert root_key("a") not in loop.admission._quotas._pods

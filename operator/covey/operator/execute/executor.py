@@ -2,9 +2,10 @@
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A refusal is no
 such failure: what depends on it is left out, everything else is done, and then all refusals are reported together. A
-pod whose labels or whose deletion is denied keeps its place. On an object that is not there depend its pods and further
-objects (``Dependants``), on a pod its replica (``Creations``), on a note, a record or a budget nothing. Every action
-may be repeated: names are deterministic, deletions name an incarnation.
+pod whose labels or whose deletion is denied keeps its place; the pairing that it could not leave is not rolled out. On
+an object that is not there depend its pods and further objects (``Dependants``), on a pod its replica (``Creations``),
+on a note, a record or a budget nothing. Every action may be repeated: names are deterministic, deletions name an
+incarnation.
 
 Pods are created those that matter most first; a refused one ends its own replica, and no other. Of a minimum that does
 not run it ends the unit: a part of it would serve nobody, and hold what others could use.
@@ -20,6 +21,8 @@ from functools import partial
 from itertools import groupby
 from typing import Final, Protocol, TypeVar
 
+from covey.api import constants as names
+from covey.api import core
 from covey.compile import Owner, PodFactory, type_of
 from covey.compile.identity import hostname
 from covey.kube.client import Client
@@ -29,6 +32,7 @@ from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials, Dependants
 from covey.operator.execute.pods import NO_CALLBACKS, PodCallbacks, PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
+from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, Precedence, PutScaler
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.observed import Observed
@@ -190,8 +194,12 @@ class Executor:
             KubeError: a request failed for another reason.
         """
         await self._each(partial(self._unless_denied, "note", self._writer.annotate), actions.annotate)
-        for relabel in (actions.relabel, *actions.pair):
-            await self._each(self._pods.relabel, relabel)
+        await self._each(self._pods.relabel, actions.relabel)
+        for turn in actions.pair:
+            await self._each(self._pods.relabel, turn)
+            if self._pods.unpaired:
+                actions = _keep_paired(actions, self._pods.unpaired - {None})
+                break
         await self._each(self._pods.relabel, actions.protect)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
@@ -326,3 +334,19 @@ class Executor:
             # Their reason is the one to show.
             self._problems[:0] = creations.problems
             self._delays += creations.delays
+
+
+def _keep_paired(actions: Actions, pairings: Collection[str | None]) -> Actions:
+    """Leave alone what rolls out of these pairings: a router has nothing else while the others cannot follow."""
+
+    def goes(pod: core.Pod) -> bool:
+        paired = pod.metadata.label(names.LABEL_PAIRING) in pairings
+        return not paired or podstate.is_dead(pod) or podstate.is_draining(pod)
+
+    return replace(
+        actions,
+        drain=tuple(item for item in actions.drain if item.claimed_by or goes(item.pod)),
+        serve=tuple(item for item in actions.serve if item.serving or goes(item.pod)),
+        delete_pods=tuple(item for item in actions.delete_pods if item.why != "rolled out" or goes(item.pod)),
+        in_place=tuple(item for item in actions.in_place if goes(item.pod)),
+    )

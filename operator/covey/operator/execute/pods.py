@@ -71,6 +71,8 @@ class PodWriter:
         self._callbacks = callbacks
         #: Places whose pod has kept an address that it should have lost: nobody else may have it.
         self.addressed: set[Slot | None] = set()
+        #: Pairings that pods have kept and should have lost (None where they have none): others make them whole.
+        self.unpaired: set[str | None] = set()
         self._relabelled: dict[str, core.Pod] = {}
 
     async def relabel(self, action: Relabel) -> None:
@@ -85,6 +87,8 @@ class PodWriter:
                 raise
         except ApiError as error:
             self._denials.add("labels", metadata, error)
+            if names.LABEL_PAIRING in action.labels:
+                self.unpaired.add(metadata.label(names.LABEL_PAIRING))
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
         else:

@@ -36,7 +36,7 @@ from covey.compile.revision import Replicas
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Outcome, Relabel
 from covey.operator.model.observed import Observed
-from covey.operator.objects import identity_of
+from covey.operator.objects import HISTORY, identity_of
 from covey.operator.replicas.scale import States
 
 #: A revision of a role: the role, and its hash.
@@ -80,8 +80,10 @@ def choose_pairings(members: Collection[Member], pairings: Pairings) -> dict[Whi
     ready = Counter(each.part for each in staying if each.ready)
     shares = _share_out(parts, ready)
     found: dict[Which, str] = {}
-    for part in dict.fromkeys(each.part for each in staying):
-        alike = [each for each in staying if each.part == part]
+    groups: dict[Part, list[Member]] = {}
+    for each in staying:
+        groups.setdefault(each.part, []).append(each)
+    for part, alike in groups.items():
         of = [name for name, each in parts.items() if part in each]
         if len(of) == 1:
             found |= dict.fromkeys((each.which for each in alike), of[0])
@@ -211,7 +213,7 @@ def find_pairing(
     late: list[list[tuple[int, str, int]]] = []
     for unit, laid_out in layout.units.items():
         members = [each for role in roles for each in _members(unit, role, laid_out.get(role, {}), observed, states)]
-        known = {**pairings, **_unexplained_pairings(members, pairings)}
+        known = {**pairings, **find_unexplained_pairings(members, pairings)}
         chosen = choose_pairings(members, known)
         places |= {(unit, *which): name for which, name in chosen.items()}
         for turn, found in enumerate(find_late(members, chosen, known)):
@@ -229,14 +231,18 @@ def _is_settled(wanted: Mapping[str, str], pairing: str, layout: Layout, observe
     return laid_out <= wanted.items() and told <= {(role, revision, pairing) for role, revision in wanted.items()}
 
 
-def _unexplained_pairings(members: Collection[Member], pairings: Pairings) -> Pairings:
-    """Pairings that pods of all roles carry and no record explains any more: what serves must not lose it."""
+def find_unexplained_pairings(members: Collection[Member], pairings: Pairings) -> Pairings:
+    """Find pairings that pods of all roles carry and no record explains any more: what serves must not lose it.
+
+    Of many, which somebody must have written, those that the most pods carry; others are left as they are.
+    """
     found: dict[str, dict[str, str]] = {}
     for each in members:
         if each.pairing is not None and each.pairing not in pairings:
             found.setdefault(each.pairing, {})[each.role] = each.revision
-    roles = {each.role for each in members}
-    return {name: parts for name, parts in found.items() if parts.keys() == roles}
+    roles, counts = {each.role for each in members}, Counter(each.pairing or "" for each in members)
+    whole = sorted((name for name, parts in found.items() if parts.keys() == roles), key=lambda name: -counts[name])
+    return {name: found[name] for name in whole[:HISTORY]}
 
 
 def _members(unit: int, role: str, laid_out: Replicas, observed: Observed, states: States) -> Iterator[Member]:
