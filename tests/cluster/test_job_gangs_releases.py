@@ -52,14 +52,16 @@ def test_before_that_a_job_has_to_be_written_whole() -> None:
 
 
 def test_a_job_whose_scheduler_has_another_name_since_can_be_changed() -> None:
-    """It cannot be mended, and nobody could suspend it, or take its finalizers."""
+    """It cannot be mended, and nobody could change it, or take its finalizers."""
     path = PATH.removesuffix("?dryRun=All")
     with Cluster(kubernetes="1.30", kwok=False) as cluster:
-        cluster.api("POST", path, by_hand("train"))
+        body = by_hand("train")
+        body["spec"]["suspend"] = True
+        cluster.api("POST", path, body)
         found = [each for each in policies() if each["kind"].startswith("Validating")]
         cluster.apply(json.loads(json.dumps(found).replace("['covey-scheduler']", "['another']")))
         eventually(lambda: refused(cluster, by_hand("other")), 60, "the policy is in force")
-        cluster.api("PATCH", f"{path}/train", {"metadata": {"annotations": {"a": "b"}}, "spec": {"suspend": True}})
+        cluster.api("PATCH", f"{path}/train", {"metadata": {"annotations": {"a": "b"}}, "spec": {"parallelism": 1}})
         with pytest.raises(ApiException) as caught:
             cluster.api("PATCH", f"{path}/train", {"spec": {"template": {"spec": {"schedulingGates": []}}}})
         assert "need spec.schedulerName" in str(status_of(caught.value)["message"])
