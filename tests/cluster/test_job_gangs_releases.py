@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
 from kubernetes.client import ApiException
 
 from builders.manifests import Object
@@ -47,3 +49,19 @@ def test_before_that_a_job_has_to_be_written_whole() -> None:
         said = eventually(lambda: refused(cluster, job("train", 2)), 60, "the policy is in force")
         assert "Covey sets them from Kubernetes 1.36 on, before that write them" in said
         assert refused(cluster, by_hand("train")) is None
+
+
+def test_a_job_whose_scheduler_has_another_name_since_can_be_changed() -> None:
+    """It cannot be mended, and nobody could change it, or take its finalizers."""
+    path = PATH.removesuffix("?dryRun=All")
+    with Cluster(kubernetes="1.30", kwok=False) as cluster:
+        body = by_hand("train")
+        body["spec"]["suspend"] = True
+        cluster.api("POST", path, body)
+        found = [each for each in policies() if each["kind"].startswith("Validating")]
+        cluster.apply(json.loads(json.dumps(found).replace("['covey-scheduler']", "['another']")))
+        eventually(lambda: refused(cluster, by_hand("other")), 60, "the policy is in force")
+        cluster.api("PATCH", f"{path}/train", {"metadata": {"annotations": {"a": "b"}}, "spec": {"parallelism": 1}})
+        with pytest.raises(ApiException) as caught:
+            cluster.api("PATCH", f"{path}/train", {"spec": {"template": {"spec": {"schedulingGates": []}}}})
+        assert "need spec.schedulerName" in str(status_of(caught.value)["message"])

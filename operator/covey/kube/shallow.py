@@ -34,7 +34,8 @@ class _Object(msgspec.Struct, rename="camel"):
 
 
 class _List(msgspec.Struct, rename="camel"):
-    items: list[msgspec.Raw]
+    # Go writes null for a list that is nil.
+    items: list[msgspec.Raw] | None
     api_version: str = ""
     kind: str = ""
     metadata: ListMeta = ListMeta()
@@ -88,7 +89,7 @@ def shallow_list(body: bytes) -> Page:
     """
     try:
         found = _list.decode(body)
-        kind, items, metadata = found.kind, [bytes(item) for item in found.items], found.metadata
+        kind, items, metadata = found.kind, [bytes(item) for item in found.items or ()], found.metadata
         api_version = found.api_version
     except UNREADABLE:
         parts = split_object(body)

@@ -115,3 +115,9 @@ def test_a_list_tells_where_it_goes_on() -> None:
     page = shallow_list(b'{"metadata":{"resourceVersion":"9","continue":"more"},"items":[]}')
     assert (page.found, page.metadata.continue_) == ({}, "more")
     assert json.loads(page.body)["metadata"]["continue"] == "more"
+
+
+def test_a_list_of_nothing_may_be_null() -> None:
+    page = shallow_list(b'{"metadata":{"resourceVersion":"9"},"items":null}')
+    assert (page.found, page.unreadable, page.metadata.resource_version) == ({}, 0, "9")
+    assert json.loads(page.body)["items"] == []

@@ -351,6 +351,66 @@ def test_no_part_is_asked_for_while_there_are_no_nodes_for_another() -> None:
     assert len(world.of()) == 2
 
 
+@pytest.mark.parametrize("capacity", [REQUESTS, BUFFERS])
+def test_nodes_are_asked_for_only_once_the_template_is_stored(capacity: Capacity) -> None:
+    """A quota that has no room for it, or another's of its name: without it the request would fail, and for good."""
+    world = refused(capacity=None)
+    world.autoscaler = capacity
+    (level,) = world.plan().actions.ask
+    assert [body["kind"] for body in level] == ["PodTemplate"]
+    world.settle()
+    assert world.of(capacity.kind).keys() == world.of(POD_TEMPLATES).keys() != set()
+
+
+def test_a_template_that_somebody_deletes_is_made_again_under_its_request() -> None:
+    world = refused()
+    (name,) = world.of()
+    del world.objects[POD_TEMPLATES.type, name]
+    (level,) = world.plan().actions.ask
+    assert [(body["kind"], body["metadata"]["name"]) for body in level] == [("PodTemplate", name)]
+
+
+def test_of_many_parts_some_are_asked_for_at_a_time() -> None:
+    """The API server may deny them all, in every pass."""
+    world = refused(gang("decode", 120, topology={"required": "rack"}), capacity=None)
+    world.autoscaler = REQUESTS
+    assert sum(map(len, world.plan().actions.ask)) == 50
+    world.settle()
+    assert len(world.of()) == 120
+
+
+def test_a_long_answer_is_cut() -> None:
+    """A condition has 32,768 characters, as that of the autoscaler: the status would not be stored."""
+    world = refused(gang("prefill", 2), gang("decode", 1, 4))
+    world.say(core.Condition("Provisioned", "False", "CapacityIsNotFound", "no " * 10_000))
+    assert world.asked()[1] == "NoCapacity"
+    assert len(world.asked()[2]) < 8_000
+
+
+@pytest.mark.parametrize("of", ["unit", "role"])
+def test_the_pods_of_a_unit_are_not_looked_through_for_each_replica(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    level: Object = {"topology": {"required": "rack"}}
+    calls = 0
+    is_admitted = podstate.is_admitted
+
+    def count(pod: core.Pod) -> bool:
+        nonlocal calls
+        calls += 1
+        return is_admitted(pod)
+
+    found: list[int] = []
+    for replicas in (20, 80):
+        roles = gang("decode", replicas, **(level if of == "role" else {}))
+        world = refused(roles, capacity=None, **(level if of == "unit" else {}))
+        world.autoscaler = REQUESTS
+        with monkeypatch.context() as patched:
+            patched.setattr(podstate, "is_admitted", count)
+            calls = 0
+            assert world.plan().actions.ask
+        found.append(calls)
+    assert found[1] <= 5 * found[0]
+
+
 def affinity_of(found: Any) -> Any:
     terms = found["spec"].get("affinity", {}).get("podAffinity", {})
     return terms.get("requiredDuringSchedulingIgnoredDuringExecution", [])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from covey.api import core
 from covey.backends import Owned
+from covey.kube.client import Client
+from covey.kube.connection import Connection
+from covey.kube.errors import Forbidden, Retryable
+from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.resources import POD_GROUPS, WORKLOADS
+from covey.operator.execute.jobs import JobGroups
 from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups
+from covey.operator.process.jobs import JobGangs
 
 NAME = "scheduling.covey.dev/pod-group"
 
@@ -52,6 +61,9 @@ def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> cor
         (job(completions=9), 4, 4),
         (job(completions=9, status={"succeeded": 7}), 2, 2),
         (job("3", completions=9, status={"succeeded": 7}), 2, 2),
+        (job(completions=9, status={"succeeded": 2, "failedIndexes": "0,3-5"}), 3, 3),
+        (job(completions=4, status={"succeeded": 1, "failedIndexes": "1-3"}), 0, 0),
+        (job(completions=4, status={"failedIndexes": "x," + "9" * 5000}), 0, 0),
         (job(parallelism=0), 0, 0),
         (job(suspend=True), 0, 0),
         (job(group="other"), 0, 0),
@@ -108,3 +120,81 @@ def test_a_lost_place_is_a_disruption_and_was_never_ready() -> None:
         "DisruptionTarget": ("True", "2026-01-01T00:01:00Z"),
         "Ready": ("False", "2026-01-01T00:00:05Z"),
     }
+
+
+def test_a_job_whose_group_is_denied_says_so_and_is_not_tried_again_at_once() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Denying:
+        async def create(self, *_: object, **__: object) -> None:
+            raise Forbidden(403, "Forbidden", "exceeded quota: groups")
+
+    class Recorder:
+        def event(self, about: ObjectRef, _kind: str, reason: str, note: str, _action: str) -> None:
+            assert (about.kind, about.name) == ("Job", "train")
+            told.append((reason, note))
+
+    def nothing(_: object) -> None:
+        return None
+
+    groups = JobGroups(
+        cast("Client", Denying()),
+        cast("EventRecorder", Recorder()),
+        lambda _: job(),
+        {WORKLOADS: nothing, POD_GROUPS: nothing},
+        lambda _: (),
+    )
+    with pytest.raises(Retryable) as raised:
+        asyncio.run(groups(("ml", "train")))
+    assert raised.value.delay == 30
+    assert [reason for reason, _ in told] == ["RequestRefused"]
+    assert "exceeded quota: groups" in told[0][1]
+
+
+async def make_gangs() -> JobGangs:
+    return JobGangs(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), ())
+
+
+def test_a_process_that_waits_to_lead_gathers_no_names() -> None:
+    """CronJobs have a new one each time, and it may wait for months."""
+
+    async def run() -> None:
+        gangs = await make_gangs()
+        (jobs,), (pods,) = gangs._found.jobs.reflectors, gangs._found.pods.reflectors
+        released = {"annotations": {"scheduling.covey.dev/release": "Timeout"}}
+        for number in range(100):
+            one = msgspec.convert({"metadata": {"name": f"train-{number}", "namespace": "ml"}}, Job)
+            jobs._take("ADDED", one)
+            jobs._take("DELETED", one)
+            lost = pod(**{**released, "name": f"train-{number}-x"})
+            pods._take("ADDED", lost)
+            pods._take("DELETED", lost)
+        jobs._take("ADDED", job())
+        pods._take("ADDED", pod(**released))
+        assert (len(gangs._jobs), len(gangs._pods)) == (0, 0)
+        for each in gangs._found.reflectors:
+            each.synced.set()
+        working = asyncio.create_task(gangs.work(cast("Client", None), cast("EventRecorder", None)))
+        # Its first step ends where the workers are about to begin.
+        await asyncio.sleep(0)
+        assert (len(gangs._jobs), len(gangs._pods)) == (1, 1)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_jobs_that_may_not_be_listed_end_no_process() -> None:
+    """The rights may be missing: gangs of Jobs are not all that the operator is there for."""
+
+    async def run() -> None:
+        gangs = await make_gangs()
+        reflectors = gangs._found.reflectors
+        for each in reflectors:
+            each.last_contact -= 3600
+        assert gangs.is_alive()
+        for each in reflectors:
+            each.synced.set()
+        assert not gangs.is_alive()
+
+    asyncio.run(run())

@@ -420,3 +420,9 @@ def test_events_of_the_life_of_a_resource(world: World) -> None:
     world.fail(next(name for name in world.pods if "decode-0" in name))
     world.fail(next(name for name in world.pods if "decode-1" in name))
     assert ("Unavailable", True) in reasons(served, compute(world, served))
+
+
+def test_a_message_longer_than_a_condition_is_cut(world: World) -> None:
+    """A webhook may say as much as it likes: the status is written all the same."""
+    failure = Problem("RequestRefused", "no " * 20_000, retry=True)
+    assert len(message(compute(world, failure=failure), names.PROGRESSING)) == 32_768

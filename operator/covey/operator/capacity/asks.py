@@ -38,8 +38,11 @@ from covey.operator.model.observed import Observed
 from covey.operator.objects import add_digest
 from covey.operator.rolling.layout import Rolling
 
-#: Requests that a message names.
+#: Requests that a message names, and the characters of an autoscaler's answer that it repeats.
 _NAMED: Final = 3
+_LONGEST: Final = 1000
+#: Parts for which something is made in one pass: what comes of them brings the next.
+_AT_ONCE: Final = 50
 #: Reasons of a unit that is not admitted while nobody has decided anew: what was asked for it stays.
 _UNDECIDED: Final = frozenset({names.REASON_WAITING, names.REASON_BELOW_MINIMUM, names.REASON_UNKNOWN})
 _BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
@@ -76,7 +79,7 @@ class _Ask:
             return f"{self.part}; to ask again, delete PodTemplate {self.name}"
         told = f"{self.part} ({kind.kind} {self.name}) since {self.request.metadata.creation_timestamp}"
         why = next((each.message for each in self.request.status.conditions or () if each.status == "False"), "")
-        return f"{told}: {why}" if why and self.answer in REFUSED else told
+        return f"{told}: {why[:_LONGEST]}" if why and self.answer in REFUSED else told
 
 
 def find_asks(
@@ -191,13 +194,16 @@ def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> 
             annotate.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
     return Actions(
         annotate=tuple(annotate),
-        ask=tuple(filter(None, _bodies(make, owner, capacity))),
+        ask=tuple(filter(None, _bodies(make[:_AT_ONCE], owner, capacity))),
         delete_objects=tuple(delete),
     )
 
 
 def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
-    """Yield what is missing: PodTemplates, then the requests that refer to them."""
+    """Yield what is missing: PodTemplates, and the requests that refer to those that are stored.
+
+    What the API server denies a PodTemplate for may pass; an autoscaler would say of a request without it that it failed.
+    """
     metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_ASK: ask.part.root}) for ask in asks}
     yield tuple(
         add_digest(
@@ -210,7 +216,7 @@ def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[
     yield tuple(
         add_digest({**head, "metadata": metadata[ask.name], "spec": _request(ask, capacity)})
         for ask in asks
-        if ask.request is None
+        if ask.request is None and ask.template is not None
     )
 
 

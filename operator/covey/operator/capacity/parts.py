@@ -11,7 +11,7 @@ two parts together no request can say.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import Role
 from covey.compile.groups import Levels
 from covey.compile.identity import Slot, fit_label, short_hash
 from covey.compile.revision import RoleCount, RoleRevision
@@ -75,9 +74,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Pods that lie in one domain of a level: of the unit, or of a replica; ``labels`` tell them from others."""
+    """Pods that lie in one domain of a level: of the unit, or of a replica; ``labels`` tell them from others.
+
+    ``has_places``: some of them do; ``node`` is one of theirs that is known.
+    """
 
     level: str
+    has_places: bool
+    node: core.Node | None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -154,6 +158,10 @@ def _find_parts(
     surplus: bool = False,
 ) -> tuple[Part, ...] | None:
     roles = {role.name: role for role in spec.roles}
+    # Found once for all replicas: a unit may have ten thousand pods.
+    follows = {role.name for role in spec.roles if role.topology.follow_unit}
+    members = (pod for slot, pod in observed.in_unit(waiting.unit).items() if slot.role in follows)
+    unit = _group(spec.topology.required, members, observed) if spec.topology.required else None
     found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for name, replicas in chosen.items():
         for replica in replicas:
@@ -161,7 +169,11 @@ def _find_parts(
             pods = [pod for slot in slots if (pod := observed.current.get(slot)) and not podstate.is_going(pod)]
             if len(pods) < len(slots):
                 return None
-            place = _place_of(waiting, spec, roles[name], replica, levels, observed)
+            groups = [unit] if unit is not None and name in follows else []
+            if level := roles[name].topology.required:
+                labels = {names.LABEL_ROLE: name, names.LABEL_REPLICA: str(replica)}
+                groups.append(_group(level, pods, observed, labels))
+            place = _place_of(waiting.root, groups, levels)
             if place is None:
                 return None
             for pod in pods:
@@ -173,47 +185,38 @@ def _find_parts(
     )
 
 
+def _group(level: str, pods: Iterable[core.Pod], observed: Observed, labels: Mapping[str, str] | None = None) -> _Group:
+    placed = [pod for pod in pods if podstate.is_admitted(pod)]
+    known = (observed.nodes.get(pod.spec.node_name or "") for pod in placed)
+    return _Group(level, bool(placed), next(filter(None, known), None), labels or {})
+
+
 def _place_of(
-    waiting: Waiting, spec: DisaggregatedInferenceSpec, role: Role, replica: int, levels: Levels, observed: Observed
+    root: str, groups: Iterable[_Group], levels: Levels
 ) -> tuple[dict[str, str], dict[str, Any], dict[str, str]] | None:
     """Find where a replica has to lie: labels of nodes, a term of affinity among the pods of the ask, and their labels.
 
     None where pods of the domain have places and none of their nodes is known.
+
+    Args:
+        root: the UID of the unit's root.
+        groups: what the replica lies in, from broad to narrow.
+        levels: of the topology.
     """
     selector: dict[str, str] = {}
     near: dict[str, Any] = {}
     labels: dict[str, str] = {}
     # Without its labels nothing is asked for (``asks``).
-    for group in (each for each in _groups(spec, role, replica) if each.level in levels):
-        placed = [pod for pod in _members(group, waiting, spec, observed) if podstate.is_admitted(pod)]
-        known = [node for pod in placed if (node := observed.nodes.get(pod.spec.node_name or "")) is not None]
-        if placed and not known:
+    for group in (each for each in groups if each.level in levels):
+        if group.has_places and group.node is None:
             return None
-        if known:
-            selector |= _domain_labels(known[0].metadata.labels or {}, group.level, levels)
+        if group.node is not None:
+            selector |= _domain_labels(group.node.metadata.labels or {}, group.level, levels)
             near, labels = {}, {}
             continue
-        labels = {names.LABEL_ASK: waiting.root, **group.labels}
+        labels = {names.LABEL_ASK: root, **group.labels}
         near = {"topologyKey": levels[group.level][0], "labelSelector": {"matchLabels": labels}}
     return selector, near, labels
-
-
-def _groups(spec: DisaggregatedInferenceSpec, role: Role, replica: int) -> Iterator[_Group]:
-    """Yield what a replica lies in, from broad to narrow."""
-    if spec.topology.required and role.topology.follow_unit:
-        yield _Group(spec.topology.required)
-    if role.topology.required:
-        yield _Group(role.topology.required, {names.LABEL_ROLE: role.name, names.LABEL_REPLICA: str(replica)})
-
-
-def _members(
-    group: _Group, waiting: Waiting, spec: DisaggregatedInferenceSpec, observed: Observed
-) -> Iterator[core.Pod]:
-    follows = {role.name for role in spec.roles if role.topology.follow_unit}
-    for slot, pod in observed.in_unit(waiting.unit).items():
-        labels = {names.LABEL_ROLE: slot.role, names.LABEL_REPLICA: str(slot.replica)}
-        if group.labels == labels if group.labels else slot.role in follows:
-            yield pod
 
 
 def _domain_labels(labels: Mapping[str, str], level: str, levels: Levels) -> dict[str, str]:

@@ -10,12 +10,12 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client, Ignored
-from covey.kube.errors import AlreadyExists, Conflict, NotFound, Retryable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS, Resource
 from covey.observability.logging import get_logger
 from covey.operator.model.job import Job, Object, disruption, group_patch, has_lost_place, make_groups
-from covey.operator.model.problem import REASON_NAME_TAKEN
+from covey.operator.model.problem import REASON_NAME_TAKEN, REASON_REFUSED, is_denial
 
 _log = get_logger(__name__)
 
@@ -25,6 +25,8 @@ Find = Callable[[Key], Owned | None]
 
 #: Seconds until a name is tried again that another object has.
 _TAKEN: Final = 5.0
+#: And until what is denied is: a tenant may have ten thousand Jobs over a quota.
+_DENIED: Final = 30.0
 
 
 class JobGroups:
@@ -57,7 +59,7 @@ class JobGroups:
 
         Raises:
             KubeError: a request failed; it has to be tried again.
-            Retryable: another object has the name of a group.
+            Retryable: another object has the name of a group, or the API server denies it.
         """
         job = self._job(key)
         if job is None:
@@ -90,14 +92,21 @@ class JobGroups:
                 return
             owner = found.metadata.controller
             if owner is None or (owner.kind, owner.name) != (JOBS.kind, job.metadata.name):
-                meta = job.metadata
-                regarding = ObjectRef(JOBS.api_version, JOBS.kind, meta.name, meta.namespace, meta.uid)
-                note = (
-                    f"{kind.kind} {meta.name} exists and is not of this Job, which cannot start: give it another name"
-                )
-                self._recorder.event(regarding, "Warning", REASON_NAME_TAKEN, note, "Gang")
+                why = "exists and is not of this Job, which cannot start: give it another name"
+                self._warn(job, REASON_NAME_TAKEN, f"{kind.kind} {job.metadata.name} {why}")
             raise Retryable(_TAKEN, f"{kind.kind} {job.metadata.name} is somebody else's") from None
+        except ApiError as error:
+            if not is_denial(error):
+                raise
+            note = f"the API server denies the {kind.kind}, without which this Job cannot start: {error.message}"
+            self._warn(job, REASON_REFUSED, note)
+            raise Retryable(_DENIED, note) from None
         _log.info("group of a Job created", kind=kind.kind, namespace=job.metadata.namespace, job=job.metadata.name)
+
+    def _warn(self, job: Job, reason: str, note: str) -> None:
+        meta = job.metadata
+        regarding = ObjectRef(JOBS.api_version, JOBS.kind, meta.name, meta.namespace, meta.uid)
+        self._recorder.event(regarding, "Warning", reason, note, "Gang")
 
     async def _delete(self, kind: Resource, found: Owned | None) -> None:
         if found is None or found.metadata.deletion_timestamp is not None:

@@ -9,6 +9,7 @@ place of failed ones, are placed one by one, since a Job that is nearly done has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from covey.kube.resources import JOBS, POD_GROUPS, WORKLOADS
 
 Object = dict[str, Any]
 
+#: One index, or the first and the last of several.
+_INDEXES: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 #: The one template of a Job's Workload.
 TEMPLATE: Final = "job"
 
@@ -49,6 +52,8 @@ class JobStatus(core.Read, frozen=True):
     """``status`` of a Job."""
 
     succeeded: int = 0
+    #: As in ``1,3-5``: nobody makes pods for these any more, where each index has a back-off limit of its own.
+    failed_indexes: str = ""
     conditions: tuple[core.Condition, ...] = ()
 
 
@@ -66,8 +71,12 @@ class Job(core.Read, frozen=True):
         is_member = self.spec.template.metadata.label(names.LABEL_POD_GROUP) == self.metadata.name
         if self.spec.suspend or ended or not is_member or self.metadata.deletion_timestamp is not None:
             return 0
-        left = self.spec.parallelism if self.spec.completions is None else self.spec.completions - self.status.succeeded
-        return max(0, min(self.spec.parallelism, left))
+        if self.spec.completions is None:
+            return max(0, self.spec.parallelism)
+        failed = sum(
+            int(last or first) - int(first) + 1 for first, last in _INDEXES.findall(self.status.failed_indexes)
+        )
+        return max(0, min(self.spec.parallelism, self.spec.completions - self.status.succeeded - failed))
 
     @property
     def minimum(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from covey.kube.client import Client
@@ -12,6 +13,7 @@ from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.reflector import expose
 from covey.operator.execute.jobs import JobGroups, JobPods
+from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
 from covey.operator.observe.watched import Key
 
@@ -32,7 +34,8 @@ class JobGangs:
     def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
         self._jobs: WorkQueue[Key] = WorkQueue("job", share_of=lambda key: key[0])
         self._pods: WorkQueue[Key] = WorkQueue("job-pod", share_of=lambda key: key[0])
-        self._found = Jobs(client, namespaces, self._jobs.add, self._pods.add)
+        self._leads = False
+        self._found = Jobs(client, namespaces, partial(self._add, self._jobs), partial(self._add, self._pods))
 
     async def run(self) -> None:
         """Keep the caches current until cancelled."""
@@ -43,6 +46,11 @@ class JobGangs:
         """Work the queues until cancelled; only the process that leads does."""
         found = self._found
         await found.wait_until_synced()
+        self._leads = True
+        for job in found.jobs.every():
+            self._jobs.add(job.metadata.key)
+        for pod in filter(has_lost_place, found.pods.every()):
+            self._pods.add(pod.metadata.key)
         kinds = {kind: each.get for kind, each in found.groups.items()}
         groups = JobGroups(client, recorder, found.jobs.get, kinds, found.pods_of)
         async with asyncio.TaskGroup() as group:
@@ -50,5 +58,16 @@ class JobGangs:
             group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, time.time), _WORKERS))
 
     def is_alive(self) -> bool:
-        """Tell whether every watch has been heard of lately."""
-        return all(each.silence < _SILENCE for each in self._found.reflectors)
+        """Tell whether every watch has been heard of lately, once everything has been listed.
+
+        Until then nobody makes groups, which is no reason to end a process that does much else.
+        """
+        reflectors = self._found.reflectors
+        return any(not each.synced.is_set() for each in reflectors) or all(
+            each.silence < _SILENCE for each in reflectors
+        )
+
+    def _add(self, queue: WorkQueue[Key], key: Key) -> None:
+        # Nobody empties the queues of a process that waits to lead, and names of Jobs and pods do not come again.
+        if self._leads:
+            queue.add(key)

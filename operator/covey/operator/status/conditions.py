@@ -146,11 +146,14 @@ def find_conditions(situation: Situation) -> list[dict[str, Any]]:
         found[names.STALLED] = stalled
     found = {names.READY: find_ready(found, lives=situation.lives), **found}
     return [
-        {"type": kind, "status": status, "reason": reason, "message": message}
+        # What others say may be longer than a condition can be, and would keep the whole status from being written.
+        {"type": kind, "status": status, "reason": reason, "message": message[:_LONGEST]}
         for kind, (status, reason, message) in found.items()
     ]
 
 
+#: Characters of the message of a condition.
+_LONGEST: Final = 32_768
 _SUSPENDED: Finding = (
     "False",
     names.REASON_SUSPENDED,
