@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -240,3 +241,10 @@ async def test_metrics_count_them() -> None:
     surveyor = Surveyor(made.capacity.room, Topologies(made).default)
     await surveyor.look()
     assert surveyor.gauges.report.shares == {Kind(GPU): Share(used=1, partial=3, whole=3)}
+
+
+@pytest.mark.parametrize("kind", get_args(core.DeviceObject))
+def test_bookmarks_are_read(kind: type[Any]) -> None:
+    """A watch's bookmark has a version and nothing else; one that could not be read would let the watch look dead."""
+    bookmark = {"kind": kind.__name__, "apiVersion": "resource.k8s.io/v1", "metadata": {"resourceVersion": "7"}}
+    assert msgspec.json.decode(msgspec.json.encode(bookmark), type=kind).metadata.resource_version == "7"

@@ -54,7 +54,7 @@ class Device(Read, frozen=True):
 class ResourcePool(Read, frozen=True):
     """``ResourcePool``."""
 
-    name: str
+    name: str = ""
     generation: int = 0
     resource_slice_count: int = 1
 
@@ -62,8 +62,8 @@ class ResourcePool(Read, frozen=True):
 class ResourceSliceSpec(Read, frozen=True):
     """``ResourceSliceSpec``. Without ``node_name`` its devices are not of one node."""
 
-    driver: str
-    pool: ResourcePool
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
     node_name: str = ""
     devices: tuple[Device, ...] | None = None
 
@@ -72,7 +72,8 @@ class ResourceSlice(Read, frozen=True):
     """A ResourceSlice: some devices of a pool."""
 
     metadata: Meta
-    spec: ResourceSliceSpec
+    #: A bookmark of a watch has none.
+    spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
 class DeviceClassSpec(Read, frozen=True):
