@@ -108,6 +108,7 @@ def test_the_conformance_test_s_gang_that_fits_completes(jobs: Jobs, nodes: AddN
     assert done["status"].get("failed", 0) == 0
 
 
+@pytest.mark.slow
 def test_the_conformance_test_s_gang_that_does_not_fit_gets_no_node(jobs: Jobs, nodes: AddNodes, covey: Covey) -> None:
     """Negative: of 1,000 pods none has a node or runs for 30 s; the gang was refused once, and others pass it by (J5)."""
     nodes(blocks=1, racks=1, nodes=1)
