@@ -184,8 +184,8 @@ class Claims:
             other = self.world.resources.get(each.owner)
             whom = f"{each.owner.namespace}/{each.owner.name}"
             same = each.owner.namespace == claim.owner.namespace
-            if each.owner == claim.owner:
-                yield Violation("rank", f"{name} takes from itself", at)
+            if (each.owner, each.unit) == (claim.owner, claim.unit):
+                yield Violation("rank", f"unit {each.unit} of {name} takes from itself", at)
             elif claim.purpose == RECLAIM:
                 peak = max(
                     (use for when, use in self._uses.get(each.owner.namespace, ()) if at - when <= GRACE), default=0

@@ -12,9 +12,12 @@ from unit.soak.histories import GATED, History, resource, role
 ROOT = "uid-of-root"
 
 
-def claim(history: History, version: int, *victims: dict[str, Any], purpose: str = "Preemption") -> list[str]:
+def claim(
+    history: History, version: int, *victims: dict[str, Any], purpose: str = "Preemption", **labels: str
+) -> list[str]:
     """A claim is stored; the rules that it broke."""
-    metadata = {"namespace": "soak", "name": "high-0", "uid": ROOT, "resourceVersion": str(version)}
+    labels = {f"covey.dev/{key}": value for key, value in labels.items()}
+    metadata = {"namespace": "soak", "name": "high-0", "uid": ROOT, "resourceVersion": str(version), "labels": labels}
     stored = {"purpose": purpose, "since": "2026-01-01T00:00:00Z", "victims": list(victims)}
     root = {"metadata": metadata, "status": {"claim": stored}}
     return [each.rule for each in history.checker.take("CompositePodGroup", "MODIFIED", root, history.at)]
@@ -63,6 +66,18 @@ def test_a_mark_needs_a_claim_before_it(named: int | None, stored: int, minimum:
 def test_nobody_takes_from_a_queue_that_has_borrowed_nothing(purpose: str, found: list[str]) -> None:
     history = serving(1)
     assert claim(history, 5, victim(1, "0/decode/1/0", namespace="other"), purpose=purpose) == found
+
+
+@pytest.mark.parametrize(
+    ("unit", "purpose", "found"),
+    [("1", "Reclaim", []), ("0", "Reclaim", ["rank"]), ("1", "Preemption", ["rank"])],
+)
+def test_another_unit_of_the_resource_gives_back_what_it_has_borrowed(
+    unit: str, purpose: str, found: list[str]
+) -> None:
+    history = serving(1)
+    victims = victim(1, "0/decode/1/0")
+    assert claim(history, 5, victims, purpose=purpose, inference="llm", unit=unit) == found
 
 
 def test_a_claim_stands_as_long_as_something_lives_that_gives_way() -> None:
