@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from kubernetes.client import ApiException
 
 from builders.manifests import Object
 from cluster.workbench import Workbench, name_of
@@ -109,7 +110,10 @@ def without_identity(stored: Object) -> Object:
 
 
 def is_in_force(cluster: Cluster) -> bool:
-    """The API server takes a policy over a moment after it was made."""
+    """The API server takes a policy over a moment after it was made, the one that refuses perhaps before the one that sets."""
     path = "/apis/batch/v1/namespaces/default/jobs?dryRun=All"
-    made = cluster.api("POST", path, job("probe", 1))
+    try:
+        made = cluster.api("POST", path, job("probe", 1))
+    except ApiException:
+        return False
     return "schedulingGates" in made["spec"]["template"]["spec"]
