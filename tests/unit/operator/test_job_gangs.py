@@ -72,7 +72,7 @@ def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> cor
     ],
 )
 def test_a_gang_is_as_large_as_the_pods_that_the_job_controller_makes(found: Job, wanted: int, minimum: int) -> None:
-    assert (found.wanted, found.minimum) == (wanted, minimum)
+    assert (found.pod_count, found.minimum) == (wanted, minimum)
 
 
 def test_a_gang_follows_its_job_until_it_is_bound() -> None:

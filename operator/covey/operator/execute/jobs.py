@@ -65,7 +65,7 @@ class JobGroups:
         if job is None:
             return
         found = {kind: self._find(kind, job) for kind in (WORKLOADS, POD_GROUPS)}
-        if not job.wanted:
+        if not job.pod_count:
             # From the leaf up: a Workload says the order of groups that are there.
             for kind in (POD_GROUPS, WORKLOADS):
                 await self._delete(kind, found[kind])

@@ -65,7 +65,7 @@ class Job(core.Read, frozen=True):
     status: JobStatus = JobStatus()
 
     @property
-    def wanted(self) -> int:
+    def pod_count(self) -> int:
         """Pods that the Job controller makes at a time; 0 where the Job has no group."""
         ended = any(core.condition(self.status.conditions, kind) for kind in ("Complete", "Failed"))
         is_member = self.spec.template.metadata.label(names.LABEL_POD_GROUP) == self.metadata.name
@@ -82,12 +82,12 @@ class Job(core.Read, frozen=True):
     def minimum(self) -> int:
         """Pods of which none starts without the others."""
         written = self.metadata.label(names.LABEL_JOB_GANG) or ""
-        return min(int(written), self.wanted) if written.isdecimal() and int(written) else self.wanted
+        return min(int(written), self.pod_count) if written.isdecimal() and int(written) else self.pod_count
 
 
 def gang_spec(job: Job) -> Object:
     """The fields of the PodGroup's spec that change with the Job, as long as the gang has not been bound."""
-    return {"schedulingPolicy": {"gang": {"minCount": job.minimum}}, "desiredCount": job.wanted}
+    return {"schedulingPolicy": {"gang": {"minCount": job.minimum}}, "desiredCount": job.pod_count}
 
 
 def group_patch(job: Job, stored: Owned, pods: Iterable[core.Pod]) -> Object:
