@@ -29,9 +29,9 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
-# Three processes: two have a control plane each and wait most of the time, the third has the unit tests.
+# Four processes: three have a control plane each and wait most of the time, the fourth has the unit tests.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope $(ARGS)
 
 # Three processes: each has a control plane of its own, and waits most of the time.
 test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios

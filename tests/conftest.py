@@ -3,7 +3,7 @@
 Hypothesis judges what is true, not how fast: its limit of 200 ms for an example is met by chance on a busy machine.
 
 Several processes (``pytest --numprocesses``) share the tests file by file, so that what a module sets up is there once.
-The tests on a control plane are two shares, each with a control plane of its own, and come first: they wait most of the
+The tests on a control plane are three shares, each with a control plane of its own, and come first: they wait most of the
 time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
 pytest 9.2.) Of ``tests/cluster/life`` every file is a share: whichever process is free takes it, on its own control plane.
 The scenarios of ``tests/matrix`` are one share for each backend.
@@ -21,8 +21,11 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-#: How the files of the control plane's smaller share begin.
-_SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_", "test_ui")
+#: How the files of the first two shares of the control plane begin; what is left is the third.
+_SHARES: Final = {
+    "operator": ("test_api_", "test_kube_", "test_localcluster", "test_operator_", "test_ui"),
+    "scheduler": ("test_scheduler_", "test_job_gangs"),
+}
 _CLUSTER: Final = "tests/cluster/"
 _LIFE: Final = "tests/cluster/life/"
 _MATRIX: Final = "tests/matrix/"
@@ -40,8 +43,8 @@ def share(nodeid: str) -> str:
         return f"{_MATRIX}{column[1]}"
     if not path.startswith(_CLUSTER) or path.startswith(_LIFE):
         return path
-    smaller = path.removeprefix(_CLUSTER).startswith(_SMALLER)
-    return f"{_CLUSTER}{'smaller' if smaller else 'larger'}"
+    file = path.removeprefix(_CLUSTER)
+    return _CLUSTER + next((name for name, begins in _SHARES.items() if file.startswith(begins)), "rest")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -170,6 +170,10 @@ def test_a_suspended_job_is_a_gang_again_when_it_goes_on(jobs: Jobs, nodes: AddN
     if jobs.read("train")["status"].get("succeeded", 0) >= 5:
         pytest.fail("the Job was too fast to be suspended")
     jobs.cluster.kubectl("cordon", node)
+    bound = int(time.time())
+    eventually(
+        lambda: time.time() >= bound + 1, 5, "the second of the last bind is over: times of objects have no parts"
+    )
     jobs.patch("train", {"suspend": False})
     group = eventually(lambda: jobs.get("PodGroup", "train"), 30, "the group is there again")
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}

@@ -142,7 +142,8 @@ def make_groups(job: Job) -> tuple[Object, Object]:
 def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
     """Tell whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
 
-    A Job that was suspended has pods of its former group still.
+    A Job that was suspended has pods of its former group still; those that were bound within the second in which the group
+    was made count as its own.
     """
     scheduled = core.condition(pod.status.conditions, "PodScheduled")
     owner = pod.metadata.controller
