@@ -143,6 +143,22 @@ async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: 
     assert not server.created
 
 
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_pod_is_deleted_only_after_it_was_marked(world: World, gone: bool) -> None:  # noqa: FBT001 - a case
+    """A mark that meets a conflict is written again, for nothing else says for whom the pod went."""
+    victim = pod_of(world, "0-decode-0-0")
+    pod = world.pods[victim]
+    server = Server(world)
+    server.denied["patch", victim] = Conflict(409, "Conflict", "the object has been modified")
+    if gone:
+        del world.pods[victim]
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None, pods=PodCallbacks())
+    actions = Actions(drain=(Drain(pod, 0.0, claimed_by="uid-root"),), delete_pods=(DeletePod(pod, "preempted"),))
+    with contextlib.nullcontext() if gone else pytest.raises(Conflict):
+        await executor.run(actions)
+    assert server.deleted == ([victim] if gone else [])
+
+
 async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None:
     """It keeps its address, which nobody has taken from it first: it would have gone at once."""
     world = World.settled(inference(role("decode", replicas=2)))

@@ -80,11 +80,8 @@ class PodWriter:
         metadata = action.pod.metadata
         try:
             changed = await self._label(metadata, action.labels, action.annotations)
-        except NotFound:
-            _log.debug("pod has gone", pod=metadata.name)
-        except Conflict:
-            if await self._find(metadata) is not None:
-                raise
+        except (NotFound, Conflict) as error:
+            await self._check_gone(metadata, error)
         except ApiError as error:
             self._denials.add("labels", metadata, error)
             if names.LABEL_PAIRING in action.labels:
@@ -94,6 +91,13 @@ class PodWriter:
         else:
             self._relabelled[metadata.uid] = changed
             self._callbacks.changed(changed)
+
+    async def _check_gone(self, metadata: core.Meta, error: NotFound | Conflict) -> None:
+        """Raise a conflict with a pod that is still there: the API server also answers so where an object is busy."""
+        if isinstance(error, NotFound):
+            _log.debug("pod has gone", pod=metadata.name)
+        elif await self._find(metadata) is not None:
+            raise error
 
     async def _find(self, metadata: core.Meta) -> core.Pod | None:
         """Read this very pod again, None if it has gone: a conflict may mean another incarnation, or a new version."""
@@ -128,8 +132,8 @@ class PodWriter:
         patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
         try:
             await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch, type=Ignored)
-        except (NotFound, Conflict):
-            _log.debug("pod has gone", pod=metadata.name)
+        except (NotFound, Conflict) as error:
+            await self._check_gone(metadata, error)
         except ApiError as error:
             self._denials.add("mark", metadata, error)
 
@@ -152,8 +156,8 @@ class PodWriter:
             await self._client.apply(
                 resources.PODS, body, manager=names.MANAGER_OPERATOR_STATUS, subresource="status", type=Ignored
             )
-        except (NotFound, Conflict):
-            _log.debug("pod has gone", pod=metadata.name)
+        except (NotFound, Conflict) as error:
+            await self._check_gone(metadata, error)
         except ApiError as error:
             self._denials.add("readiness", metadata, error)
 
@@ -162,8 +166,8 @@ class PodWriter:
         metadata = action.pod.metadata
         try:
             changed = await put_images(self._client, action)
-        except (NotFound, Conflict):
-            _log.debug("pod has gone", pod=metadata.name)
+        except (NotFound, Conflict) as error:
+            await self._check_gone(metadata, error)
         except ApiError as error:
             self._denials.add("images", metadata, error)
         else:
@@ -186,8 +190,8 @@ class PodWriter:
             await self._client.json_patch(
                 resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
             )
-        except (NotFound, Conflict):
-            _log.debug("pod has gone", pod=metadata.name)
+        except (NotFound, Conflict) as error:
+            await self._check_gone(metadata, error)
         except Invalid as error:
             # A test that fails has no code of its own: an earlier pass may have let it go.
             if await self._is_held(metadata, action.gate):
