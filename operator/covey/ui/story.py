@@ -68,6 +68,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str]]] = {
     names.EVACUATION_BLOCKED: ("evacuation", "evacuation"),
     names.SCALING_LIMITED: ("scaled", "scaled"),
     names.QUOTA_LIMITED: ("waiting", "other"),
+    names.ROUTING_HELD: ("rollout", "other"),
     names.PREEMPTING: ("waiting", "other"),
     names.PREEMPTED: ("draining", "other"),
     names.ESCALATING: ("failed", "other"),
