@@ -12,7 +12,7 @@ from cluster.kubelet import Kubelet
 from cluster.serving import AddNodes, Serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
-from screener import Judge, Route, find_routes
+from screener import Judge, Route, find_blind_routes, find_routes
 
 __all__ = ["serving"]
 
@@ -174,3 +174,52 @@ def test_sizes_that_change_while_one_role_rolls(serving: Serving, nodes: AddNode
         await_rolled(serving, 5, route("1", "1"))
         found = judged(before, recording.events, route("1", "1"), route("1", "2"))
     assert not found.refused
+
+
+EXCLUSIVE = {"routing": "Exclusive"}
+
+
+def test_one_role_rolls_behind_a_router_that_knows_no_pairing(serving: Serving, nodes: AddNodes) -> None:
+    """Either prefill pairs with decode that does not change: there is never a moment without one."""
+    nodes(blocks=1, racks=1, nodes=9)
+    serving.create(*pair(), rollout=EXCLUSIVE)
+    before = serving.await_ready(7)
+    assert find_blind_routes(before) == {route("1", "1")}
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2")})
+        after = await_rolled(serving, 7, route("2", "1"))
+        found = Judge(before, [route("1", "1"), route("2", "1")], find_blind_routes)
+        found.see(recording.events)
+    assert not found.refused
+    assert found.routes == {route("1", "1"), route("2", "1")}
+    assert uids([pod for pod in before if label(pod, "role") == "decode"]) <= uids(after)
+
+
+def test_both_roles_roll_behind_a_router_that_knows_no_pairing(serving: Serving, nodes: AddNodes) -> None:
+    """Nothing is mixed, and what is refused is the few writes of the switch."""
+    nodes(blocks=1, racks=1, nodes=11)
+    serving.create(*pair(), rollout=EXCLUSIVE)
+    before = serving.await_ready(7)
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2", decode="2")})
+        await_rolled(serving, 7, route("2", "2"))
+        eventually(lambda: find_blind_routes(serving.pods()) == {route("2", "2")}, 60, "all take requests")
+        found = Judge(before, [route("1", "1"), route("2", "2")], find_blind_routes)
+        found.see(recording.events)
+    assert found.routes == {route("1", "1"), route("2", "2")}
+    # Of the last old one of either role, and of new decode, which all may come before new prefill.
+    assert len(found.refused) <= 6, found.refused
+
+
+def test_a_revision_that_has_no_room_beside_the_other_takes_over_early(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    tight = {"size": 1, "counts": (2, 2), "minReplicas": 2, "update": {"maxSurge": 0, "maxUnavailable": 1}}
+    serving.create(*pair(**tight), rollout=EXCLUSIVE)
+    before = serving.await_ready(4)
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2", decode="2", **tight)})
+        serving.await_condition("RoutingHeld", "True", "AwaitingMinimum")
+        await_rolled(serving, 4, route("2", "2"))
+        found = Judge(before, [route("1", "1"), route("2", "2")], find_blind_routes)
+        found.see(recording.events)
+    assert found.routes == {route("1", "1"), route("2", "2")}

@@ -20,7 +20,7 @@ from unit.operator.test_edit_storm import Event
 from unit.operator.test_pairing import Judged, changes
 from unit.operator.world import World
 
-EXCLUSIVE = {"rollout": {"routing": "Exclusive"}}
+EXCLUSIVE: dict[str, Any] = {"rollout": {"routing": "Exclusive"}}
 PAIRINGS: Pairings = {"new": {"prefill": "p2", "decode": "d2"}, "old": {"prefill": "p1", "decode": "d1"}}
 OLD = (("prefill", "p1"), ("decode", "d1"))
 NEW = (("prefill", "p2"), ("decode", "d2"))
