@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.operator.model import podstate
 from covey.operator.rolling.exclusive import choose_shown
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
@@ -136,3 +137,30 @@ def test_others_than_roles_that_serve_are_left_alone_and_all_take_requests_when_
     world.inference = inference(*roles)
     world.settle()
     assert endpoints(world) == {("prefill", "true"), ("decode", "true"), ("router", "true")}
+
+
+def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> None:
+    update = {"update": {"maxSurge": 0, "maxUnavailable": 1}}
+
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        roles = [role(name, replicas=2, minReplicas=2, template=spec, **update) for name in ("prefill", "decode")]
+        return inference(*roles, **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference = wanted(2)
+    said: list[str] = []
+    for _ in range(40):
+        found = world.plan()
+        said += [each.reason for each in found.remarks if each.type == names.ROUTING_HELD]
+        if not found.actions:
+            break
+        world.carry_out()
+        world.finish()
+        world.tell()
+        for name, pod in list(world.pods.items()):
+            if not podstate.is_bound(pod):
+                world.bind(name, f"node-{name}")
+            world.run(name)
+    assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
+    assert {label for _, label in endpoints(world)} == {"true"}

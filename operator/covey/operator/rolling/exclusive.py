@@ -135,7 +135,6 @@ class Exclusive(Pairing):
     layout: Layout = field(default_factory=lambda: Layout({}))
     parts: Mapping[str, str] = field(default_factory=dict)
     turns: Sequence[Sequence[Change]] = ()
-    remarks: tuple[Remark, ...] = ()
 
     @property
     def roles(self) -> Collection[str]:
@@ -156,7 +155,7 @@ class Exclusive(Pairing):
         """Relabel pods that run: the pairings first, then who takes requests."""
         found = super().relabel(observed)
         turns = (tuple(_change(*each) for each in turn) for turn in self.turns)
-        return replace(found, actions=Actions(pair=(*found.actions.pair, *turns)), remarks=self.remarks)
+        return replace(found, actions=Actions(pair=(*found.actions.pair, *turns)))
 
 
 def _change(candidate: Candidate, shown: bool) -> Relabel:  # noqa: FBT001 - the other half of a pair
@@ -199,7 +198,7 @@ def find_exclusive(
     parts = pairings[chosen]
     turns = order_turns(candidates, parts, pairings)
     remarks = tuple(_remarks(members, pairings, chosen, newest, least))
-    return Exclusive(pairing.places, pairing.late, layout, parts, turns, remarks)
+    return Exclusive(pairing.places, pairing.late, remarks, layout, parts, turns)
 
 
 def _candidates(roles: Collection[str], observed: Observed) -> Iterator[Candidate]:

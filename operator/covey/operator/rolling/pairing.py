@@ -34,7 +34,7 @@ from covey.compile.groups import Object
 from covey.compile.network import Network
 from covey.compile.revision import Replicas
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, Outcome, Relabel
+from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.objects import HISTORY, identity_of
 from covey.operator.replicas.scale import States
@@ -166,6 +166,7 @@ class Pairing:
 
     places: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
     late: Sequence[Collection[tuple[int, str, int]]] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @cached_property
     def _turns(self) -> Mapping[tuple[int, str, int], int]:
@@ -191,7 +192,7 @@ class Pairing:
             wanted = self.places.get(slot[:3])
             if wanted is not None and pod.metadata.label(names.LABEL_PAIRING) != wanted and podstate.is_restarted(pod):
                 turns[self._turns.get(slot[:3], 0)].append(Relabel(pod, {names.LABEL_PAIRING: wanted}))
-        return Outcome(Actions(pair=tuple(tuple(turn) for turn in turns if turn)))
+        return Outcome(Actions(pair=tuple(tuple(turn) for turn in turns if turn)), self.remarks)
 
 
 def find_pairing(
