@@ -60,6 +60,9 @@ def members(counts: Mapping[str, int], going: str = "") -> list[Member]:
         ({"p1": 2, "d1": 2, "p2": 1}, "", NEW, "old"),
         ({"p1": 2, "p2": 1}, "", NEW, "new"),
         ({}, "", (), "new"),
+        # Of none that is whole, the one that has more.
+        ({"p1": 2, "p2": 1}, "", OLD, "old"),
+        ({"p1": 2, "p2": 1, "d2": 0}, "p1", OLD[1:], "new"),
     ],
 )
 def test_the_new_revision_takes_over_with_its_minimum(
@@ -164,3 +167,17 @@ def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> N
             world.run(name)
     assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
     assert {label for _, label in endpoints(world)} == {"true"}
+
+
+def test_a_role_without_replicas_does_not_count() -> None:
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        roles = [role(name, template=spec) for name in ("prefill", "decode")]
+        return inference(*roles, role("encode", replicas=0, minReplicas=0, serves="Prefill"), **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference = wanted(2)
+    world.carry_out()
+    old = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if podstate.is_ready(pod)}
+    new = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if not podstate.is_ready(pod)}
+    assert (old, new) == ({"true"}, {"false"})

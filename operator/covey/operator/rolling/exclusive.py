@@ -68,14 +68,15 @@ def choose_shown(
         least: Ready replicas without which a role does not take over.
     """
     ready = Counter(each.part for each in members if each.ready and each.stays)
-    able = [name for name, parts in pairings.items() if all(ready[part] for part in parts.items())]
+    there = ready.keys()
     whole = [name for name, parts in pairings.items() if parts.items() <= set(shown)]
-    now = next((name for name in whole if name != newest), newest if newest in whole else None)
-    if newest in able and (now is None or _has_enough(pairings[newest], pairings[now], ready, least)):
+    now = next((name for name in whole if name != newest), None)
+    if pairings[newest].items() <= there and (
+        now is None or _has_enough(pairings[newest], pairings[now], ready, least)
+    ):
         return newest
-    if now in able:
-        return now or newest
-    return able[0] if able else now or newest
+    # One that is whole before one that is not, and what has the requests before what has not.
+    return max(pairings, key=lambda each: [len(pairings[each].items() & found) for found in (there, set(shown))])
 
 
 def _has_enough(
@@ -191,6 +192,9 @@ def find_exclusive(
     candidates = tuple(_candidates(roles, observed))
     pairings = recorded_pairings(roles, in_force, observed)
     pairings = {**pairings, **find_unexplained_pairings(members, pairings)}
+    # A role of which there is nobody, and shall be nobody, makes none whole.
+    present = {each.role for each in members}
+    pairings = {name: {role: parts[role] for role in roles if role in present} for name, parts in pairings.items()}
     newest = in_force.pairing(roles)
     least = {role.name: max(role.min_replicas, 1) * max(len(layout.units), 1) for role in spec.roles}
     shown = {(each.role, each.revision) for each in candidates if each.shown and each.ready}
