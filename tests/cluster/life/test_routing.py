@@ -223,3 +223,25 @@ def test_a_revision_that_has_no_room_beside_the_other_takes_over_early(serving: 
         found = Judge(before, [route("1", "1"), route("2", "2")], find_blind_routes)
         found.see(recording.events)
     assert found.routes == {route("1", "1"), route("2", "2")}
+
+
+def test_replicas_that_a_routers_controller_switches(serving: Serving, nodes: AddNodes) -> None:
+    """SGLang's ``/pd_role_switch``: its label stays, and a part of a request that nobody serves is reported."""
+    nodes(blocks=1, racks=1, nodes=2)
+    serving.create(workers("worker", replicas=2, serves="Both"), compat={"llmd": "Always"})
+    first, second = serving.await_ready(2)
+    for pod in (first, second):
+        body = {"metadata": {"labels": {"llm-d.ai/role": "prefill"}}}
+        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), body)
+    serving.await_condition("CapabilityLacking", "True", "LacksCapability")
+    # The operator has seen the labels, and left them.
+    assert {pod["metadata"]["labels"]["llm-d.ai/role"] for pod in serving.pods()} == {"prefill"}
+    body = {"metadata": {"labels": {"llm-d.ai/role": "decode"}}}
+    serving.cluster.api("PATCH", serving.path("Pod", name_of(second)), body)
+
+    def is_over() -> bool:
+        (found,) = serving.all("DisaggregatedInference")
+        return all(each["type"] != "CapabilityLacking" for each in found["status"]["conditions"])
+
+    eventually(is_over, 60, "both parts are served")
+    assert uids(serving.pods()) == uids([first, second])
