@@ -9,7 +9,7 @@ import pytest
 
 from builders.manifests import Object
 from cluster.kubelet import Kubelet
-from cluster.serving import AddNodes, Serving, serves, serving, workers
+from cluster.serving import RACK, AddNodes, Serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
 from screener import Judge, Route, find_blind_routes, find_routes
@@ -245,3 +245,18 @@ def test_replicas_that_a_routers_controller_switches(serving: Serving, nodes: Ad
 
     eventually(is_over, 60, "both parts are served")
     assert uids(serving.pods()) == uids([first, second])
+
+
+def test_domains_are_there_for_files_before_a_pod_has_a_node(serving: Serving, nodes: AddNodes) -> None:
+    """As Dynamo's workers read them: a volume of the template, and nothing else."""
+    nodes(blocks=1, racks=2, nodes=1)
+    field = {"fieldPath": "metadata.labels['topology.covey.dev/rack']"}
+    volume = {"name": "topology", "downwardAPI": {"items": [{"path": "rack", "fieldRef": field}]}}
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.create(workers("prefill", spec={"volumes": [volume]}), workers("decode", spec={"volumes": [volume]}))
+        pods = serving.await_ready(2)
+        bound = [pod for _, pod in recording.events if pod["spec"].get("nodeName")]
+        assert bound
+        for pod in (*bound, *pods):
+            rack = pod["metadata"]["labels"]["topology.covey.dev/rack"]
+            assert serving.domains([pod], RACK) == {(rack,)}
