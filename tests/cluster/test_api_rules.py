@@ -229,8 +229,10 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
     (
         {"spec.roles.0.update": {"inPlace": "IfPossible"}, "spec.rollout": {"routing": "Exclusive"}},
         "spec.rollout.routing",
-        "a pod whose images change in place would answer with the former ones while routers take it for the new revision: "
-        + "set inPlace to Never, or rollout.routing to Paired",
+        (
+            "a pod whose images change in place would answer with the former ones while routers take it for the new "
+            "revision: set inPlace to Never, or rollout.routing to Paired"
+        ),
     ),
     (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
