@@ -8,7 +8,7 @@ is never an endpoint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -56,6 +56,16 @@ def find_routes(pods: Iterable[Object], roles: Collection[str] = ("prefill", "de
     return {route for by_role in covered for route in product(*(by_role[role] for role in roles))}
 
 
+def find_blind_routes(pods: Iterable[Object], roles: Collection[str] = ("prefill", "decode")) -> set[Route]:
+    """Every way that a request could go with a router that knows no pairing, and takes any Ready pod of each role."""
+    found: dict[str, set[str]] = {role: set() for role in roles}
+    for pod in pods:
+        endpoint = Endpoint.of(pod)
+        if endpoint is not None and endpoint.role in found:
+            found[endpoint.role].add(endpoint.image)
+    return set(product(*(found[role] for role in roles)))
+
+
 def could_serve(
     pods: Iterable[Object], allowed: Iterable[Route], roles: Collection[str] = ("prefill", "decode")
 ) -> bool:
@@ -70,9 +80,16 @@ class Judge:
     Args:
         before: the pods when it begins.
         allowed: combinations of images that were in force at some time.
+        routes: the rules of the router.
     """
 
-    def __init__(self, before: Iterable[Object], allowed: Collection[Route]) -> None:
+    def __init__(
+        self,
+        before: Iterable[Object],
+        allowed: Collection[Route],
+        routes: Callable[[Iterable[Object]], set[Route]] = find_routes,
+    ) -> None:
+        self._find_routes = routes
         self._pods = {pod["metadata"]["uid"]: pod for pod in before}
         self._allowed = set(allowed)
         #: Every route that a request could have gone, and how many events left none although engines could serve.
@@ -85,7 +102,7 @@ class Judge:
             self._pods.pop(pod["metadata"]["uid"], None)
             if kind != "DELETED":
                 self._pods[pod["metadata"]["uid"]] = pod
-            routes = find_routes(self._pods.values())
+            routes = self._find_routes(self._pods.values())
             mixed = routes - self._allowed
             assert not mixed, f"after {kind} {pod['metadata']['name']}: {mixed} could be paired"
             self.routes |= routes

@@ -222,6 +222,19 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
     ),
     (
+        {"spec.roles.0.name": "p", "spec.roles.1.name": "d", "spec.rollout": {"routing": "Exclusive"}},
+        "spec.rollout.routing",
+        "no role serves prefill or decode, so there is nothing to route: set serves on a role, or remove rollout.routing",
+    ),
+    (
+        {"spec.roles.0.update": {"inPlace": "IfPossible"}, "spec.rollout": {"routing": "Exclusive"}},
+        "spec.rollout.routing",
+        (
+            "a pod whose images change in place would answer with the former ones while routers take it for the new "
+            "revision: set inPlace to Never, or rollout.routing to Paired"
+        ),
+    ),
+    (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
         f"{ROLE}.restart.backoff.baseSeconds",
         "lower the one or raise the other",

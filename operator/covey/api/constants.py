@@ -188,6 +188,10 @@ REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"
 #: Pods are wanted for which a ResourceQuota has no room.
 QUOTA_LIMITED: Final = "QuotaLimited"
+#: Pods of a revision get no requests, or it has taken over with less than its minimum.
+ROUTING_HELD: Final = "RoutingHeld"
+#: A router's controller has left too few replicas of a unit for prefill, or for decode.
+CAPABILITY_LACKING: Final = "CapabilityLacking"
 #: Others give way to a unit that waits; the message says who.
 PREEMPTING: Final = "Preempting"
 #: Replicas or units have given way to others, and have no places again yet.

@@ -178,6 +178,13 @@ class Preemption(Model):
     has a limit of its own (--max-min-run). 0 to 86400. Default: 600."""
 
 
+class Routing(StrEnum):
+    """The revisions that take requests while a rollout is on its way."""
+
+    PAIRED = "Paired"
+    EXCLUSIVE = "Exclusive"
+
+
 class Rollout(Model):
     """Settings for rolling out a change of rolled fields."""
 
@@ -192,6 +199,10 @@ class Rollout(Model):
     Default: Hold."""
     history_limit: Annotated[int | None, LIVE, Field(ge=0, le=100)] = None
     """Revisions that are kept for a return. 0 to 100. Default: 10."""
+    routing: Annotated[Routing | None, LIVE] = None
+    """Paired: all Ready replicas take requests, for routers that keep to covey.dev/pairing. Exclusive: only pods of one
+    pairing have covey.dev/endpoint=true, the newest once it has its minimum Ready, for routers that know no pairing.
+    Default: Paired."""
 
 
 class LwsLabels(StrEnum):
@@ -221,6 +232,9 @@ class Compat(Model):
     """Always: pods of roles that serve have llm-d's label llm-d.ai/role: prefill, decode or, for a role that serves both,
     prefill-decode, which stays as others have set it. It is gone while a replica drains. Default: Never; pods that run keep
     what they have."""
+
+
+_NOT_EXCLUSIVE: Final = "!has(self.rollout) || !has(self.rollout.routing) || self.rollout.routing == 'Paired'"
 
 
 class DisaggregatedInferenceSpec(Model):
@@ -280,6 +294,18 @@ class DisaggregatedInferenceSpec(Model):
             "self.roles.exists(r, has(r.serves) || r.name == 'prefill' || r.name == 'decode')",
             "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
             at=".compat.llmd",
+        ),
+        Rule(
+            f"{_NOT_EXCLUSIVE} || self.roles.exists(r, has(r.serves) || r.name == 'prefill' || r.name == 'decode')",
+            "no role serves prefill or decode, so there is nothing to route: set serves on a role, or remove rollout.routing",
+            at=".rollout.routing",
+        ),
+        Rule(
+            f"{_NOT_EXCLUSIVE} || !self.roles.exists(r, has(r.update) && has(r.update.inPlace) && "
+            "r.update.inPlace == 'IfPossible')",
+            "a pod whose images change in place would answer with the former ones while routers take it for the new "
+            "revision: set inPlace to Never, or rollout.routing to Paired",
+            at=".rollout.routing",
         ),
     )
 

@@ -51,6 +51,8 @@ BAD: Final[Mapping[str, str]] = {
     names.PREEMPTING: "Others give way to a unit of the resource that waits for its minimum; the message says who.",
     names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
     names.CAPACITY_ASKED: "An autoscaler is asked for nodes; False where that is over, or nobody can be asked.",
+    names.CAPABILITY_LACKING: "Of replicas that serve both parts of a request too few serve one of them in some unit.",
+    names.ROUTING_HELD: "With rollout.routing Exclusive: a revision gets no requests yet, or has taken over early.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
 
@@ -103,6 +105,15 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Read the message: access rules, a webhook that does not answer, or a policy; it is tried again by itself.",
     ),
     "Supported": Explanation("The cluster has what the backend needs."),
+    # Routers
+    "AwaitingMinimum": Explanation(
+        "Another revision takes all requests until the new one has its minimum Ready, and as many."
+    ),
+    "NoRoomForBoth": Explanation(
+        "The new revision has taken over below its minimum: the former was not whole any more.",
+        "Make room, raise maxSurge.",
+    ),
+    "LacksCapability": Explanation("Too few replicas serve this part of a request.", "See the router's controller."),
     # A vector of roles that are scaled together
     "Judging": Explanation(
         "The targets of a RoleScaler are being judged as a whole; nothing moves meanwhile.",

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, LlmdLabels, UnitTopology
-from covey.api.roles import Restart, Role, RoleTopology, Scaling, ScalingMode
+from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, LlmdLabels, Routing, UnitTopology
+from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
 from covey.api.template import FOR_PEOPLE, RESERVED
 
 #: The path of a field, what is wrong with it, and what to do.
@@ -49,6 +49,8 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         )
     if spec.compat.llmd is LlmdLabels.ALWAYS and not any(role.capability for role in spec.roles):
         yield "spec.compat.llmd", "no role serves prefill or decode", "set serves on a role, or remove compat.llmd"
+    if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
+        yield from _exclusive("spec.rollout.routing", spec)
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
@@ -62,6 +64,13 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield from _dependencies(path, role, spec)
         yield from _scaling(f"{path}.scaling", role.scaling)
         yield from _backoff(f"{path}.restart.backoff", role.restart)
+
+
+def _exclusive(path: str, spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
+    if not any(role.capability for role in spec.roles):
+        yield path, "no role serves prefill or decode", "set serves on a role, or remove rollout.routing"
+    if any(role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE for role in spec.roles):
+        yield path, "images change in place", "set inPlace to Never, or rollout.routing to Paired"
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:

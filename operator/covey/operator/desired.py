@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, Routing
+from covey.api.roles import Serves
 from covey.backends import Backend
 from covey.compile import Layout, Scale, Tree
 from covey.compile.groups import Levels
@@ -15,7 +16,9 @@ from covey.compile.revision import Revision
 from covey.operator.model.observed import Observed
 from covey.operator.objects import Deviation, find_deviations, with_former_budget
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
+from covey.operator.rolling.capability import find_lacking
 from covey.operator.rolling.evacuate import Idle, find_idle
+from covey.operator.rolling.exclusive import find_exclusive
 from covey.operator.rolling.give_way import Victims
 from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
@@ -108,6 +111,11 @@ def desire(
         deviations = _deviations(tree, observed)
     # 4. Revisions that run side by side have pairings, and Services, of their own.
     pairing = find_pairing(spec, in_force, rolling.layout, observed, states)
+    if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
+        pairing = find_exclusive(pairing, spec, in_force, rolling.layout, observed, states)
+    if any(role.serves is Serves.BOTH for role in spec.roles):
+        short = find_lacking(spec, rolling.layout, observed)
+        pairing = replace(pairing, remarks=(*pairing.remarks, *short))
     tree = with_pairs(tree, spec, in_force, observed, states)
     return Desired(
         scale, running, states, leaving, idle, scalers, committed, rolling, pairing, remake, tree, deviations

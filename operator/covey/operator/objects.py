@@ -204,17 +204,17 @@ def _contains(found: object, wanted: object) -> bool:
 
 
 _LWS: Final = frozenset(names.LWS_LABELS)
-#: Kinds that ``capacity.asks`` deletes.
-_ASKED: Final = frozenset(kind.type for kind in ASK_KINDS)
+_ASKED: Final = frozenset(kind.type for kind in ASK_KINDS)  # ``capacity.asks`` deletes them.
 
 
-def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held: Collection[str]) -> Iterator[Relabel]:
     """Labels to change on the pods that stay.
 
     Args:
         tree: what is wanted.
         observed: the snapshot.
         going: UIDs of pods that do not stay.
+        held: roles of which it is decided elsewhere who takes requests.
     """
     selected = _roles_selected(tree)
     for slot in tree.slots:
@@ -225,7 +225,7 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
         wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
         if names.LABEL_DRAINING in found:
             wanted[names.LABEL_ENDPOINT] = None
-        elif slot.role in selected:
+        elif slot.role not in held and (slot.role in selected or names.LABEL_ENDPOINT in found):
             wanted[names.LABEL_ENDPOINT] = ADDRESSED
         if not _LWS.isdisjoint(found):
             wanted |= _withdrawn(tree, slot, found, wanted)

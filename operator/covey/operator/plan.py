@@ -341,7 +341,7 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     # Two pods would have one address.
     former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
     protect = tuple(find_unprotected(want.tree, observed, lost, want.idle.places))
-    edited = (*former, *find_relabelled(want.tree, observed, lost), *more)
+    edited = (*former, *find_relabelled(want.tree, observed, lost, want.pairing.roles), *more)
     return Outcome(Actions(relabel=edited, protect=protect))
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from builders.manifests import Object
 from cluster.kubelet import Kubelet
-from cluster.serving import AddNodes, Serving, serves, serving, workers
+from cluster.serving import RACK, AddNodes, Serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
-from screener import Judge, Route, find_routes
+from screener import Judge, Route, find_blind_routes, find_routes
 
 __all__ = ["serving"]
 
@@ -174,3 +174,89 @@ def test_sizes_that_change_while_one_role_rolls(serving: Serving, nodes: AddNode
         await_rolled(serving, 5, route("1", "1"))
         found = judged(before, recording.events, route("1", "1"), route("1", "2"))
     assert not found.refused
+
+
+EXCLUSIVE = {"routing": "Exclusive"}
+
+
+def test_one_role_rolls_behind_a_router_that_knows_no_pairing(serving: Serving, nodes: AddNodes) -> None:
+    """Either prefill pairs with decode that does not change: there is never a moment without one."""
+    nodes(blocks=1, racks=1, nodes=9)
+    serving.create(*pair(), rollout=EXCLUSIVE)
+    before = serving.await_ready(7)
+    assert find_blind_routes(before) == {route("1", "1")}
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2")})
+        after = await_rolled(serving, 7, route("2", "1"))
+        found = Judge(before, [route("1", "1"), route("2", "1")], find_blind_routes)
+        found.see(recording.events)
+    assert not found.refused
+    assert found.routes == {route("1", "1"), route("2", "1")}
+    assert uids([pod for pod in before if label(pod, "role") == "decode"]) <= uids(after)
+
+
+def test_both_roles_roll_behind_a_router_that_knows_no_pairing(serving: Serving, nodes: AddNodes) -> None:
+    """Nothing is mixed, and what is refused is the few writes of the switch."""
+    nodes(blocks=1, racks=1, nodes=11)
+    serving.create(*pair(), rollout=EXCLUSIVE)
+    before = serving.await_ready(7)
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2", decode="2")})
+        await_rolled(serving, 7, route("2", "2"))
+        eventually(lambda: find_blind_routes(serving.pods()) == {route("2", "2")}, 60, "all take requests")
+        found = Judge(before, [route("1", "1"), route("2", "2")], find_blind_routes)
+        found.see(recording.events)
+    assert found.routes == {route("1", "1"), route("2", "2")}
+    # Of the last old one of either role, and of new decode, which all may come before new prefill.
+    assert len(found.refused) <= 6, found.refused
+
+
+def test_a_revision_that_has_no_room_beside_the_other_takes_over_early(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    tight = {"size": 1, "counts": (2, 2), "minReplicas": 2, "update": {"maxSurge": 0, "maxUnavailable": 1}}
+    serving.create(*pair(**tight), rollout=EXCLUSIVE)
+    before = serving.await_ready(4)
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair(prefill="2", decode="2", **tight)})
+        serving.await_condition("RoutingHeld", "True", "AwaitingMinimum")
+        await_rolled(serving, 4, route("2", "2"))
+        found = Judge(before, [route("1", "1"), route("2", "2")], find_blind_routes)
+        found.see(recording.events)
+    assert found.routes == {route("1", "1"), route("2", "2")}
+
+
+def test_replicas_that_a_routers_controller_switches(serving: Serving, nodes: AddNodes) -> None:
+    """SGLang's ``/pd_role_switch``: its label stays, and a part of a request that nobody serves is reported."""
+    nodes(blocks=1, racks=1, nodes=2)
+    serving.create(workers("worker", replicas=2, serves="Both"), compat={"llmd": "Always"})
+    first, second = serving.await_ready(2)
+    for pod in (first, second):
+        body = {"metadata": {"labels": {"llm-d.ai/role": "prefill"}}}
+        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), body)
+    serving.await_condition("CapabilityLacking", "True", "LacksCapability")
+    # The operator has seen the labels, and left them.
+    assert {pod["metadata"]["labels"]["llm-d.ai/role"] for pod in serving.pods()} == {"prefill"}
+    body = {"metadata": {"labels": {"llm-d.ai/role": "decode"}}}
+    serving.cluster.api("PATCH", serving.path("Pod", name_of(second)), body)
+
+    def is_over() -> bool:
+        (found,) = serving.all("DisaggregatedInference")
+        return all(each["type"] != "CapabilityLacking" for each in found["status"]["conditions"])
+
+    eventually(is_over, 60, "both parts are served")
+    assert uids(serving.pods()) == uids([first, second])
+
+
+def test_domains_are_there_for_files_before_a_pod_has_a_node(serving: Serving, nodes: AddNodes) -> None:
+    """As Dynamo's workers read them: a volume of the template, and nothing else."""
+    nodes(blocks=1, racks=2, nodes=1)
+    field = {"fieldPath": "metadata.labels['topology.covey.dev/rack']"}
+    volume = {"name": "topology", "downwardAPI": {"items": [{"path": "rack", "fieldRef": field}]}}
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.create(workers("prefill", spec={"volumes": [volume]}), workers("decode", spec={"volumes": [volume]}))
+        pods = serving.await_ready(2)
+        bound = [pod for _, pod in recording.events if pod["spec"].get("nodeName")]
+        assert bound
+        for pod in (*bound, *pods):
+            rack = pod["metadata"]["labels"]["topology.covey.dev/rack"]
+            assert serving.domains([pod], RACK) == {(rack,)}

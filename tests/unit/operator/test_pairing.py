@@ -310,6 +310,34 @@ def test_what_a_router_has_switched_stays_on_a_role_that_serves_both() -> None:
     assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
 
 
+def test_a_part_that_a_router_leaves_to_nobody_is_reported_and_not_mended() -> None:
+    world = World.serving(inference(role("p", replicas=2, serves="Both"), compat={"llmd": "Always"}))
+
+    def lacking() -> list[str]:
+        return [each.message for each in world.plan().remarks if each.type == names.CAPABILITY_LACKING]
+
+    assert not lacking(), "each of them serves both"
+    first, second = world.pods
+    for name in (first, second):
+        world.label(name, {names.LABEL_LLMD_ROLE: "prefill"})
+    assert lacking() == [
+        "unit 0 has 2 of 1 prefill, 0 of 1 decode Ready: llm-d.ai/role says so, which others set and Covey leaves"
+    ]
+    assert not world.plan().actions
+    world.label(second, {names.LABEL_LLMD_ROLE: "decode"})
+    assert not lacking()
+
+
+def test_roles_that_serve_one_part_alone_say_how_many_there_have_to_be() -> None:
+    roles = (role("d", replicas=2, minReplicas=2, serves="Decode"), role("p", replicas=2, serves="Both"))
+    world = World.serving(inference(*roles, compat={"llmd": "Always"}))
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_ROLE) == "p":
+            world.label(name, {names.LABEL_LLMD_ROLE: "decode"})
+    (found,) = (each for each in world.plan().remarks if each.type == names.CAPABILITY_LACKING)
+    assert "0 of 1 prefill, 4 of 2 decode" in found.message
+
+
 def test_the_bootstrap_port_is_told_and_follows_the_spec() -> None:
     world = World.serving(engine(("Prefill", "Decode")))
 

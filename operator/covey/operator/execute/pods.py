@@ -84,7 +84,7 @@ class PodWriter:
             await self._check_gone(metadata, error)
         except ApiError as error:
             self._denials.add("labels", metadata, error)
-            if names.LABEL_PAIRING in action.labels:
+            if not {names.LABEL_PAIRING, names.LABEL_ENDPOINT}.isdisjoint(action.labels):
                 self.unpaired.add(metadata.label(names.LABEL_PAIRING))
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self.addressed.add(slot_of(action.pod.spec.hostname))

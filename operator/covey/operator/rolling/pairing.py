@@ -34,7 +34,7 @@ from covey.compile.groups import Object
 from covey.compile.network import Network
 from covey.compile.revision import Replicas
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, Outcome, Relabel
+from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.objects import HISTORY, identity_of
 from covey.operator.replicas.scale import States
@@ -166,10 +166,16 @@ class Pairing:
 
     places: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
     late: Sequence[Collection[tuple[int, str, int]]] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @cached_property
     def _turns(self) -> Mapping[tuple[int, str, int], int]:
         return {place: turn for turn, places in enumerate(self.late, 1) for place in places}
+
+    @property
+    def roles(self) -> Collection[str]:
+        """Roles of which it is decided here who takes requests: none, whoever lives does."""
+        return ()
 
     def add_to(self, at_birth: Mapping[Slot, Mapping[str, str]], born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
         """Add the label to those that pods have at birth."""
@@ -186,7 +192,7 @@ class Pairing:
             wanted = self.places.get(slot[:3])
             if wanted is not None and pod.metadata.label(names.LABEL_PAIRING) != wanted and podstate.is_restarted(pod):
                 turns[self._turns.get(slot[:3], 0)].append(Relabel(pod, {names.LABEL_PAIRING: wanted}))
-        return Outcome(Actions(pair=tuple(tuple(turn) for turn in turns if turn)))
+        return Outcome(Actions(pair=tuple(tuple(turn) for turn in turns if turn)), self.remarks)
 
 
 def find_pairing(
@@ -205,14 +211,11 @@ def find_pairing(
     wanted = {role: in_force.roles[role].hash for role in roles}
     if not roles or _is_settled(wanted, in_force.pairing(roles), layout, observed):
         return Pairing()
-    pairings: dict[str, Mapping[str, str]] = {}
-    for each in (in_force, *_stored_revisions(observed)):
-        if each.roles.keys() >= set(roles):
-            pairings.setdefault(each.pairing(roles), {role: each.roles[role].hash for role in roles})
+    pairings = recorded_pairings(roles, in_force, observed)
     places: dict[tuple[int, str, int], str] = {}
     late: list[list[tuple[int, str, int]]] = []
     for unit, laid_out in layout.units.items():
-        members = [each for role in roles for each in _members(unit, role, laid_out.get(role, {}), observed, states)]
+        members = [each for role in roles for each in members_of(unit, role, laid_out.get(role, {}), observed, states)]
         known = {**pairings, **find_unexplained_pairings(members, pairings)}
         chosen = choose_pairings(members, known)
         places |= {(unit, *which): name for which, name in chosen.items()}
@@ -220,6 +223,15 @@ def find_pairing(
             late += [[] for _ in range(turn + 1 - len(late))]
             late[turn] += [(unit, *which) for which in found]
     return Pairing(places, late)
+
+
+def recorded_pairings(roles: Collection[str], in_force: Revision, observed: Observed) -> Pairings:
+    """Collect the pairings of these roles that revisions explain, the newest first."""
+    found: dict[str, Mapping[str, str]] = {}
+    for each in (in_force, *_stored_revisions(observed)):
+        if each.roles.keys() >= set(roles):
+            found.setdefault(each.pairing(roles), {role: each.roles[role].hash for role in roles})
+    return found
 
 
 def _is_settled(wanted: Mapping[str, str], pairing: str, layout: Layout, observed: Observed) -> bool:
@@ -245,7 +257,8 @@ def find_unexplained_pairings(members: Collection[Member], pairings: Pairings) -
     return {name: found[name] for name in whole[:HISTORY]}
 
 
-def _members(unit: int, role: str, laid_out: Replicas, observed: Observed, states: States) -> Iterator[Member]:
+def members_of(unit: int, role: str, laid_out: Replicas, observed: Observed, states: States) -> Iterator[Member]:
+    """List the replicas of one role of a unit: those that there are, and those that there shall be."""
     there = states.get(unit, {}).get(role, {})
     for number in sorted({*laid_out, *there}):
         wanted = laid_out[number].hash if number in laid_out else ""

@@ -1,0 +1,230 @@
+"""One revision at a time, for routers that know no pairing (``rollout.routing: Exclusive``).
+
+Of the roles that serve only pods of one pairing, over all units, have the value of ``covey.dev/endpoint`` that selectors
+ask for; others that live have another. The newest pairing takes over once each role that differs has its minimum Ready in
+it, and as many as in the one that serves; before that only where that one is not whole without what goes. It is never
+given up for one that is not whole.
+
+A write changes one pod. Where one role differs, new pods are shown before old ones are hidden, since either pairs with
+the other role. Where several do, no order of writes is without both a mixed pair and a moment without any: from prefill
+and decode of one revision, a single write leads to a mixed pair or to a role with nobody. Nothing is ever mixed here: all
+but one old pod of each role are hidden first, so that the moment is as long as about four writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile import Layout, Slot
+from covey.compile.network import ADDRESSED
+from covey.compile.revision import Revision
+from covey.operator.model import podstate
+from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
+from covey.operator.model.observed import Observed
+from covey.operator.replicas.scale import States
+from covey.operator.rolling.pairing import (
+    Member,
+    Pairing,
+    Pairings,
+    Part,
+    find_unexplained_pairings,
+    members_of,
+    recorded_pairings,
+)
+
+#: The label of a pod that lives and gets no requests, since another revision does.
+HIDDEN: Final = "false"
+REASON_AWAITING: Final = "AwaitingMinimum"
+REASON_NO_ROOM: Final = "NoRoomForBoth"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod of a role that serves, not on its way out; ``shown``: routers take it when it is Ready."""
+
+    role: str
+    revision: str
+    shown: bool
+    ready: bool
+    pod: core.Pod
+
+
+def choose_shown(
+    members: Collection[Member], shown: Collection[Part], pairings: Pairings, newest: str, least: Mapping[str, int]
+) -> str:
+    """Choose the pairing that takes the requests.
+
+    Args:
+        members: replicas of the roles that serve, of all units.
+        shown: revisions of roles of which some Ready pod takes requests.
+        pairings: those that are known, the newest first.
+        newest: the one that is rolled out.
+        least: Ready replicas without which a role does not take over.
+    """
+    ready = Counter(each.part for each in members if each.ready and each.stays)
+    there = ready.keys()
+    whole = [name for name, parts in pairings.items() if parts.items() <= set(shown)]
+    now = next((name for name in whole if name != newest), None)
+    if pairings[newest].items() <= there and (
+        now is None or _has_enough(pairings[newest], pairings[now], ready, least)
+    ):
+        return newest
+    # One that is whole before one that is not, and what has the requests before what has not.
+    return max(pairings, key=lambda each: [len(pairings[each].items() & found) for found in (there, set(shown))])
+
+
+def _has_enough(
+    new: Mapping[str, str], now: Mapping[str, str], ready: Mapping[Part, int], least: Mapping[str, int]
+) -> bool:
+    return all(
+        ready[role, revision] >= max(least[role], ready[role, now[role]])
+        for role, revision in new.items()
+        if now[role] != revision
+    )
+
+
+#: A pod, and whether it is to take requests.
+Change = tuple[Candidate, bool]
+
+
+def order_turns(
+    candidates: Sequence[Candidate], wanted: Mapping[str, str], pairings: Pairings
+) -> tuple[tuple[Change, ...], ...]:
+    """Order the pods whose label changes in turns, such that no two revisions that are no pairing are shown.
+
+    Args:
+        candidates: all pods of the roles that serve.
+        wanted: the revision of each role that takes the requests.
+        pairings: those that are known.
+    """
+    wrong = [each for each in candidates if each.shown and each.revision != wanted[each.role]]
+    show = [(each, True) for each in candidates if not each.shown and each.revision == wanted[each.role]]
+    stale = {(each.role, each.revision) for each in wrong}
+    served = {each.role for each in candidates if each.shown and each.ready}
+    right = {each.role for each in candidates if each.shown and each.ready and each.revision == wanted[each.role]}
+    known = list(pairings.values())
+    turns: tuple[list[Change], ...]
+    if len({role for role, _ in stale}) <= 1 and all({**wanted, role: old} in known for role, old in stale):
+        turns = (show, [(each, False) for each in wrong])
+    elif right == wanted.keys():
+        turns = ([(each, False) for each in wrong], show)
+    else:
+        # Nobody of one role takes requests while the others change.
+        first = min(wanted.keys() - right, key=lambda role: (role in served, role))
+        kept = {each.role: each for each in wrong if each.ready and each.role not in right and served == wanted.keys()}
+        early = [each for each in candidates if each.shown and each not in wrong and each.role == first]
+        others = [(each, False) for role, each in kept.items() if role != first]
+        turns = (
+            [(each, False) for each in (*early, *wrong) if each not in kept.values()],
+            [(kept[first], False)] if first in kept else [],
+            [*others, *((each, shown) for each, shown in show if each.role != first)],
+            [*((each, True) for each in early), *((each, shown) for each, shown in show if each.role == first)],
+        )
+    return tuple(tuple(turn) for turn in turns if turn)
+
+
+@dataclass(frozen=True)
+class Exclusive(Pairing):
+    """Pairings, and the one that takes the requests: ``parts`` has the revision of each role in it."""
+
+    layout: Layout = field(default_factory=lambda: Layout({}))
+    parts: Mapping[str, str] = field(default_factory=dict)
+    turns: Sequence[Sequence[Change]] = ()
+
+    @property
+    def roles(self) -> Collection[str]:
+        """Roles of which it is decided here who takes requests."""
+        return self.parts.keys()
+
+    def add_to(self, at_birth: Mapping[Slot, Mapping[str, str]], born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
+        """Add the labels that pods have at birth: none takes requests while another revision still does."""
+        found = super().add_to(at_birth, born)
+        for slot in born:
+            revision = self.layout.revision_of(slot) if slot.role in self.parts else None
+            if revision is not None:
+                shown = not self.turns and revision.hash == self.parts[slot.role]
+                found.setdefault(slot, {})[names.LABEL_ENDPOINT] = ADDRESSED if shown else HIDDEN
+        return found
+
+    def relabel(self, observed: Observed) -> Outcome:
+        """Relabel pods that run: the pairings first, then who takes requests."""
+        found = super().relabel(observed)
+        turns = (tuple(_change(*each) for each in turn) for turn in self.turns)
+        return replace(found, actions=Actions(pair=(*found.actions.pair, *turns)))
+
+
+def _change(candidate: Candidate, shown: bool) -> Relabel:  # noqa: FBT001 - the other half of a pair
+    return Relabel(candidate.pod, {names.LABEL_ENDPOINT: ADDRESSED if shown else HIDDEN})
+
+
+def find_exclusive(
+    pairing: Pairing,
+    spec: DisaggregatedInferenceSpec,
+    in_force: Revision,
+    layout: Layout,
+    observed: Observed,
+    states: States,
+) -> Exclusive:
+    """Find the pods that take requests, of the roles that serve.
+
+    Args:
+        pairing: of every replica.
+        spec: what is kept up.
+        in_force: the revision that is rolled out.
+        layout: the replicas that there shall be.
+        observed: the snapshot.
+        states: how far each replica has come.
+    """
+    roles = [role.name for role in spec.roles if role.capability is not None]
+    units = {*layout.units, *states}
+    members = [
+        each
+        for unit in sorted(units)
+        for role in roles
+        for each in members_of(unit, role, layout.units.get(unit, {}).get(role, {}), observed, states)
+    ]
+    candidates = tuple(_candidates(roles, observed))
+    pairings = recorded_pairings(roles, in_force, observed)
+    pairings = {**pairings, **find_unexplained_pairings(members, pairings)}
+    # A role of which there is nobody, and shall be nobody, makes none whole.
+    present = {each.role for each in members}
+    pairings = {name: {role: parts[role] for role in roles if role in present} for name, parts in pairings.items()}
+    newest = in_force.pairing(roles)
+    least = {role.name: max(role.min_replicas, 1) * max(len(layout.units), 1) for role in spec.roles}
+    shown = {(each.role, each.revision) for each in candidates if each.shown and each.ready}
+    chosen = choose_shown(members, shown, pairings, newest, least)
+    parts = pairings[chosen]
+    turns = order_turns(candidates, parts, pairings)
+    remarks = tuple(_remarks(members, pairings, chosen, newest, least))
+    return Exclusive(pairing.places, pairing.late, remarks, layout, parts, turns)
+
+
+def _candidates(roles: Collection[str], observed: Observed) -> Iterator[Candidate]:
+    for slot, pod in observed.current.items():
+        if slot.role in roles and not (podstate.is_draining(pod) or podstate.is_dead(pod)):
+            revision, label = map(pod.metadata.label, (names.LABEL_REVISION, names.LABEL_ENDPOINT))
+            yield Candidate(slot.role, revision or "", label == ADDRESSED, podstate.is_ready(pod), pod)
+
+
+def _remarks(
+    members: Collection[Member], pairings: Pairings, chosen: str, newest: str, least: Mapping[str, int]
+) -> Iterator[Remark]:
+    """Tell who takes the requests while not all replicas are of one revision."""
+    new, ready = pairings[newest], Counter(each.part for each in members if each.ready)
+    if all(each.revision == new[each.role] for each in members):
+        return
+    count = ", ".join(f"{ready[part]} of {least[part[0]]} {part[0]}" for part in new.items())
+    if chosen != newest:
+        message = (
+            f"pairing {chosen} takes all requests until {newest} has its minimum and as many Ready: it has {count}"
+        )
+        yield Remark(names.ROUTING_HELD, REASON_AWAITING, message)
+    elif any(ready[part] < least[part[0]] for part in new.items()):
+        more = "there was no room for both: raise maxSurge, or free nodes"
+        yield Remark(names.ROUTING_HELD, REASON_NO_ROOM, f"pairing {newest} has taken over with {count} Ready; {more}")

@@ -1,0 +1,183 @@
+"""``rollout.routing: Exclusive``: a router that knows no pairing never mixes revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.inferences import inference, role
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.operator.model import podstate
+from covey.operator.rolling.exclusive import choose_shown
+from covey.operator.rolling.pairing import Member, Pairings
+from screener import Route, find_blind_routes
+from unit.operator.test_edit_storm import Event
+from unit.operator.test_pairing import Judged, changes
+from unit.operator.world import World
+
+EXCLUSIVE: dict[str, Any] = {"rollout": {"routing": "Exclusive"}}
+PAIRINGS: Pairings = {"new": {"prefill": "p2", "decode": "d2"}, "old": {"prefill": "p1", "decode": "d1"}}
+OLD = (("prefill", "p1"), ("decode", "d1"))
+NEW = (("prefill", "p2"), ("decode", "d2"))
+
+
+def members(counts: Mapping[str, int], going: str = "") -> list[Member]:
+    """So many Ready replicas of each revision; those of ``going`` do not stay."""
+    return [
+        Member(
+            {"p": "prefill", "d": "decode"}[revision[0]],
+            number,
+            revision,
+            ready=True,
+            pairing=None,
+            stays=revision != going,
+        )
+        for revision, count in counts.items()
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "going", "shown", "chosen"),
+    [
+        ({"p1": 2, "d1": 2}, "", OLD, "old"),
+        ({"p1": 2, "d1": 2, "p2": 1, "d2": 1}, "", OLD, "old"),
+        ({"p1": 2, "d1": 2, "p2": 2, "d2": 1}, "", OLD, "old"),
+        ({"p1": 2, "d1": 2, "p2": 2, "d2": 2}, "", OLD, "new"),
+        # As many as the old one, but less than the minimum.
+        ({"p1": 1, "d1": 1, "p2": 1, "d2": 1}, "", OLD, "old"),
+        # The old one is not whole any more without what goes.
+        ({"p1": 1, "d1": 1, "p2": 1, "d2": 1}, "d1", OLD, "new"),
+        ({"p1": 1, "d1": 1, "p2": 1}, "d1", OLD, "old"),
+        # What has taken over stays, and goes back only for one that is whole.
+        ({"p1": 2, "d1": 2, "p2": 1, "d2": 1}, "", NEW, "new"),
+        ({"p1": 2, "d1": 2, "p2": 1}, "", NEW, "old"),
+        ({"p1": 2, "p2": 1}, "", NEW, "new"),
+        ({}, "", (), "new"),
+        # Of none that is whole, the one that has more.
+        ({"p1": 2, "p2": 1}, "", OLD, "old"),
+        ({"p1": 2, "p2": 1, "d2": 0}, "p1", OLD[1:], "new"),
+    ],
+)
+def test_the_new_revision_takes_over_with_its_minimum(
+    counts: Mapping[str, int], going: str, shown: tuple[tuple[str, str], ...], chosen: str
+) -> None:
+    least = {"prefill": 2, "decode": 2}
+    assert choose_shown(members(counts, going), shown, PAIRINGS, "new", least) == chosen
+
+
+class Blind(Judged):
+    """Edits and losses, and a router that takes any Ready endpoint of each role after every write."""
+
+    def wanted(self) -> Any:
+        found = super().wanted().as_object()
+        for each in found["spec"]["roles"]:
+            # It is refused together with updates in place.
+            each.get("update", {}).pop("inPlace", None)
+        return DisaggregatedInference.model_validate({**found, "spec": {**found["spec"], **EXCLUSIVE}})
+
+    def judge(self) -> set[Route]:
+        routes = find_blind_routes(self.pods())
+        assert routes <= self.allowed, f"{routes - self.allowed} could be paired"
+        return routes
+
+    def act(self, writes: int | None = None) -> None:
+        before = bool(self.judge())
+        steps = list(self.world.steps(self.world.plan().actions))
+        for step in islice(steps, writes):
+            step()
+            self.judge()
+        after = bool(self.judge())
+        # Where several roles change there is no pair for some writes, never at the end of a pass.
+        assert after or not before or 2 in self.updates or writes is not None, "503"
+        self.world.tell()
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(*[st.sampled_from([0, 2])] * 2),
+    st.integers(1, 2),
+    st.lists(changes, max_size=24),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_request_is_mixed_while_revisions_roll(
+    replicas: tuple[int, int], updates: tuple[int, int], units: int, happened: list[Event]
+) -> None:
+    storm = Blind(replicas, updates, units)
+    for kind, number in happened:
+        storm.happen(kind, number)
+        storm.judge()
+    for _ in range(60):
+        for name in list(storm.world.pods):
+            storm.serve(name)
+        if not storm.world.plan().actions:
+            break
+        storm.act()
+        storm.world.finish()
+    storm.world.finish()
+    assert storm.judge() == {tuple(f"engine:{image}" for image in storm.images)}
+    assert {pod.metadata.label(names.LABEL_ENDPOINT) for pod in storm.world.pods.values()} == {"true"}
+
+
+def endpoints(world: World) -> set[tuple[str | None, str | None]]:
+    keys = (names.LABEL_ROLE, names.LABEL_ENDPOINT)
+    return {(pod.metadata.label(keys[0]), pod.metadata.label(keys[1])) for pod in world.pods.values()}
+
+
+def test_others_than_roles_that_serve_are_left_alone_and_all_take_requests_when_it_is_switched_off() -> None:
+    roles = (role("prefill"), role("decode"), role("router", minReplicas=0))
+    world = World.serving(inference(*roles, **EXCLUSIVE))
+    assert endpoints(world) == {("prefill", "true"), ("decode", "true"), ("router", "true")}
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_ROLE) == "prefill":
+            world.label(name, {names.LABEL_ENDPOINT: "false"})
+    world.inference = inference(*roles)
+    world.settle()
+    assert endpoints(world) == {("prefill", "true"), ("decode", "true"), ("router", "true")}
+
+
+def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> None:
+    update = {"update": {"maxSurge": 0, "maxUnavailable": 1}}
+
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        roles = [role(name, replicas=2, minReplicas=2, template=spec, **update) for name in ("prefill", "decode")]
+        return inference(*roles, **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference = wanted(2)
+    said: list[str] = []
+    for _ in range(40):
+        found = world.plan()
+        said += [each.reason for each in found.remarks if each.type == names.ROUTING_HELD]
+        if not found.actions:
+            break
+        world.carry_out()
+        world.finish()
+        world.tell()
+        for name, pod in list(world.pods.items()):
+            if not podstate.is_bound(pod):
+                world.bind(name, f"node-{name}")
+            world.run(name)
+    assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
+    assert {label for _, label in endpoints(world)} == {"true"}
+
+
+def test_a_role_without_replicas_does_not_count() -> None:
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        roles = [role(name, template=spec) for name in ("prefill", "decode")]
+        return inference(*roles, role("encode", replicas=0, minReplicas=0, serves="Prefill"), **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference = wanted(2)
+    world.carry_out()
+    old = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if podstate.is_ready(pod)}
+    new = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if not podstate.is_ready(pod)}
+    assert (old, new) == ({"true"}, {"false"})
