@@ -234,7 +234,7 @@ class Reservations:
         return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
     def renew(self, claim: core.Claim) -> core.Claim:
-        """A claim that others give way to; one to nothing, for a while, where it came no nearer for long."""
+        """A claim to room that others leave; one to nothing, for a while, where it came no nearer for long."""
         now, longest = self._clock(), STILL * self._reserve_after
         if now < (core.seconds(claim.last_progress_time) or now) + longest:
             return claim
