@@ -20,6 +20,9 @@ KIND: Final = "DisaggregatedInference"
 AUTOSCALERS: Final = frozenset(
     {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"}
 )
+#: Taints of failed nodes. Pods tolerate their NoExecute for five minutes, as the API server makes them (admission plugin
+#: DefaultTolerationSeconds); it stays for a while when the node is Ready again and nothing else keeps pods off.
+_FAILED: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _PREFIX: Final = "covey.dev/"
 
 
@@ -206,7 +209,7 @@ def read_node(found: Json) -> Node:
     spec, status = found.get("spec") or {}, found.get("status") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
     taints = [(each["key"], each["effect"]) for each in spec.get("taints") or ()]
-    hard = any(effect in {"NoSchedule", "NoExecute"} for _, effect in taints)
+    hard = any(effect == "NoSchedule" or (effect == "NoExecute" and key not in _FAILED) for key, effect in taints)
     gone = any(effect == "NoExecute" or key in AUTOSCALERS for key, effect in taints)
     return Node(
         found["metadata"]["name"],

@@ -17,8 +17,7 @@ taken           The operator gives up a serving replica of a resource that has b
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
-unfit           A pod of a replica is bound to a node that has been unfit for a while. Of ordinary pods kube-scheduler alone
-                knows nodes, by taints that come and go some time before or after what they say.
+unfit           Covey's scheduler binds a pod to a node that has been unfit for a while.
 astray          A replica or a unit lies in two domains of the level that it requires.
 """
 
@@ -191,7 +190,7 @@ def overcommitted(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
 def unfit(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
     """See ``unfit``."""
     since = world.unfit.get(pod.node)
-    if not _is_bind(before, pod) or pod.replica is None or not pod.ours or since is None or at - since <= GRACE:
+    if not _is_bind(before, pod) or not pod.ours or since is None or at - since <= GRACE:
         return
     if before is not None:
         yield Violation("unfit", f"{pod.name} is bound to {pod.node}, unfit for {at - since:.0f} s", at)

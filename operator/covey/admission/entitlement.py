@@ -61,6 +61,11 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
     return named
 
 
+def charged_queue(labels: Mapping[str, str], policies: Mapping[str, Policy]) -> str | None:
+    """The queue that is charged for the places of a unit that may use none, or a wrong name would set quota free."""
+    return min((each.name for each in policies.values() if each.selects(labels)), default=None)
+
+
 class Group(NamedTuple):
     """Pods that are wanted together or not at all; ``spare``: what is charged for them already.
 
@@ -302,6 +307,7 @@ __all__ = [
     "Lane",
     "QueueError",
     "Short",
+    "charged_queue",
     "describe",
     "fit",
     "has_right",

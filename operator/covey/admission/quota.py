@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Final, NamedTuple
 
 from covey.admission.nodes import Key
@@ -29,6 +30,8 @@ from covey.placement.terms import holds
 #: The labels of a flavor's nodes, sorted; none for all nodes.
 Flavor = tuple[tuple[str, str], ...]
 Amounts = Mapping["Pool", int]
+#: Charges in a block.
+_MOST: Final = 256
 #: The age of an admission that no status tells yet: the youngest.
 NOT_YET: Final = "~"
 
@@ -132,6 +135,65 @@ def _rank(charge: Charge) -> tuple[bool, int, str, Key, Member]:
     return charge.rank
 
 
+class _Block:
+    """Charges that follow each other, with the sum and the least of their amounts, so that few are looked at one by one."""
+
+    def __init__(self, line: list[Charge]) -> None:
+        self.line = line
+        self.total = Counter[Pool]()
+        for each in line:
+            self.total.update(dict(each.amounts))
+        amounts = [dict(each.amounts) for each in line]
+        self.least = {pool: min(each.get(pool, 0) for each in amounts) for pool in self.total}
+        self.units = frozenset(each.unit for each in line)
+
+    def take(self, left: dict[Pool, int], whole: set[Key]) -> None:
+        """Take what fits whole from what is left, and add the units of minimums that do not to ``whole``.
+
+        Of surplus, what is of a unit in ``whole`` takes nothing.
+        """
+        surplus = self.line[0].member is not None
+        if any(amount > left.get(pool, 0) for pool, amount in self.least.items()):
+            whole |= self.units if not surplus else frozenset()
+        elif all(amount <= left.get(pool, 0) for pool, amount in self.total.items()) and (
+            not surplus or self.units.isdisjoint(whole)
+        ):
+            for pool, amount in self.total.items():
+                left[pool] -= amount
+        else:
+            for each in self.line:
+                if any(amount > left.get(pool, 0) for pool, amount in each.amounts):
+                    whole |= {each.unit} if not surplus else frozenset()
+                elif not surplus or each.unit not in whole:
+                    for pool, amount in each.amounts:
+                        left[pool] -= amount
+
+
+class _Line:
+    """Charges of one queue in the order of their ranks, minimums or surplus, in blocks."""
+
+    def __init__(self, blocks: Iterable[_Block] = ()) -> None:
+        self.blocks = list(blocks)
+
+    def __iter__(self) -> Iterator[Charge]:
+        return (each for block in self.blocks for each in block.line)
+
+    def find(self, rank: tuple[bool, int, str, Key, Member]) -> int:
+        """The number of the block where a charge of this rank is, or belongs."""
+        return bisect_left(self.blocks, rank, hi=max(0, len(self.blocks) - 1), key=lambda each: each.line[-1].rank)
+
+    def change(self, charge: Charge, *, add: bool) -> None:
+        """Put in a charge, or take it out."""
+        at = self.find(charge.rank)
+        line = list(self.blocks[at].line) if self.blocks else []
+        if add:
+            insort(line, charge, key=_rank)
+        else:
+            del line[line.index(charge, bisect_left(line, charge.rank, key=_rank))]
+        half = len(line) // 2 if len(line) > _MOST else 0
+        self.blocks[at : at + 1] = [_Block(each) for each in (line[:half], line[half:]) if each]
+
+
 class Ledger:
     """The charges of all queues.
 
@@ -143,11 +205,9 @@ class Ledger:
     def __init__(self, policies: Mapping[str, Policy], charged: Iterable[Charge] = ()) -> None:
         self.policies = policies
         self._of: dict[Key, tuple[Charge, ...]] = {}
-        #: In the order of their ranks.
-        self._in: dict[str, list[Charge]] = {name: [] for name in policies}
+        #: Minimums, and surplus.
+        self._in: dict[str, tuple[_Line, _Line]] = {name: (_Line(), _Line()) for name in policies}
         self._used: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
-        #: Of minimums alone.
-        self._least: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
         self._splits: dict[str, dict[Charge, frozenset[Pool]]] = {}
         self._left: dict[tuple[str, bool], dict[Pool, int]] = {}
         by_unit: dict[Key, list[Charge]] = {}
@@ -168,23 +228,16 @@ class Ledger:
                 self._splits.pop(each.queue, None)
                 for minimums in (True, False):
                     self._left.pop((each.queue, minimums), None)
-                change = {pool: sign * amount for pool, amount in each.amounts}
-                self._used[each.queue].update(change)
-                self._least[each.queue].update(change if each.member is None else {})
-                line = self._in[each.queue]
-                if sign > 0:
-                    insort(line, each, key=_rank)
-                else:
-                    del line[line.index(each, bisect_left(line, each.rank, key=_rank))]
+                self._used[each.queue].update({pool: sign * amount for pool, amount in each.amounts})
+                self._in[each.queue][each.member is not None].change(each, add=sign > 0)
         return frozenset(each.queue for each in (*before, *now)) & self._in.keys()
 
     def copy(self) -> Ledger:
         """The same charges, to be changed by somebody else."""
         found = Ledger(self.policies)
         found._of = dict(self._of)
-        found._in = {name: list(each) for name, each in self._in.items()}
+        found._in = {name: (_Line(one.blocks), _Line(other.blocks)) for name, (one, other) in self._in.items()}
         found._used = {name: Counter(each) for name, each in self._used.items()}
-        found._least = {name: Counter(each) for name, each in self._least.items()}
         found._splits, found._left = dict(self._splits), dict(self._left)
         return found
 
@@ -201,7 +254,7 @@ class Ledger:
 
     def charges_of(self, queue: str) -> Iterable[Charge]:
         """The charges of a queue."""
-        return self._in[queue]
+        return chain(*self._in[queue])
 
     def use_of(self, queue: str, pool: Pool) -> int:
         """The amount of a pool that is charged to a queue."""
@@ -259,20 +312,16 @@ class Ledger:
         """
         if more is None and queue in self._splits:
             return self._splits[queue]
-        line, found, whole = self._in[queue], dict[Charge, frozenset[Pool]](), dict[Key, frozenset[Pool]]()
+        found, whole = dict[Charge, frozenset[Pool]](), dict[Key, frozenset[Pool]]()
         left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
-        count = bisect_left(line, 1, key=lambda each: each.member is not None)
-        parts = (line[:count] if more is None else [*line[:count], more]), line[count:]
-        for minimums, part in zip((True, False), parts, strict=True):
-            for each in part:
-                over = frozenset([pool for pool, amount in each.amounts if amount > left.get(pool, 0)])
-                found[each] = over = over | whole.get(each.unit, over)
-                if over and minimums:
-                    whole[each.unit] = over
-                for pool, amount in () if over else each.amounts:
-                    left[pool] -= amount
-            if more is None:
-                self._left[queue, minimums] = dict(left)
+        minimums, surplus = self._in[queue]
+        for each in chain(minimums, () if more is None else (more,), surplus):
+            over = frozenset([pool for pool, amount in each.amounts if amount > left.get(pool, 0)])
+            found[each] = over = over | whole.get(each.unit, over)
+            if over and each.member is None:
+                whole[each.unit] = over
+            for pool, amount in () if over else each.amounts:
+                left[pool] -= amount
         if more is None:
             self._splits[queue] = found
         return found
@@ -280,19 +329,21 @@ class Ledger:
     def nominal_left(self, queue: str, *, minimums: bool) -> Amounts:
         """The rest of a queue's nominal beside the charges that are within it: those of minimums alone, or all."""
         if (queue, minimums) not in self._left:
-            used = (self._least if minimums else self._used)[queue]
-            left = {pool: grant.nominal - used[pool] for pool, grant in self.policies[queue].grants.items()}
+            left = {pool: grant.nominal for pool, grant in self.policies[queue].grants.items()}
+            whole = set[Key]()
+            for line in self._in[queue][: 1 if minimums else 2]:
+                for block in line.blocks:
+                    block.take(left, whole)
             self._left[queue, minimums] = left
-            if any(amount < 0 for amount in left.values()):
-                self.split(queue)
         return self._left[queue, minimums]
 
-    def is_within_nominal(self, charge: Charge) -> bool:
-        """Tell whether a charge is within the nominal of its queue."""
-        used = (self._least if charge.member is None else self._used)[charge.queue]
-        if all(used[pool] <= grant.nominal for pool, grant in self.policies[charge.queue].grants.items()):
-            return True  # all of them are
-        return not self.split(charge.queue).get(charge)
+    def is_within_nominal(self, minimum: Charge) -> bool:
+        """Tell whether the charge of a minimum is within the nominal of its queue."""
+        left = {pool: grant.nominal for pool, grant in self.policies[minimum.queue].grants.items()}
+        (line, _), whole = self._in[minimum.queue], set[Key]()
+        for block in line.blocks[: line.find(minimum.rank) + 1]:
+            block.take(left, whole)
+        return minimum.unit not in whole
 
     def room(self, queue: str) -> dict[Pool, int]:
         """The further amount of each pool that a queue may use; negative where it uses too much."""

@@ -14,7 +14,7 @@ import msgspec
 
 from covey.admission import podstate
 from covey.admission.charges import Ground, Land, charges
-from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, describe, lane_of, queue_of
+from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, charged_queue, describe, lane_of, queue_of
 from covey.admission.podstate import place_of
 from covey.admission.quota import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
@@ -84,18 +84,20 @@ class Tenants:
         return made
 
     def _assign(self, each: Candidate, labels: Mapping[str, str]) -> None:
-        root = each.unit.root
+        root, policies = each.unit.root, self._ledger.policies
+        labels = {**labels, _NAME: root.metadata.namespace}
         try:
-            name = queue_of(root, {**labels, _NAME: root.metadata.namespace}, self._ledger.policies)
+            name = charged = queue_of(root, labels, policies)
         except QueueError as error:
-            self._problems[each.unit.key] = error
-            return
+            self._problems[each.unit.key], name = error, None
+            charged = charged_queue(labels, policies)
         if name is not None:
             self._queues[each.unit.key] = name
-            self._enter(each, {})
+        if charged is not None:
+            self._enter(each, charged, {})
 
-    def _enter(self, each: Candidate, placed: Mapping[str, str]) -> None:
-        land = self._lands[self._queues[each.unit.key]]
+    def _enter(self, each: Candidate, name: str, placed: Mapping[str, str]) -> None:
+        land = self._lands[name]
         ground = Ground(
             land.policy,
             place=lambda pod: place_of(pod, placed),
@@ -131,11 +133,14 @@ class Tenants:
         key = self._keys[gang.uid]
         if key in self._queues:
             pods = (pod for role in gang.roles for replica in role.replicas for pod in replica.pods)
-            self._enter(self._units[key], {pod.key: pod.node for pod in pods if pod.node is not None})
+            self._enter(
+                self._units[key], self._queues[key], {pod.key: pod.node for pod in pods if pod.node is not None}
+            )
 
     def has_queue_of(self, key: Key, gang: Gang) -> bool:
-        """Tell whether a unit uses the queue that a gang uses, or both none."""
-        return self._queues.get(key) == self._queues.get(self._keys[gang.uid])
+        """Tell whether a unit uses or is charged to the queue that a gang uses, or both none."""
+        charged = next((each.queue for each in self._ledger.of(key)), None)
+        return (self._queues.get(key) or charged) == self._queues.get(self._keys[gang.uid])
 
     def room_for(self, gang: Gang, shapes: Sequence[Shape]) -> int | None:
         """The most further replicas of these pods that quota leaves to a gang, whatever nodes there are; None for any."""

@@ -266,9 +266,11 @@ class Books:
         if claim is not None and claim.purpose == PURPOSE_EXCHANGE:
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
+        found = self.reservations.renew(found)
         evacuated = claim is not None and claim.purpose == PURPOSE_EVACUATION
-        follows, takes = evacuated or (claim is not None and bool(claim.victims)), self._wait_for_claim(entry) == 0.0
-        if found is None and (self.reservations.rests(entry) or not (follows or takes or self.reservations.due(entry))):
+        takes, follows = self._wait_for_claim(entry) == 0.0, claim is not None and bool(claim.victims)
+        is_due = not self.reservations.rests(entry) and (follows or takes or self.reservations.due(entry))
+        if found is None and not evacuated and not is_due:
             return
         leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
         if found is None and leads and self.reservations.allows(root, entry):
@@ -287,9 +289,8 @@ class Books:
         """The claim of a refused unit: the one that stands, one that others give way to, or one to wait with."""
         claim, found = entry.decision.claim, None
         if claim is not None and claim.victims:
-            followed = await self.claims.follow(entry, asked, claim, self.quotas)
+            found = self.reservations.renew(await self.claims.follow(entry, asked, claim, self.quotas))
             self._breath.begin()
-            found = self.reservations.renew(followed) if followed is not None else None
         if found is None and takes:
             found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()

@@ -245,16 +245,30 @@ class Claims:
         gang = with_surplus(asked, Counter(role for role, _ in places)) if surplus else asked
         gang = replace(gang, excluded_nodes={**others, **gang.excluded_nodes})
 
+        current, now = entry.decision.claim, self._clock()
+        retry = core.seconds(current.retry_time) if current is not None else None
+        if current is None or current.purpose != PURPOSE_EVACUATION or (retry is not None and retry <= now):
+            current = None
+        elif retry is not None:
+            return current
         nodes = await self._search(unit, partial(find_room_beside, surplus=surplus), gang, going)
         if not nodes or len(nodes) > MOST_NODES:
             return None
-        current, now = entry.decision.claim, core.rfc3339(self._clock())
-        since = current.since if current is not None and current.purpose == PURPOSE_EVACUATION else now
+        since = current.since if current is not None else core.rfc3339(now)
+        came = current.last_progress_time if current is not None and len(going) >= current.blocking_pods else ""
         told = ", ".join(f"{role}/{replica}" for role, replica in sorted(places)[:_TOLD])
         told += f" and {len(places) - _TOLD} more" if len(places) > _TOLD else ""
         message = f"{told} of unit {unit.index} drain, and successors get their room"
         return core.Claim(
-            (), since, "", _scarcest(gang), tuple(sorted(nodes)), purpose=PURPOSE_EVACUATION, message=message
+            (),
+            since,
+            "",
+            _scarcest(gang),
+            tuple(sorted(nodes)),
+            len(going),
+            came or core.rfc3339(now),
+            purpose=PURPOSE_EVACUATION,
+            message=message,
         )
 
     def _may_preempt(self, root: core.Group) -> bool:

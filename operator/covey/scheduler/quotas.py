@@ -19,6 +19,7 @@ from covey.admission.entitlement import (
     Group,
     Lane,
     QueueError,
+    charged_queue,
     describe,
     fit,
     lane_of,
@@ -111,8 +112,7 @@ class Quotas:
             name = charged = queue_of(unit.root, labels, policies) if policies or unit.root.spec.queue else None
         except QueueError as error:
             self._problems[root], name = error, None
-            # What has its places is charged somewhere, or a name that means nothing would set quota free.
-            charged = min((each.name for each in policies.values() if each.selects(labels)), default=None)
+            charged = charged_queue(labels, policies)
         if name is None:
             self._queues.pop(root, None)
         else:

@@ -233,10 +233,10 @@ class Reservations:
         level = topology.levels[len(choice.path) - 1].name
         return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
-    def renew(self, claim: core.Claim) -> core.Claim:
-        """A claim that others give way to; one to nothing, for a while, where it came no nearer for long."""
+    def renew(self, claim: core.Claim | None) -> core.Claim | None:
+        """A claim to room that others leave; one to nothing, for a while, where it came no nearer for long."""
         now, longest = self._clock(), STILL * self._reserve_after
-        if now < (core.seconds(claim.last_progress_time) or now) + longest:
+        if claim is None or claim.retry_time or now < (core.seconds(claim.last_progress_time) or now) + longest:
             return claim
         return replace(claim, nodes=(), victims=(), retry_time=core.rfc3339(now + longest))
 

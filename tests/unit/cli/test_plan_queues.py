@@ -126,6 +126,16 @@ def test_pods_that_run_are_charged(files: Any) -> None:
     assert "batch may borrow, its cohort has 0 idle" in workload(answer, "new")["reasons"][0]["message"]
 
 
+@pytest.mark.parametrize("named", ["search", "nowhere"])
+def test_a_wrong_queue_sets_no_quota_free(files: Any, named: str) -> None:
+    """What serves already is charged to the queue that selects its namespace, as the scheduler process does it."""
+    running = inference("old", role("w", 2, 1), namespace="batch", queue=named)
+    pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
+    new = inference("new", role("w"), namespace="batch")
+    answer = plan(*files(4, *tenants(borrowMinimums=True), running, new, pods=pods))
+    assert "batch may borrow, its cohort has 0 idle" in workload(answer, "new")["reasons"][0]["message"]
+
+
 def test_others_are_charged_where_their_groups_come_along(files: Any) -> None:
     """As `kubectl get pods,podgroups,queues,namespaces -A -o json` prints them."""
     group = {

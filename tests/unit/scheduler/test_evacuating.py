@@ -196,6 +196,60 @@ async def test_it_is_withdrawn_when_the_room_does_not_do_any_more() -> None:
     assert claim_of(loop) is None
 
 
+async def test_a_replica_that_does_not_go_keeps_the_room_of_its_successor_for_a_bounded_time() -> None:
+    """Whoever may mark pods could keep nodes from everybody else for ever."""
+    loop = Loop(cache(*cluster(), *service()), reserve_after=100.0)
+    await loop.turn()
+    put_all(loop, tree("young", created=YOUNG))
+    loop.now = 290.0
+    put_all(loop, service())
+    assert await loop.turn() == {}
+    loop.now = 310.0
+    put_all(loop, service())
+    await loop.turn()
+    claim = claim_of(loop)
+    assert claim is not None
+    assert (claim.nodes, claim.retry_time is not None) == ((), True)
+    loop.now = 590.0
+    put_all(loop, [*service(), node("more", gpus=1, labels=labels())])
+    await loop.turn()
+    assert claim_of(loop) == claim, "it rests"
+    assert loop.place("young-decode-0-0") == "free"
+    drop(loop.cache, loop.cache.pods.store["ns", "young-decode-0-0"])
+    loop.now = 620.0
+    put_all(loop, service())
+    await loop.turn()
+    again = claim_of(loop)
+    assert again is not None
+    assert again.nodes == ("beside", "free")
+
+
+async def test_each_pod_that_goes_gives_it_more_time() -> None:
+    loop = Loop(cache(*cluster(), *service()), reserve_after=100.0)
+    await loop.turn()
+    loop.now = 290.0
+    lose(loop, last=0)
+    assert await loop.turn() == {}
+    loop.now = 310.0
+    put(loop.cache, node("another", labels=labels(), gpus=1))
+    assert await loop.turn() == {}
+    claim = claim_of(loop)
+    assert claim is not None
+    assert claim.nodes == ("beside", "free")
+
+
+async def test_a_claim_that_rests_ends_with_what_drains() -> None:
+    loop = Loop(cache(*cluster(), *service()), reserve_after=100.0)
+    await loop.turn()
+    loop.now = 310.0
+    put_all(loop, service())
+    await loop.turn()
+    put(loop.cache, pod("stranger", node="free", gpus=8))
+    lose(loop)
+    assert await loop.turn() == {}
+    assert claim_of(loop) is None
+
+
 async def test_the_rest_of_a_minimum_that_may_go_below_has_its_room_too() -> None:
     loop = Loop(cache(*cluster(), *service(minimum=2)))
     await loop.turn()

@@ -300,6 +300,31 @@ class TestNodes:
         history.checker.take("Node", "MODIFIED", node("n0", version=6), history.at)
         assert history.wait() == []
 
+    @pytest.mark.parametrize(
+        ("taints", "found"),
+        [
+            ([("node.kubernetes.io/unreachable", "NoExecute")], []),
+            (
+                [("node.kubernetes.io/unreachable", "NoExecute"), ("node.kubernetes.io/unreachable", "NoSchedule")],
+                ["unfit"],
+            ),
+            ([("maintenance", "NoExecute")], ["unfit"]),
+        ],
+    )
+    def test_a_node_that_has_failed_and_is_ready_again(self, taints: list[tuple[str, str]], found: list[str]) -> None:
+        """Its NoExecute is the last to go, and all pods tolerate it for a time: ordinary ones may be bound by then."""
+        history = History(role("decode"))
+        seen = {"uid": "stranger", "owned": False, "node": "n0"}
+        history.see("0/decode/0/0", **{**seen, "node": ""})
+        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True, version=5), history.at)
+        history.wait()
+        tainted = node("n0", version=6)
+        tainted["spec"]["taints"] = [{"key": key, "effect": effect} for key, effect in taints]
+        history.checker.take("Node", "MODIFIED", tainted, history.at)
+        history.see("0/decode/0/0", **seen, version=7)
+        history.checker.take("Node", "MODIFIED", node("n0", version=8), history.at)
+        assert [each.rule for each in history.wait()] == found
+
     def test_a_replica_in_two_racks(self) -> None:
         history = History(role("decode", size=2, topology={"required": "rack"}))
         for index in "01":
