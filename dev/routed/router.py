@@ -39,7 +39,7 @@ class Router:
         self._under_way = Counter[str]()
         self._idle: set[str] = set()
         self._random = random.Random(1)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         #: Requests that would have been mixed had each role been chosen by itself.
         self.blind = 0
 
