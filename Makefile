@@ -11,7 +11,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfil
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+.PHONY: help demo demo-rollout test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
 	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
@@ -28,6 +28,9 @@ $(READY): requirements/dev.txt pyproject.toml
 
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
+
+demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mixed, latency drawn (SVG=file for a picture)
+	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
 
 # Four processes: three have a control plane each and wait most of the time, the fourth has the unit tests.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane

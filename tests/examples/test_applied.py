@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +22,8 @@ from scheduler_trees import node_of
 from screener import REVISION, ROLE, SCOPE, find_routes
 
 #: Applied by the tests that do more with them.
-ELSEWHERE = ("engines", "autoscaling", "topologies")
+ELSEWHERE = ("engines", "autoscaling", "topologies", "routers")
+ROUTERS = sorted((EXAMPLES / "routers").glob("*.yaml"))
 PLAIN = [file for file in INFERENCES if file.parent.name not in ELSEWHERE]
 
 
@@ -86,6 +89,54 @@ def test_the_router_of_an_example_finds_its_engines(apply: Apply, serving: Servi
         "items"
     ]
     assert {name_of(pod) for pod in chosen} == {name_of(pod) for pod in engines}
+
+
+@pytest.mark.usefixtures("racks")
+@pytest.mark.parametrize("file", ROUTERS, ids=named)
+def test_what_other_routers_select_is_the_leaders_of_each_role(apply: Apply, serving: Serving, file: Path) -> None:
+    """And a replica that drains leaves it, whether the router goes by labels or by EndpointSlices."""
+    apply(file)
+    await_ready(serving)
+    engines = {role: {name_of(pod) for pod in serving.pods(role=role, index=0)} for role in ("prefill", "decode")}
+    eventually(lambda: selected(serving, file) == engines, 30, "the selectors find the engines")
+    [inference] = of_kind(file, "DisaggregatedInference")
+    roles = [each | {"replicas": 1 if each["name"] == "decode" else 2} for each in inference["spec"]["roles"]]
+    serving.change({"roles": roles}, name_of(inference))
+    [going] = eventually(lambda: serving.pods(draining="true"), 60, "a replica of decode drains")
+    left = engines | {"decode": engines["decode"] - {name_of(going)}}
+    eventually(lambda: selected(serving, file) == left, 30, "what drains is not found any more")
+
+
+def selected(serving: Serving, file: Path) -> dict[str, set[str]]:
+    """The pods that a router takes for engines of each role, by its own flags or Services."""
+    if services := of_kind(file, "Service"):
+        labels = ",".join(f"{key}={value}" for key, value in services[0]["metadata"]["labels"].items())
+        slices = json.loads(serving.kubectl("get", "endpointslices", "-l", labels, "-o", "json"))["items"]
+        return {
+            each["spec"]["selector"]["covey.dev/role"]: {
+                endpoint["targetRef"]["name"]
+                for found in slices
+                if found["metadata"]["labels"]["kubernetes.io/service-name"] == name_of(each)
+                for endpoint in found["endpoints"] or ()
+                if endpoint["conditions"]["ready"]
+            }
+            for each in services
+        }
+    [inference] = of_kind(file, "DisaggregatedInference")
+    [router] = [each for each in inference["spec"]["roles"] if each["name"] == "router"]
+    args: list[str] = router["template"]["spec"]["containers"][0]["args"]
+    flags = dict(each.removeprefix("--").split("=", 1) for each in args if each.startswith("--") and "=" in each)
+    found = {}
+    for role in ("prefill", "decode"):
+        if base := flags.get("k8s-label-selector"):
+            selector = f"{base},model={flags[f'{role}-model-labels']}"
+        else:
+            begin = args.index(f"--{role}-selector") + 1
+            selector = ",".join(takewhile(lambda each: not each.startswith("--"), args[begin:]))
+        found[role] = set(
+            serving.kubectl("get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}").split()
+        )
+    return found
 
 
 @pytest.mark.parametrize("file", TOPOLOGIES, ids=named)

@@ -10,6 +10,7 @@ from soak import invariants
 from soak.claims import Claims
 from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_resource, read_wanted
 from soak.invariants import Violation
+from soak.routes import Routes
 from soak.world import GRACE, Loss, World
 
 #: Quiet seconds after which watches of two kinds have told the same.
@@ -28,21 +29,25 @@ class Checker:
     pins: int = 0
     given_up: int = 0
     claims: Claims = field(init=False)
+    routes: Routes = field(init=False)
     #: Pods on nodes that were unfit as far as was seen: when, and the version with which the node had become fit before.
     _unfit: list[tuple[float, Pod, int, Violation]] = field(default_factory=list)
     _torn: dict[Replica, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.claims = Claims(self.world)
+        self.routes = Routes(self.world)
 
     def take(self, kind: str, change: str, found: Json, at: float) -> list[Violation]:
         """One event: kind ``Pod``, ``Node`` or ``DisaggregatedInference``; returns what it broke."""
         self.events += 1
         match kind, change:
             case "Pod", "DELETED":
-                return self._keep(self._pod_gone(read_pod(found), at))
+                pod = read_pod(found)
+                return self._keep([*self._pod_gone(pod, at), *self.routes.take(found, pod, gone=True, at=at)])
             case "Pod", _:
-                return self._keep(self._pod(read_pod(found), at))
+                pod = read_pod(found)
+                return self._keep([*self._pod(pod, at), *self.routes.take(found, pod, gone=False, at=at)])
             case "CompositePodGroup" | "PodGroup", _:
                 return self._keep(self.claims.take_root(change, found, at))
             case "Node", "DELETED":
@@ -52,7 +57,9 @@ class Checker:
             case "DisaggregatedInference", "DELETED":
                 self.world.drop_resource(Owner(found["metadata"]["namespace"], found["metadata"]["name"]))
             case "DisaggregatedInference", _:
-                self.world.put_resource(read_resource(found), at)
+                resource = read_resource(found)
+                self.world.put_resource(resource, at)
+                self.routes.note_spec(resource.owner, found["spec"])
         return []
 
     def take_unseen(self, kind: str, change: str, found: Json, at: float) -> None:
@@ -65,11 +72,13 @@ class Checker:
     def tick(self, at: float) -> list[Violation]:
         """Time has passed."""
         self.world.rests.look(self.world, at, GRACE)
-        return self._keep([*invariants.torn(self.world, self._torn, at), *self._still_unfit(at), *self.claims.tick(at)])
+        torn = invariants.torn(self.world, self._torn, at)
+        return self._keep([*torn, *self._still_unfit(at), *self.claims.tick(at), *self.routes.tick(at)])
 
     def will_write(self, owner: Owner, spec: Json, at: float) -> None:
         """A spec is about to be written: whoever is quick acts upon it before it is seen here."""
         self.world.note_spec(owner, read_wanted(spec), at)
+        self.routes.note_spec(owner, spec)
         self.world.rests.stir(owner)
 
     def _pod(self, pod: Pod, at: float) -> Iterable[Violation]:

@@ -84,6 +84,8 @@ class Result:
     kept: int = 0
     #: Claims, and what was taken for them, in words.
     claims: str = ""
+    #: What routers could do, in words.
+    routes: str = ""
 
     @property
     def faults(self) -> int:
@@ -106,6 +108,7 @@ class Result:
             f"{checked}; {self.gaps} lists stood for missed events",
             f"tenants met {self.rested} resources at rest, which may lose nothing to them; room was kept for {self.kept} gangs",
             self.claims,
+            self.routes,
             f"{calm}; {self.waited} times a resource waited for room and said so",
             *(
                 f"started anew, for it had forgotten what it had to do: {name}, {n} times"
@@ -168,6 +171,7 @@ class Soak:
                     result.injected.update(proxy.injected)
         checker = self._checker
         result.claims = describe_claims(checker.claims, checker.binds)
+        result.routes = checker.routes.describe()
         result.events, result.binds = checker.events, checker.binds
         result.pins, result.given_up = checker.pins, checker.given_up
         result.seconds = time.monotonic() - self._started
