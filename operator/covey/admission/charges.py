@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.losses import Hold, is_of_same_replica, role_of_leaf
+from covey.admission.losses import Hold, is_of_same_replica, place_of, role_of_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
@@ -66,6 +66,10 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
         lacking = role.minimum
         for replica in role.replicas:
             amounts, lacks = _of_replica(replica, ground)
+            if amounts:
+                lost = _held_places(replica, ground)
+                amounts.update(lost)
+                lacks.update(lost)
             if amounts and id(replica) in least:
                 lacking -= 1
                 minimum.update(amounts)
@@ -112,12 +116,23 @@ def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool
     return found
 
 
+def _held_places(replica: Replica, ground: Ground) -> Counter[Pool]:
+    """The room that is held for lost pods of a replica of which others have their nodes."""
+    amounts, places = Counter[Pool](), {place_of(pod) for pod in replica.pods}
+    for hold in ground.held:
+        flavor = ground.flavor(hold.node)
+        mine = any(is_of_same_replica(hold, pod) for pod in replica.pods)
+        if mine and hold.place not in places and flavor is not None:
+            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
+    return amounts
+
+
 def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Amounts, Amounts], since: str) -> Charge:
     charged, spare = (tuple(sorted(each.items())) for each in amounts)
     return Charge(ground.policy.name, unit.key, member, charged, spare, ground.priority, since or NOT_YET)
 
 
-def _of_replica(replica: Replica, ground: Ground) -> tuple[Amounts, Amounts]:
+def _of_replica(replica: Replica, ground: Ground) -> tuple[Counter[Pool], Counter[Pool]]:
     """The charge of a replica, and the part of it that is for pods without a node; nothing where none has one."""
     nodes = [ground.place(pod) for pod in replica.pods]
     flavors = [None if node is None else ground.flavor(node) for node in nodes]

@@ -24,6 +24,19 @@ KINDS = ["create", "lose", "lose", "replace", "drain", "end", "group", "restore"
 event = st.tuples(st.sampled_from(KINDS), st.integers(0, 40), asked)
 
 
+async def test_quota_stays_with_a_replica_while_room_is_held_for_its_lost_pod() -> None:
+    """Others do not take it meanwhile, so that a minimum that gets its pod back brings no queue above its limit."""
+    tenants = await _begin(("a", 2, 2, 2), ("a", 1, 8, 2), holdSeconds=30)
+    assert tenants.use("a") == NOMINAL + BORROW
+    tenants.lose(next(pod for pod in tenants.pods() if pod.metadata.name == "u0-decode-1-0"))
+    for _ in range(3):
+        await tenants.turn()
+        assert tenants.use("a") == NOMINAL + BORROW - 1
+    tenants.happen("replace", 0, ("a", 2, 2, 2))
+    await tenants.turn()
+    assert tenants.use("a") == NOMINAL + BORROW
+
+
 @dataclass
 class Tenants:
     """Two queues that lend to each other on nodes that have room for all, and pods of one device."""
@@ -101,12 +114,12 @@ class Tenants:
                 self.limits[name] = nominal + BORROW
                 put(self.loop.cache, queue(name, nominal, borrow=BORROW, cohort="c"))
 
-    def create(self, wish: Asked) -> None:
+    def create(self, wish: Asked, **spec: Any) -> None:
         name, size, replicas, least = wish
         unit = f"u{len(self.units)}"
         self.units[unit] = (name, size, replicas, min(least, replicas))
         made = [
-            group(unit, composite=True, minimum=1, desired=1, queue=name),
+            group(unit, composite=True, minimum=1, desired=1, queue=name, **spec),
             *role_groups("decode", replicas=replicas, minimum=min(least, replicas), size=size, root=unit),
         ]
         for each in made:
@@ -146,10 +159,10 @@ async def test_no_pin_brings_a_queue_above_its_limit(first: tuple[Asked, Asked],
         await tenants.turn()
 
 
-async def _begin(*wishes: Asked) -> Tenants:
+async def _begin(*wishes: Asked, **spec: Any) -> Tenants:
     tenants = Tenants()
     for wish in wishes:
-        tenants.create(wish)
+        tenants.create(wish, **spec)
         for _ in range(8):
             await tenants.turn()
     return tenants
