@@ -121,11 +121,33 @@ def test_what_was_refused_is_followed_by_the_next_domain_and_at_last_by_any(told
         assert "refused: rack r7" in world.asked()[2]
         assert world.asked()[:2] == ("True", "Asked")
     # Who has put right what was wrong asks for the first one again; the others are withdrawn.
-    for name, each in world.of(POD_TEMPLATES).items():
-        if world.template_of(name)["spec"].get("nodeSelector") == rack("r7") and each:
+    for name in world.of(POD_TEMPLATES):
+        if world.template_of(name)["spec"].get("nodeSelector") == rack("r7"):
             del world.objects[POD_TEMPLATES.type, name]
     world.settle()
     assert selectors(world) == [rack("r7")] * 2
+
+
+def test_what_may_lie_anywhere_is_no_reason_to_go_on() -> None:
+    """A router beside the rack: it is not counted into it, and the autoscaler itself tries again for it."""
+    router = role("router", replicas=1, minReplicas=1, template=gpus(1), topology={"followUnit": False})
+    world = asking(gang("decode", 4), router, elastic=topology("r7", "r8"))
+    assert sorted(map(len, selectors(world))) == [0, 2]
+    (alone,) = (name for name in world.of() if not world.template_of(name)["spec"].get("nodeSelector"))
+    world.say(NOT_FOUND, name=alone)
+    world.note()
+    world.settle()
+    assert list(world.of()) == [alone]
+    assert world.asked()[:2] == ("True", "NoCapacity")
+    world.say(name=alone)
+    world.settle()
+    assert rack("r7") in selectors(world)
+    (named,) = (name for name in world.of() if name != alone)
+    world.say(NOT_FOUND, name=named)
+    world.note()
+    world.settle()
+    assert sorted(map(len, selectors(world))) == [0, 2]
+    assert rack("r8") in selectors(world)
 
 
 def world_end(told: core.Condition) -> str:

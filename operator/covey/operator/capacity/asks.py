@@ -203,10 +203,12 @@ def _choose(choices: Iterable[list[_Ask]], count: int) -> tuple[list[_Ask], list
     """
     passed: list[_Ask] = []
     for number, asks in enumerate(choices, 1):
-        if number == count or not any(ask.ended or ask.answer in REFUSED for ask in asks):
+        # What may lie anywhere is asked for with each choice, and is no reason for another.
+        named = [ask for ask in asks if ask.part.domain]
+        if number == count or not any(ask.ended or ask.answer in REFUSED for ask in named):
             stands = any(ask.request is not None for ask in passed)
             return ([] if stands else asks), passed
-        passed += asks
+        passed += named
     return [], passed
 
 

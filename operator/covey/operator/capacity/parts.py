@@ -220,11 +220,15 @@ def _find_parts(
                 if not podstate.is_admitted(pod):
                     made = _template(pod, waiting.root, *place)
                     found.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
-    told = str(domain or "")
     return tuple(
-        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, told)
+        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, _name_if_in(domain, made))
         for made, of in found.values()
     )
+
+
+def _name_if_in(domain: ElasticDomain | None, template: Mapping[str, Any]) -> str:
+    selected = template["spec"].get("nodeSelector", {}).items()
+    return str(domain) if domain is not None and domain.selector.items() <= selected else ""
 
 
 def _group(level: str, pods: Iterable[core.Pod], observed: Observed, labels: Mapping[str, str] | None = None) -> _Group:
