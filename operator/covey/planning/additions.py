@@ -158,7 +158,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
         closed = state_cause(wish.template)
         if closed:
             warnings.append(f"{OPTION}: {wish.template.metadata.name} is {closed}, and so are its copies")
-    found += [Addition("a node", each.level, each.name, each.make_nodes()) for each in come]
+    found += [Addition("a node", each.level, each.name, tuple(each.make_nodes())) for each in come]
     added = [node for each in found for node in each.nodes]
     return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
 

@@ -68,6 +68,16 @@ def test_a_domain_that_would_not_help_is_not_named(roles: Any, fields: Any, spec
     assert "cloud/rack" not in world.template_of(name)["spec"].get("nodeSelector", {})
 
 
+def test_of_domains_that_are_alike_the_one_that_pods_select_is_named() -> None:
+    made = gpus(8, nodeSelector={"cloud/rack": "r8"})
+    world = asking(gang("decode", 4, template=made), elastic=topology("r7", "r8", "r9"))
+    assert selectors(world) == [rack("r8")]
+    world.say(NOT_FOUND)
+    world.note()
+    world.settle()
+    assert selectors(world) == [{"cloud/rack": "r8"}], "whichever rack would do is none but that one"
+
+
 def test_without_a_required_level_no_domain_is_named() -> None:
     world = asking(gang("decode", 4), elastic=topology("r7"), topology={"name": "racks"})
     assert selectors(world) == [{}]

@@ -5,7 +5,7 @@ One domain holds what several requests cannot say of each other: pods of unlike 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from covey.api import core
@@ -14,8 +14,8 @@ from covey.compile.groups import Levels
 from covey.operator.model.observed import Observed
 from covey.placement.cluster.elastic import ElasticDomain
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import shape_of
-from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest
+from covey.placement.cluster.shape import shape_of, static_cause
+from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.planner import LIMIT, plan_minimum
 
 #: A plan is made on the event loop: it may take a fraction of what Covey's scheduler allows itself.
@@ -43,15 +43,22 @@ def find_domains(
     if not domains or not pods or not asked or not asked <= levels.keys():
         return
     narrowest = max(order.index(level) for level in asked if level)
+    shapes = {shape_of(pod) for replicas in pods.values() for replica in replicas for pod in replica}
     fits: dict[int, bool] = {}
     first = unit % len(domains)
     for domain in (*domains[first:], *domains[:first]):
-        if order.index(domain.level) < narrowest:
+        # Domains of one declaration differ in their labels alone, which pods may select.
+        if order.index(domain.level) < narrowest or not _admits(domain, shapes):
             continue
         if id(domain.kind) not in fits:
             fits[id(domain.kind)] = _fits(pods, domain)
         if fits[id(domain.kind)]:
             yield domain
+
+
+def _admits(domain: ElasticDomain, shapes: Iterable[Shape]) -> bool:
+    node = next(domain.make_nodes())
+    return all(static_cause(shape, node) is None for shape in shapes)
 
 
 def _fits(pods: Pods, domain: ElasticDomain) -> bool:

@@ -24,9 +24,9 @@ class ElasticDomain:
         """``rack nvl72-07``."""
         return f"{self.level} {self.name}"
 
-    def make_nodes(self) -> tuple[core.Node, ...]:
+    def make_nodes(self) -> Iterator[core.Node]:
         """Make the nodes that it would have: empty and Ready, each a host of its own."""
-        return tuple(self._node(f"{self.level}-{self.name}-{number}") for number in range(self.kind.nodes))
+        return (self._node(f"{self.level}-{self.name}-{number}") for number in range(self.kind.nodes))
 
     def _node(self, name: str) -> core.Node:
         labels = {**self.kind.labels, **self.selector, HOSTNAME_LABEL: name}
