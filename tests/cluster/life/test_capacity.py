@@ -300,14 +300,14 @@ def test_a_rack_that_may_come_is_asked_for_by_name(
 def test_half_a_rack_admits_nobody_and_is_waited_for(
     serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, racks: list[str]
 ) -> None:
-    """The request stays while the other half is on its way, and nothing else is asked for."""
+    """The request stays while the other half is on its way; who needs less may have it: it is kept for nobody."""
     serving.create(workers("decode", replicas=3, minReplicas=3), topology={"name": "growing", "required": "rack"})
     (asked,) = await_asked(autoscaler)
     where = {BLOCK: serving.namespace, RACK: racks[0]}
     nodes(nodes=2, labels=where)
-    # The refusal tells of the two that are there.
-    eventually(lambda: racks[0] in serving.await_condition("Admitted", "False", "Infeasible"), 30, "half is seen")
-    assert not serving.bound()
+    serving.create(workers("decode", replicas=1), name="small")
+    serving.await_ready(1, inference="small")
+    assert not serving.bound(inference="llm")
     assert [uid_of(each) for each in autoscaler.requests()] == [uid_of(asked)]
     nodes(nodes=2, labels=where)
     pods = serving.await_ready(3, inference="llm")
