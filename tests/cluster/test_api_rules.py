@@ -42,6 +42,8 @@ NO_MINIMUM = (
     "the dependency"
 )
 ELSEWHERE = "set spec.priorityClassName of the DisaggregatedInference instead"
+ELASTIC = {"level": "rack", "names": ["r7"], "nodes": 4, "allocatable": {"pods": "110"}}
+NO_SUCH_LEVEL = "elastic names a level that is not in levels, or lies within its own: use names of levels"
 CHOOSES = "the scheduler chooses the node; use nodeSelector or affinity to restrict the choice"
 SCHEDULING_POLICY = (
     "exactly one of gang and basic must be set: gang for members without which nothing starts, basic for others"
@@ -285,6 +287,11 @@ BAD_OTHERS: list[tuple[Object, Edits, str, str]] = [
         "spec.levels",
         "a label key belongs to two levels, which would make them the same: remove it from one of them",
     ),
+    (topology(), {"spec.elastic": [{**ELASTIC, "level": "row"}]}, "spec.elastic", NO_SUCH_LEVEL),
+    (topology(), {"spec.elastic": [{**ELASTIC, "within": {"row": "7"}}]}, "spec.elastic", NO_SUCH_LEVEL),
+    (topology(), {"spec.elastic": [{**ELASTIC, "within": {"rack": "7"}}]}, "spec.elastic", NO_SUCH_LEVEL),
+    (topology(), {"spec.elastic": [{**ELASTIC, "nodes": 0}]}, "spec.elastic[0].nodes", "greater than or equal to 1"),
+    (topology(), {"spec.elastic": [ELASTIC] * 17}, "spec.elastic", "must have at most 16 items"),
     (composite(), {"spec.schedulingPolicy": GONE}, "spec.schedulingPolicy", "Required value"),
     (composite(), {"spec.schedulingPolicy": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),
     (composite(), {"spec.schedulingPolicy.basic": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),

@@ -1,10 +1,18 @@
 """``ClusterTopology``: which node labels make up the levels of the network, from broad to narrow."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
-from covey.api.model import BY_NAME, LIVE, SET, LevelName, Model, NodeLabelKey, ObjectMeta, Rule
+from covey.api.model import ATOMIC, BY_NAME, LIVE, SET, VERBATIM, LevelName, Model, NodeLabelKey, ObjectMeta, Rule
+
+_TEXTS: Final[dict[str, Any]] = {
+    VERBATIM: True,
+    "type": "object",
+    "maxProperties": 16,
+    "additionalProperties": {"type": "string", "maxLength": 63},
+}
+Texts = Annotated[dict[str, str], WithJsonSchema(_TEXTS)]
 
 
 class TopologyLevel(Model):
@@ -18,8 +26,40 @@ class TopologyLevel(Model):
     """True: nodes that lack the level cause no warning. Default: false."""
 
 
+class ElasticTaint(Model):
+    """A taint of nodes that may come."""
+
+    key: Annotated[NodeLabelKey, LIVE]
+    """Its key."""
+    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], LIVE]
+    """NoSchedule, PreferNoSchedule or NoExecute."""
+    value: Annotated[str, LIVE, Field(max_length=63)] = ""
+    """Its value. Default: none."""
+
+
+class ElasticDomains(Model):
+    """Domains of one level that may not exist yet and come whole, all of them alike."""
+
+    level: Annotated[LevelName, LIVE]
+    """The level of the topology that they are domains of."""
+    names: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=63)], ...], SET, LIVE, Field(min_length=1, max_length=64)
+    ]
+    """The values of the level's first label key, in the order in which they are asked for. 1 to 64."""
+    within: Annotated[Texts | None, LIVE] = None
+    """The broader domains that they lie in, by the name of the level. Default: none is known."""
+    nodes: Annotated[int, LIVE, Field(ge=1, le=1024)]
+    """The number of nodes of each domain. 1 to 1024."""
+    allocatable: Annotated[Texts, LIVE]
+    """The allocatable resources of one node, pods among them, as quantities."""
+    labels: Annotated[Texts | None, LIVE] = None
+    """Labels of the nodes in addition to those of their domains. Default: none."""
+    taints: Annotated[tuple[ElasticTaint, ...], ATOMIC, Field(max_length=8)] = ()
+    """Taints of the nodes. Default: none."""
+
+
 class ClusterTopologySpec(Model):
-    """The levels."""
+    """The levels, and what of them may come."""
 
     RULES: ClassVar = (
         Rule(
@@ -27,10 +67,18 @@ class ClusterTopologySpec(Model):
             "a label key belongs to two levels, which would make them the same: remove it from one of them",
             at=".levels",
         ),
+        Rule(
+            "!has(self.elastic) || self.elastic.all(e, self.levels.exists(l, l.name == e.level)"
+            " && (!has(e.within) || e.within.all(k, k != e.level && self.levels.exists(l, l.name == k))))",
+            "elastic names a level that is not in levels, or lies within its own: use names of levels",
+            at=".elastic",
+        ),
     )
 
     levels: Annotated[tuple[TopologyLevel, ...], BY_NAME, Field(min_length=1, max_length=10)]
     """The levels, from broad to narrow. 1 to 10."""
+    elastic: Annotated[tuple[ElasticDomains, ...], ATOMIC, Field(max_length=16)] = ()
+    """Domains that may not exist yet: an autoscaler is asked for them by name, covey plan adds them. Default: none."""
 
 
 class ClusterTopology(Model):

@@ -5,13 +5,13 @@ Nodes added for a what-if: copies of a node join the facts before anything is pl
 A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its
 own, which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack;
 asked for with a level, all copies of one option stand together in one new domain of that level, and of each finer one,
-inside the template's broader domains.
+inside the template's broader domains. An option may name a domain that a ClusterTopology declares as elastic instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,12 +28,13 @@ from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
 from covey.manifests.sources import InputError, Place
+from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
 from covey.placement.cluster.shape import state_cause
-from covey.placement.model import Gang, Level, Topology
+from covey.placement.model import Gang, Level, Topology, Verdict
 from covey.planning.facts import Facts, read_node
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import AddedReport, Report, Shape
-from covey.planning.run import Planned
+from covey.planning.run import Planned, plan_all
 from covey.planning.trees import Workload
 
 
@@ -130,7 +131,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
 
     Args:
         facts: the cluster.
-        options: each ``TEMPLATE=N`` or ``TEMPLATE=N@LEVEL``.
+        options: each ``TEMPLATE=N`` or ``TEMPLATE=N@LEVEL``, or the name of an elastic domain.
         workloads: what is to be planned; levels are of the first one's topology.
 
     Raises:
@@ -138,8 +139,10 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
     """
     if not options:
         return facts, []
-    wishes = [_wish(option, facts) for option in options]
-    if sum(wish.many for wish in wishes) > MOST_NODES:
+    elastic = {domain.name: domain for each in facts.topologies for domain in expand_elastic(each)}
+    come = [elastic[option] for option in options if option in elastic]
+    wishes = [_wish(option, facts) for option in options if option not in elastic]
+    if sum(wish.many for wish in wishes) + sum(domain.kind.nodes for domain in come) > MOST_NODES:
         raise InputError(OPTION, f"asks for more than {MOST_NODES:,} nodes", "add fewer")
     seen = replace(facts, nodes=(*facts.nodes, *(wish.template for wish in wishes)))
     topologies = choose_topologies(workloads, seen) or [default_topology(seen)]
@@ -155,6 +158,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
         closed = state_cause(wish.template)
         if closed:
             warnings.append(f"{OPTION}: {wish.template.metadata.name} is {closed}, and so are its copies")
+    found += [Addition("a node", each.level, each.name, tuple(each.make_nodes())) for each in come]
     added = [node for each in found for node in each.nodes]
     return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
 
@@ -177,10 +181,39 @@ def with_additions(report: Report, additions: Sequence[Addition]) -> Report:
     return msgspec.structs.replace(report, added_nodes=tuple(found))
 
 
+def with_elastic(planned: Planned, clock: Callable[[], float]) -> Report:
+    """Add to refusals that something would fit in an elastic domain if it came: one of each declaration is tried."""
+    report = planned.report
+    reports = list(report.workloads)
+    for domain in _absent_domains(planned.facts):
+        if all(each.verdict != Verdict.INFEASIBLE for each in reports):
+            break
+        seen = replace(planned.facts, nodes=(*planned.facts.nodes, *domain.make_nodes()))
+        then = plan_all(planned.workloads, seen, clock).report.workloads
+        for number, (now, later) in enumerate(zip(report.workloads, then, strict=True)):
+            if now.verdict == Verdict.INFEASIBLE and later.verdict == Verdict.ADMITTED and reports[number] is now:
+                what = f"; would fit in {domain} if it came"
+                reasons = (msgspec.structs.replace(each, message=each.message + what) for each in now.reasons)
+                reports[number] = msgspec.structs.replace(now, reasons=tuple(reasons))
+    return msgspec.structs.replace(report, workloads=tuple(reports))
+
+
+def _absent_domains(facts: Facts) -> Iterator[ElasticDomain]:
+    """Yield the first domain of each declaration that has no node yet."""
+    labels = [(node.metadata.labels or {}).items() for node in facts.nodes]
+    tried: set[int] = set()
+    for domain in (domain for each in facts.topologies for domain in expand_elastic(each)):
+        if id(domain.kind) not in tried and not any(domain.selector.items() <= each for each in labels):
+            tried.add(id(domain.kind))
+            yield domain
+
+
 def _wish(option: str, facts: Facts) -> _Wish:
     match = _WISH.fullmatch(option)
     if match is None:
-        raise InputError(OPTION, f"{option!r} is not TEMPLATE=N or TEMPLATE=N@LEVEL", "write, say, node-1=8")
+        raise InputError(
+            OPTION, f"{option!r} is not TEMPLATE=N or TEMPLATE=N@LEVEL, and no elastic domain", "write, say, node-1=8"
+        )
     name = match["template"]
     known = next((node for node in facts.nodes if node.metadata.name == name), None)
     return _Wish(known or _from_file(name), int(match["count"]), match["level"])

@@ -13,7 +13,7 @@ import pytest
 from builders.manifests import Object
 from cluster.autoscaler import CAPACITY_BUFFER, GROUP, PROVISIONING_REQUEST, Autoscaler, NodeGroup
 from cluster.conftest import Covey
-from cluster.serving import RACK, AddNodes, Serving, serving, workers
+from cluster.serving import BLOCK, RACK, AddNodes, Serving, serving, workers
 from cluster.workbench import name_of, uid_of
 from localcluster import Cluster, eventually
 from localcluster.programs import ROOT, scheduler_config
@@ -250,6 +250,69 @@ def test_a_rack_with_some_room_is_a_trap_and_it_is_told(
         nodes(nodes=3)
         serving.await_ready(3, inference="llm")
         await_gone(autoscaler)
+
+
+@pytest.fixture
+def racks(serving: Serving) -> Iterator[list[str]]:
+    """A ClusterTopology with racks of four nodes that may come; those that come must be called so."""
+    names = [f"{serving.namespace}-a-rack-0-0", f"{serving.namespace}-b-rack-0-0"]
+    kind = {
+        "level": "rack",
+        "names": names,
+        "nodes": 4,
+        "allocatable": {"nvidia.com/gpu": "8", "cpu": "64", "pods": "110"},
+    }
+    levels = [{"name": "block", "keys": [BLOCK]}, {"name": "rack", "keys": [RACK]}]
+    path = "/apis/scheduling.covey.dev/v1alpha1/clustertopologies"
+    body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "growing"}}
+    serving.cluster.api("POST", path, {**body, "spec": {"levels": levels, "elastic": [kind]}})
+    yield names
+    serving.cluster.api("DELETE", f"{path}/growing")
+
+
+def test_a_rack_that_may_come_is_asked_for_by_name(
+    serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, racks: list[str]
+) -> None:
+    """A rack with some room is no trap then; the first rack is not to be had, and the next one is asked for."""
+    fill(serving, nodes(racks=1, nodes=2)[1:])
+    second = NodeGroup(
+        lambda count: nodes(nodes=count, prefix=racks[1].removesuffix("rack-0-0")),
+        4,
+        whole=True,
+        labels={RACK: racks[1]},
+    )
+    autoscaler.groups.append(second)
+    serving.create(
+        workers("prefill", replicas=1, minReplicas=1, gpus=4),
+        workers("decode", replicas=3, minReplicas=3),
+        topology={"name": "growing", "required": "rack"},
+    )
+    await_asked(autoscaler, 2)
+    selectors = {each["template"]["spec"]["nodeSelector"][RACK] for each in autoscaler.templates()}
+    assert selectors == {racks[0]}
+    with autoscaler.running():
+        pods = serving.await_ready(4, inference="llm")
+        await_gone(autoscaler)
+    assert second.size == 4
+    assert serving.domains(pods, RACK) == {(racks[1],)}
+
+
+def test_half_a_rack_admits_nobody_and_is_waited_for(
+    serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, racks: list[str]
+) -> None:
+    """The request stays while the other half is on its way; who needs less may have it: it is kept for nobody."""
+    serving.create(workers("decode", replicas=3, minReplicas=3), topology={"name": "growing", "required": "rack"})
+    (asked,) = await_asked(autoscaler)
+    where = {BLOCK: serving.namespace, RACK: racks[0]}
+    nodes(nodes=2, labels=where)
+    serving.create(workers("decode", replicas=1), name="small")
+    serving.await_ready(1, inference="small")
+    assert not serving.bound(inference="llm")
+    assert [uid_of(each) for each in autoscaler.requests()] == [uid_of(asked)]
+    nodes(nodes=2, labels=where)
+    pods = serving.await_ready(3, inference="llm")
+    await_gone(autoscaler)
+    assert serving.domains(pods, RACK) == {(racks[0],)}
 
 
 def test_replicas_beyond_the_minimum_bring_nodes_too(serving: Serving, nodes: AddNodes, autoscaler: Autoscaler) -> None:

@@ -168,7 +168,7 @@ def test_many_used_nodes_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("n1-0-1", "'n1-0-1' is not TEMPLATE=N or TEMPLATE=N@LEVEL; write, say, node-1=8"),
+        ("n1-0-1", "'n1-0-1' is not TEMPLATE=N or TEMPLATE=N@LEVEL, and no elastic domain; write, say, node-1=8"),
         ("n1-0-1=", "is not TEMPLATE=N"),
         ("n1-0-1=0", "is not TEMPLATE=N"),
         ("n1-0-1=-1", "is not TEMPLATE=N"),
@@ -209,3 +209,35 @@ def test_a_template_without_the_level_makes_no_new_domain(tmp_path: Path) -> Non
 )
 def test_templates_that_are_none(what_if: WhatIf, documents: list[Any], words: str) -> None:
     assert words in what_if.refused(f"{write(what_if.folder / 'template.json', documents)}=2")
+
+
+@pytest.fixture
+def elastic(tmp_path: Path, what_if: WhatIf) -> WhatIf:
+    """The same with two racks of four nodes that may come."""
+    levels = [{"name": "block", "keys": ["cloud.provider.com/topology-block"]}, {"name": "rack", "keys": [RACK]}]
+    pods = {"nvidia.com/gpu": "8", "cpu": "64", "memory": "512Gi", "pods": "110"}
+    kind = {"level": "rack", "names": ["r8", "r9"], "within": {"block": "b1"}, "nodes": 4, "allocatable": pods}
+    body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "grows"}}
+    made = write(tmp_path / "topology.json", [{**body, "spec": {"levels": levels, "elastic": [kind]}}])
+    what_if.arguments += ["--topology", made]
+    return what_if
+
+
+def test_a_refusal_says_which_elastic_domain_would_help(elastic: WhatIf) -> None:
+    (workload,) = elastic.answer()["workloads"]
+    assert workload["verdict"] == "Infeasible"
+    assert [each["message"] for each in workload["reasons"] if "would fit in rack r8 if it came" in each["message"]]
+
+
+def test_a_refusal_names_no_domain_that_is_too_small(elastic: WhatIf) -> None:
+    gang = inference("llm", role("w", 1, 1, size=5, topology={"required": "rack"}))
+    elastic.arguments[1] = write(elastic.folder / "large.json", [gang])
+    assert "if it came" not in json.dumps(elastic.answer())
+
+
+def test_an_elastic_domain_is_added_by_its_name(elastic: WhatIf) -> None:
+    answer = elastic.answer("r9")
+    assert placed(answer) == [f"rack-r9-{number}" for number in range(4)]
+    (added,) = answer["addedNodes"]
+    assert (added["level"], added["domain"], len(added["used"])) == ("rack", "r9", 4)
+    assert "no elastic domain" in elastic.refused("r10")

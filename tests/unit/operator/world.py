@@ -33,6 +33,7 @@ from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
+from covey.placement.cluster.elastic import expand_elastic
 from unit.operator.budgets import budgets_in, budgets_of
 from unit.operator.stored import Stored
 
@@ -99,6 +100,7 @@ class World(Stored):
             claims=self.claims,
             nodes=dict(self.known_nodes),
             capacity=self.autoscaler,
+            elastic={each.metadata.name: [*expand_elastic(each)] for each in self.topologies if each.spec.elastic},
         )
 
     def stored(self) -> Inference:

@@ -40,6 +40,7 @@ from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition
 from covey.api.core.node import (
     ClusterTopology,
     ClusterTopologySpec,
+    ElasticSpec,
     HyperNode,
     HyperNodeMember,
     HyperNodeSpec,
@@ -116,6 +117,7 @@ __all__ = [
     "DeviceClass",
     "DeviceObject",
     "DeviceTaintRule",
+    "ElasticSpec",
     "ExcludedNode",
     "GangPolicy",
     "Group",

@@ -48,10 +48,23 @@ class TopologyLevelSpec(Read, frozen=True):
     optional: bool = False
 
 
+class ElasticSpec(Read, frozen=True):
+    """Domains of a level that may not exist yet, all alike: so many nodes each."""
+
+    level: str
+    names: tuple[str, ...]
+    nodes: int
+    allocatable: dict[str, str | int | float]
+    within: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+
+
 class ClusterTopologySpec(Read, frozen=True):
-    """``spec`` of a ClusterTopology: levels from broad to narrow."""
+    """``spec`` of a ClusterTopology: levels from broad to narrow, and domains that may come."""
 
     levels: tuple[TopologyLevelSpec, ...] = ()
+    elastic: tuple[ElasticSpec, ...] = ()
 
 
 class ClusterTopology(Read, frozen=True):

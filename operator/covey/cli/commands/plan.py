@@ -16,7 +16,7 @@ from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.picture import svg
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
-from covey.planning.additions import add_nodes, with_additions
+from covey.planning.additions import add_nodes, with_additions, with_elastic
 from covey.planning.consolidations import consolidate
 from covey.planning.drawing import floor_of
 from covey.planning.facts import Facts, read_facts
@@ -35,10 +35,10 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 @click.option(
     "--add-nodes",
     "additions",
-    metavar="TEMPLATE=N[@LEVEL]",
+    metavar="TEMPLATE=N[@LEVEL]|DOMAIN",
     multiple=True,
     help="What if there were N copies of a node (its name, or a file with one Node) in its rack, or together in a new "
-    "domain of a level. Repeatable.",
+    "domain of a level; or all nodes of an elastic domain of the ClusterTopology, by its name. Repeatable.",
 )
 @click.option(
     "--preempt",
@@ -136,7 +136,8 @@ def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Plann
     workloads, warnings = workloads_of(manifests, facts)
     facts, added = add_nodes(replace(facts, warnings=(*facts.warnings, *warnings)), additions, workloads)
     planned = plan_all(workloads, facts, time.perf_counter)
-    return replace(planned, report=with_additions(planned.report, added))
+    planned = replace(planned, report=with_additions(planned.report, added))
+    return replace(planned, report=with_elastic(planned, time.perf_counter))
 
 
 def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:

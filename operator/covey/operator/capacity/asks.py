@@ -8,6 +8,8 @@ One that has ended is not made again for the same pods, unless somebody deletes 
 refused for room               a PodTemplate and a request for each part
 admitted, suspended, changed,  both are deleted
 or others give way to it
+no nodes in a domain that      its requests are withdrawn, and the next such domain is asked for; after the last one
+may come                       whichever may come, without a name
 no nodes for one part          the requests for the other parts of the unit are withdrawn: their nodes would stand empty
 an answer that brings nothing  after ``waitSeconds`` the request is deleted; its PodTemplate stays, and says so
 =============================  =======================================================================================
@@ -15,7 +17,7 @@ an answer that brings nothing  after ``waitSeconds`` the request is deleted; its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -29,7 +31,7 @@ from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
 from covey.operator.capacity.answers import REFUSED, Answer, Reply, read_reply
-from covey.operator.capacity.parts import Part, Waiting, find_minimum, find_surplus
+from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
@@ -50,9 +52,12 @@ _BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
 
 @dataclass(slots=True)
 class _Wanted:
-    """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them."""
+    """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them.
 
-    parts: list[Part] = field(default_factory=list)
+    Of each of ``choices`` one is asked for: the first that was not refused.
+    """
+
+    choices: list[Sequence[tuple[Part, ...]]] = field(default_factory=list)
     unclear: set[str] = field(default_factory=set)
     again: list[float] = field(default_factory=list)
 
@@ -102,16 +107,28 @@ def find_asks(
     if capacity is None:
         return Outcome()
     kind, wanted = capacity.kind, _find_wanted(inference, levels or {}, capacity, rolling, observed)
-    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.parts else None
+    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.choices else None
     if obstacle is not None:
         return Outcome(remarks=(obstacle,))
-    asks = [_read(part, metadata.name, capacity, observed) for part in wanted.parts]
+    asks, passed = list[_Ask](), list[_Ask]()
+    for choices in wanted.choices:
+        read = ([_read(part, metadata.name, capacity, observed) for part in parts] for parts in choices)
+        chosen, over = _choose(read, len(choices))
+        asks += chosen
+        passed += over
     actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
-    useless = tuple(_find_useless({ask.name for ask in asks}, wanted.unclear, observed))
+    noted, withdrawn = _pass_over(passed, kind)
+    useless = tuple(_find_useless({ask.name for ask in (*asks, *passed)}, wanted.unclear, observed))
     later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
     return Outcome(
-        Actions(annotate=actions.annotate, ask=actions.ask, delete_objects=(*actions.delete_objects, *useless)),
-        tuple(_describe(asks, kind)) or tuple(_repeat(before, wanted.unclear, observed)),
+        Actions(
+            annotate=(*actions.annotate, *noted),
+            ask=actions.ask,
+            delete_objects=(*actions.delete_objects, *withdrawn, *useless),
+        ),
+        tuple(_describe(asks, kind, passed))
+        or tuple(_describe(passed, kind))
+        or tuple(_repeat(before, wanted.unclear, observed)),
         soonest(each for each in chain(wanted.again, later) if each > 0),
     )
 
@@ -154,13 +171,14 @@ def _find_wanted(
             if due > 0:
                 found.again.append(due)
                 continue
-            parts = find_minimum(waiting, spec, levels, observed)
-            found.unclear |= {waiting.root} if parts is None else set()
-            found.parts += parts or ()
+            choices = find_choices(waiting, spec, levels, observed)
+            found.unclear |= {waiting.root} if choices is None else set()
+            found.choices += [choices] if choices else []
     # Who has a queue may wait for its quota; and all minimums come first.
     if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
         for waiting in admitted:
-            found.parts += find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
+            surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
+            found.choices += [[surplus]] if surplus else []
             if any(not podstate.is_admitted(pod) for pod in observed.in_unit(waiting.unit).values()):
                 found.again.append(capacity.after)
     return found
@@ -175,6 +193,36 @@ def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) ->
         return _Ask(part, name, template, request, ended=known)
     reply = read_reply(request, capacity, observed.now) if request is not None else None
     return _Ask(part, name, template, request, reply)
+
+
+def _choose(choices: Iterable[list[_Ask]], count: int) -> tuple[list[_Ask], list[_Ask]]:
+    """Return the asks of the first choice that was not refused, and those of the choices before it.
+
+    The last one stays, whatever was answered. None is made before those that were refused have gone: a unit has one
+    choice at a time.
+    """
+    passed: list[_Ask] = []
+    for number, asks in enumerate(choices, 1):
+        # What may lie anywhere is asked for with each choice, and is no reason for another.
+        named = [ask for ask in asks if ask.part.domain]
+        if number == count or not any(ask.ended or ask.answer in REFUSED for ask in named):
+            stands = any(ask.request is not None for ask in passed)
+            return ([] if stands else asks), passed
+        passed += named
+    return [], passed
+
+
+def _pass_over(passed: Iterable[_Ask], kind: Resource) -> tuple[list[Annotate], list[DeleteObject]]:
+    """Withdraw what was refused while there is another choice: first it is written down why, on the PodTemplate."""
+    noted: list[Annotate] = []
+    withdrawn: list[DeleteObject] = []
+    for ask in passed:
+        if not ask.ended and ask.answer in REFUSED and ask.template is not None:
+            told = {names.ANNOTATION_ASK_ENDED: ask.answer.value}
+            noted.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
+        elif ask.request is not None:
+            withdrawn += _deletion(kind.type, ask.request)
+    return noted, withdrawn
 
 
 def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> Actions:
@@ -239,7 +287,7 @@ def _deletion(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
         yield DeleteObject(kind, owned.metadata.name, owned.metadata.uid)
 
 
-def _describe(asks: Sequence[_Ask], kind: Resource) -> Iterator[Remark]:
+def _describe(asks: Sequence[_Ask], kind: Resource, passed: Sequence[_Ask] = ()) -> Iterator[Remark]:
     told = [ask for ask in asks if ask.request is not None or ask.ended]
     if not told:
         return
@@ -247,6 +295,9 @@ def _describe(asks: Sequence[_Ask], kind: Resource) -> Iterator[Remark]:
     told.sort(key=lambda ask: order.index(ask.answer))
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     message = "; ".join(ask.describe(kind) for ask in told[:_NAMED]) + more
+    refused = list(dict.fromkeys(ask.part.domain for ask in passed))
+    message += f"; refused: {', '.join(refused[:_NAMED])}" if refused else ""
+    message += f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
     lives = any(ask.request is not None and not ask.ended for ask in told)
     yield Remark(names.CAPACITY_ASKED, told[0].answer, message, holds=lives)
 

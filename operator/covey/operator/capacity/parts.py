@@ -23,8 +23,10 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.groups import Levels
 from covey.compile.identity import Slot, fit_label, short_hash
 from covey.compile.revision import RoleCount, RoleRevision
+from covey.operator.capacity.elastic import find_domains
 from covey.operator.model import podstate
 from covey.operator.model.observed import Observed
+from covey.placement.cluster.elastic import ElasticDomain
 from covey.placement.cluster.shape import shape_of
 
 #: A container that asks for what a pod takes. No node ever runs it.
@@ -36,7 +38,7 @@ class Part:
     """Pods of one node shape.
 
     ``root`` is the UID of their unit's root: the parts of one root come together, or none of them helps. ``roles`` are
-    theirs; ``template`` is that of pods that take as much, where they may.
+    theirs; ``template`` is that of pods that take as much, where they may. ``domain`` is one that may not exist yet.
     """
 
     unit: int
@@ -45,6 +47,7 @@ class Part:
     count: int
     template: Mapping[str, Any]
     surplus: bool = False
+    domain: str = ""
 
     def name(self, inference: str, request: Sequence[str]) -> str:
         """Name of its objects, which says all that is asked: another process makes no second one.
@@ -57,8 +60,9 @@ class Part:
         return fit_label(inference, self.unit, short_hash(asked))
 
     def __str__(self) -> str:
-        """``8 pods of decode, prefill of unit 0``."""
+        """``8 pods of decode, prefill of unit 0 in rack nvl72-07``."""
         of = f"{', '.join(self.roles)} of unit {self.unit}{', beyond the minimum' if self.surplus else ''}"
+        of += f" in {self.domain}" if self.domain else ""
         return f"{self.count} pods of {of}" if self.count > 1 else f"1 pod of {of}"
 
 
@@ -102,10 +106,43 @@ def find_minimum(
     """
     if any(podstate.is_admitted(pod) and not podstate.is_bound(pod) for pod in observed.in_unit(waiting.unit).values()):
         return None
-    chosen = {
+    return _find_parts(waiting, _choose_minimum(waiting, observed), spec, levels, observed)
+
+
+def find_choices(
+    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
+) -> list[tuple[Part, ...]] | None:
+    """Find the ways to ask for a minimum, best first: in each domain that may come, then wherever it may lie.
+
+    Args, and None: as for ``find_minimum``.
+    """
+    anywhere = find_minimum(waiting, spec, levels, observed)
+    if not anywhere:
+        return None if anywhere is None else []
+    if not observed.elastic or any(map(podstate.is_admitted, observed.in_unit(waiting.unit).values())):
+        return [anywhere]
+    chosen = _choose_minimum(waiting, observed)
+    held = {
+        role.name
+        for role in spec.roles
+        if role.topology.required or (spec.topology.required and role.topology.follow_unit)
+    }
+    pods = {
+        name: [[observed.current[slot] for slot in _slots(waiting, name, replica)] for replica in replicas]
+        for name, replicas in chosen.items()
+        if name in held
+    }
+    named = [
+        _find_parts(waiting, chosen, spec, levels, observed, domain=domain) or ()
+        for domain in find_domains(pods, spec, levels, observed, waiting.unit)
+    ]
+    return [*named, anywhere]
+
+
+def _choose_minimum(waiting: Waiting, observed: Observed) -> dict[str, list[int]]:
+    return {
         name: _rank(waiting, name, observed)[: count.minimum] for name, count in waiting.counts.items() if count.minimum
     }
-    return _find_parts(waiting, chosen, spec, levels, observed)
 
 
 def find_surplus(
@@ -156,6 +193,7 @@ def _find_parts(
     observed: Observed,
     *,
     surplus: bool = False,
+    domain: ElasticDomain | None = None,
 ) -> tuple[Part, ...] | None:
     roles = {role.name: role for role in spec.roles}
     # Found once for all replicas: a unit may have ten thousand pods.
@@ -174,6 +212,8 @@ def _find_parts(
                 labels = {names.LABEL_ROLE: name, names.LABEL_REPLICA: str(replica)}
                 groups.append(_group(level, pods, observed, labels))
             place = _place_of(waiting.root, groups, levels)
+            if domain is not None and groups:
+                place = dict(domain.selector), {}, {}
             if place is None:
                 return None
             for pod in pods:
@@ -181,8 +221,14 @@ def _find_parts(
                     made = _template(pod, waiting.root, *place)
                     found.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
     return tuple(
-        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus) for made, of in found.values()
+        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, _name_if_in(domain, made))
+        for made, of in found.values()
     )
+
+
+def _name_if_in(domain: ElasticDomain | None, template: Mapping[str, Any]) -> str:
+    selected = template["spec"].get("nodeSelector", {}).items()
+    return str(domain) if domain is not None and domain.selector.items() <= selected else ""
 
 
 def _group(level: str, pods: Iterable[core.Pod], observed: Observed, labels: Mapping[str, str] | None = None) -> _Group:

@@ -30,6 +30,7 @@ from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
+from covey.placement.cluster.elastic import ElasticDomain
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,8 @@ class Observed:
     claims: tuple[RootClaim, ...] = ()
     #: Whom to ask for nodes; None where nobody is.
     capacity: Capacity | None = None
+    #: By topology, the domains that may be asked for: those that there are whole are left out.
+    elastic: Mapping[str, Sequence[ElasticDomain]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""

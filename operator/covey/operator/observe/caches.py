@@ -106,8 +106,7 @@ class Caches:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
-        self._requeue = requeue
-        self._client, self._capacity = client, scope.capacity
+        self._requeue, self._client, self._capacity = requeue, client, scope.capacity
         self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
@@ -243,6 +242,7 @@ class Caches:
             former=tuple(pod for pod in former if podstate.is_published(pod)),
             claims=self.claims.of(key),
             capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
+            elastic=self.nodes.find_elastic(self.topologies.every()) if self._capacity else {},
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler

@@ -24,8 +24,11 @@ from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.node_drain import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
+from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
 
 Key = tuple[str, str]
+#: The index of nodes by their labels.
+_LABELS: Final = "labels"
 
 
 class RolloutClock:
@@ -95,6 +98,8 @@ class Nodes:
         self._notices: dict[str, Notice] = {}
         #: Nodes that were seen to be deleted, and when.
         self._gone: dict[str, float] = {}
+        #: Whether nodes are found by their labels.
+        self._by_label = False
 
     def deleted_nodes(self, names: Iterable[str]) -> dict[str, float]:
         """Find nodes that were seen to be deleted, with the time in seconds since the epoch."""
@@ -104,6 +109,20 @@ class Nodes:
         """Find nodes by name; those that are not known are left out."""
         store = self.reflector.store
         return {name: store["", name] for name in names if ("", name) in store}
+
+    def find_elastic(self, topologies: Iterable[core.ClusterTopology]) -> dict[str, list[ElasticDomain]]:
+        """Find the domains that may come, by topology: those that there are whole are none."""
+        elastic = [each for each in topologies if each.spec.elastic]
+        if elastic and not self._by_label:
+            self._by_label = True
+            self.reflector.add_index(_LABELS, lambda node: (node.metadata.labels or {}).items())
+        return {each.metadata.name: [*filter(self._lacks, expand_elastic(each))] for each in elastic}
+
+    def _lacks(self, domain: ElasticDomain) -> bool:
+        wanted = domain.selector.items()
+        *_, last = wanted
+        there = self.reflector.by_index(_LABELS, last)
+        return sum(wanted <= (node.metadata.labels or {}).items() for node in there) < domain.kind.nodes
 
     def notices(self, names: Iterable[str]) -> dict[str, Notice]:
         """Find nodes that are to be empty, with their notices."""
