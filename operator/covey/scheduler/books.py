@@ -263,7 +263,8 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first of each queue."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        if claim is not None and claim.purpose == PURPOSE_EXCHANGE:
+        # The status of Kubernetes' own groups has no room for a claim.
+        if isinstance(entry.unit.root, core.NativeGroup) or (claim is not None and claim.purpose == PURPOSE_EXCHANGE):
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         evacuated = claim is not None and claim.purpose == PURPOSE_EVACUATION

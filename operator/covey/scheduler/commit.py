@@ -226,4 +226,4 @@ class Commits:
 def reference(unit: Unit) -> ObjectRef:
     """A unit's root, as Events speak of it."""
     meta = unit.root.metadata
-    return ObjectRef(unit.root.api_version, unit.root.kind, meta.name, meta.namespace, meta.uid)
+    return ObjectRef(unit.root.api_version, unit.root.kind, unit.root.stored_name, meta.namespace, meta.uid)

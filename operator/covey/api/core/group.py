@@ -193,6 +193,27 @@ class Group(Read, frozen=True):
     spec: GroupSpec = GroupSpec()
     status: GroupStatus = GroupStatus()
 
+    @property
+    def stored_name(self) -> str:
+        """The name under which the API server has it."""
+        return self.metadata.name
+
+
+class NativeGroup(Group, frozen=True):
+    """A PodGroup or a CompositePodGroup of ``scheduling.k8s.io`` as one of Covey's (``admission.native``).
+
+    ``metadata.name`` is one that no group of Covey's can have; ``original`` is its own. ``refusal``: what Covey cannot
+    carry, in a sentence.
+    """
+
+    original: str = ""
+    refusal: str | None = None
+
+    @property
+    def stored_name(self) -> str:
+        """The name under which the API server has it."""
+        return self.original
+
 
 class PriorityClass(Read, frozen=True):
     """``scheduling.k8s.io/v1`` PriorityClass."""

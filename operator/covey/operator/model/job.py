@@ -155,11 +155,14 @@ def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
 
 
 def has_lost_place(pod: core.Pod) -> bool:
-    """Tell whether a Job's pod is to go since its pin was undone: it cannot be planned again, its successor can."""
+    """Tell whether the pod of another controller is to go since its pin was undone: its successor can be planned again.
+
+    A Job's, or one of a group of ``scheduling.k8s.io``; without a controller it would have no successor.
+    """
     owner = pod.metadata.controller
     return (
         owner is not None
-        and owner.kind == JOBS.kind
+        and (owner.kind == JOBS.kind or pod.spec.scheduling_group is not None)
         and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
         and pod.metadata.deletion_timestamp is None
         and pod.spec.node_name is None

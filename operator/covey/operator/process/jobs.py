@@ -1,4 +1,7 @@
-"""Gangs of Jobs within the operator's process: their caches always, their groups only while it leads."""
+"""Gangs of others within the operator's process: caches always, what is written only while it leads.
+
+Jobs, whose groups the operator makes; and pods of groups of ``scheduling.k8s.io``, which other controllers make.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from covey.api import core
 from covey.kube.client import Client
 from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.reflector import expose
+from covey.kube.resources import PODS
+from covey.kube.watch import EventType
 from covey.operator.execute.jobs import JobGroups, JobPods
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
-from covey.operator.observe.watched import Key
+from covey.operator.observe.watched import Key, Watched
 
 #: Workers of each kind: a Job has two groups, and a gang that is released has many pods.
 _WORKERS: Final = 2
@@ -71,3 +77,42 @@ class JobGangs:
         # Nobody empties the queues of a process that waits to lead, and names of Jobs and pods do not come again.
         if self._leads:
             queue.add(key)
+
+
+class NativePods:
+    """Replaces pods of Kubernetes' own groups that have lost their places.
+
+    Args:
+        client: to the API server, for the watch.
+        namespaces: where pods are looked for; empty means everywhere.
+    """
+
+    def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
+        self._queue: WorkQueue[Key] = WorkQueue("native-pod", share_of=lambda key: key[0])
+        self._leads = False
+        # No selector finds the pods of groups; those that have lost their places have no node.
+        self._pods = Watched(client, PODS, core.Pod, namespaces, fields="spec.nodeName=")
+        self._pods.subscribe(self._on_pod)
+
+    async def run(self) -> None:
+        """Keep the cache current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._pods.reflectors:
+                group.create_task(reflector.run())
+
+    async def work(self, client: Client, _recorder: EventRecorder) -> None:
+        """Work the queue until cancelled; only the process that leads does."""
+        for reflector in self._pods.reflectors:
+            await reflector.synced.wait()
+        self._leads = True
+        for pod in list(self._pods.every()):
+            self._on_pod("ADDED", pod, None)
+        await run_workers(self._queue, JobPods(client, self._pods.get, time.time), _WORKERS)
+
+    def is_alive(self) -> bool:
+        """Tell whether the watch has been heard of lately."""
+        return all(each.silence < _SILENCE for each in self._pods.reflectors)
+
+    def _on_pod(self, _kind: EventType, pod: core.Pod, _before: core.Pod | None) -> None:
+        if self._leads and pod.spec.scheduling_group is not None and has_lost_place(pod):
+            self._queue.add(pod.metadata.key)
