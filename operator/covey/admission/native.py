@@ -68,6 +68,7 @@ def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
         api_version=api_version,
         spec=core.GroupSpec(
             scheduling_policy=spec.scheduling_policy,
+            membership="Namespace",
             parent_composite_pod_group_name=_NAME.format(parent) if parent else None,
             scheduling_constraints=core.SchedulingConstraints(topology=constraints.topology) if constraints else None,
             priority_class_name=spec.priority_class_name,

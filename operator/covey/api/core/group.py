@@ -79,6 +79,8 @@ class GroupSpec(Read, frozen=True):
     """The spec of a PodGroup or a CompositePodGroup (the other kind's fields stay None)."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    #: Of a PodGroup: the pods that its members are among, those of its own controller (``Owner``) or all (``Namespace``).
+    membership: str = "Owner"
     parent_composite_pod_group_name: str | None = None
     workload_ref: WorkloadReference | None = None
     desired_count: int | None = None
