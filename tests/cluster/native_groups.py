@@ -14,9 +14,11 @@ from scheduler_trees import node_of
 
 GATE: Final = {"name": "scheduling.covey.dev/gang"}
 #: The controllers make groups of Jobs, too; Covey's kube-scheduler has none of it, as by default.
-GATES: Final = Gates({**NATIVE_GROUPS.features, "WorkloadWithJob": True}, NATIVE_GROUPS.runtime_config)
+_MORE: Final = {"WorkloadWithJob": True, "DRAWorkloadResourceClaims": True}
+GATES: Final = Gates({**NATIVE_GROUPS.features, **_MORE}, NATIVE_GROUPS.runtime_config)
 FLAGS: Final = {"kube-scheduler": [f"--feature-gates={','.join(f'{name}=false' for name in GATES.features)}"]}
 RIGHTS: Final = ROOT / "manifests" / "components" / "native-groups" / "rights.yaml"
+RACK: Final = "cloud.provider.com/topology-rack"
 _VERSIONS: Final = {"Workload": "v1beta1", "PodGroup": "v1beta1", "CompositePodGroup": "v1alpha3"}
 
 
@@ -64,9 +66,7 @@ class Foreign:
 
     def owner(self, name: str = "owner") -> Object:
         """A controller's reference, of an object that stands for one of another project's kind."""
-        made = self.cluster.api(
-            "POST", f"/api/v1/namespaces/{self.namespace}/configmaps", {"metadata": {"name": name}}
-        )
+        made = self.cluster.api("POST", f"/api/v1/namespaces/{self.namespace}/configmaps", {"metadata": {"name": name}})
         uid = made["metadata"]["uid"]
         return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": True}
 
@@ -97,6 +97,11 @@ class Foreign:
 
         return eventually(reached, timeout, f"{count} pods of {group} are bound")
 
+    def racks(self, pods: Sequence[Object]) -> int:
+        """How many racks some bound pods lie in."""
+        nodes = {name_of(node): node for node in self.cluster.api("GET", "/api/v1/nodes")["items"]}
+        return len({nodes[str(node_of(pod))]["metadata"]["labels"][RACK] for pod in pods})
+
     def conditions(self, name: str, kind: str = "PodGroup") -> dict[str, Object]:
         found = self.cluster.api("GET", self.path(kind, name))
         return {each["type"]: each for each in found.get("status", {}).get("conditions", ())}
@@ -109,7 +114,7 @@ class Foreign:
             assert (found.get("status"), found.get("reason")) == (status, reason), str(found)
             return found
 
-        return str(eventually(reached, 90, f"{name}: Admitted={status}/{reason}")["message"])
+        return str(eventually(reached, 60, f"{name}: Admitted={status}/{reason}")["message"])
 
     def empty(self) -> None:
         """Delete what a test has left."""
@@ -124,8 +129,4 @@ class Foreign:
         eventually(gone, 60, "nothing is left")
 
 
-def nodes_of(pods: Sequence[Object]) -> set[str]:
-    return {str(node_of(pod)) for pod in pods}
-
-
-__all__ = ["FLAGS", "GATE", "GATES", "RIGHTS", "Foreign", "name_of", "nodes_of", "pod_spec", "start_covey"]
+__all__ = ["FLAGS", "GATES", "RACK", "RIGHTS", "Foreign", "name_of", "pod_spec", "start_covey"]

@@ -24,6 +24,10 @@ _NAME: Final = "scheduling.k8s.io/{}"
 #: The conditions that Covey writes; those of others are theirs.
 _OURS: Final = frozenset({ADMITTED, SCHEDULED, TOPOLOGY_SATISFIED, MOVABLE})
 
+#: Upstream takes ``basic`` of a group below another for a minimum of 1; Covey's own trees mean "outside the gang" by it.
+_ONE_GROUP: Final = core.SchedulingPolicy(core.GangPolicy(min_group_count=1))
+_ONE_POD: Final = core.SchedulingPolicy(core.GangPolicy(min_count=1))
+
 
 class Spec(core.GroupSpec, frozen=True):
     """The spec of a native group: Covey's fields, and one that it cannot carry."""
@@ -54,6 +58,8 @@ class MemberPod(core.Pod, frozen=True):
 def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
     """A native group as one of Covey's."""
     meta, spec = stored.metadata, stored.spec
+    policy, below = spec.scheduling_policy, spec.parent_composite_pod_group_name is not None
+    is_one_of = kind == "CompositePodGroup" and policy.gang is None and below
     constraints, parent = spec.scheduling_constraints, spec.parent_composite_pod_group_name
     return core.NativeGroup(
         metadata=core.Meta(
@@ -67,7 +73,7 @@ def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
         kind=kind,
         api_version=api_version,
         spec=core.GroupSpec(
-            scheduling_policy=spec.scheduling_policy,
+            scheduling_policy=_ONE_GROUP if is_one_of else policy,
             membership="Namespace",
             parent_composite_pod_group_name=_NAME.format(parent) if parent else None,
             scheduling_constraints=core.SchedulingConstraints(topology=constraints.topology) if constraints else None,
@@ -78,8 +84,20 @@ def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
             conditions=tuple(each for each in stored.status.conditions or () if each.type in _OURS) or None
         ),
         original=meta.name,
+        is_one_of=is_one_of,
         refusal=_find_refusal(kind, stored),
     )
+
+
+def adapt_children(parent: core.NativeGroup, children: list[core.Group]) -> list[core.Group]:
+    """The groups under a native group: upstream's ``basic`` below a group that is ``basic`` itself asks for one pod."""
+    if not parent.is_one_of:
+        return children
+    return [_of_one_pod(each) if each.spec.scheduling_policy.gang is None else each for each in children]
+
+
+def _of_one_pod(group: core.Group) -> core.Group:
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=_ONE_POD))
 
 
 def _find_refusal(kind: str, stored: Stored) -> str | None:

@@ -204,11 +204,12 @@ class Group(Read, frozen=True):
 class NativeGroup(Group, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.k8s.io`` as one of Covey's (``admission.native``).
 
-    ``metadata.name`` is one that no group of Covey's can have; ``original`` is its own. ``refusal``: what Covey cannot
-    carry, in a sentence.
+    ``metadata.name`` is one that no group of Covey's can have; ``original`` is its own. ``is_one_of``: its policy is
+    ``basic``, below another group. ``refusal``: what Covey cannot carry, in a sentence.
     """
 
     original: str = ""
+    is_one_of: bool = False
     refusal: str | None = None
 
     @property
