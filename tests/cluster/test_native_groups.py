@@ -213,16 +213,17 @@ def test_what_a_tenant_writes_into_groups_stops_nobody(foreign: Foreign) -> None
     for number in range(6):
         foreign.composite(f"deep-{number}", 1, f"deep-{number - 1}" if number else "")
     foreign.gang("at-the-bottom", 1, "deep-5")
+    foreign.gang("in-the-middle", 1, "deep-2")
     foreign.gang("orphan", 1, "nobody")
     foreign.gang("vast", 2**31 - 1)
     foreign.composite("vast", 2**31 - 1)
     foreign.gang("below", 1, "vast")
-    for name in ("in-a-circle", "at-the-bottom", "orphan", "vast", "below"):
+    for name in ("in-a-circle", "at-the-bottom", "in-the-middle", "orphan", "vast", "below"):
         foreign.pods(name, 1)
     foreign.gang("good", 2)
     foreign.pods("good", 2)
     foreign.await_bound("good", 2)
-    assert len([pod for pod in foreign.all_pods() if is_gated(pod)]) == 5
+    assert len([pod for pod in foreign.all_pods() if is_gated(pod)]) == 6
     assert "level 4" in foreign.await_condition("deep-0", "False", "Unsupported", "CompositePodGroup")
 
 
