@@ -497,6 +497,26 @@ def test_a_kube_scheduler_that_would_plan_native_groups_too_is_refused(offline: 
     assert offline.render({"scheduler": scheduler})
 
 
+def test_gangs_of_leader_worker_sets_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
+    without, served = offline.render(), offline.render({"gangs": {"leaderWorkerSets": True}})
+    names = {(each["kind"], each["metadata"]["name"]) for each in without}
+    added = [each for each in served if (each["kind"], each["metadata"]["name"]) not in names]
+    assert {each["metadata"]["name"] for each in added} == {"covey-leader-worker-sets"}
+    manifests = composed(tmp_path, "leader-worker-sets")
+    for each in added:
+        other = find(manifests, each["kind"], each["metadata"]["name"])
+        assert [without_folds(each.get(key)) for key in ("spec", "rules", "roleRef", "subjects")] == [
+            without_folds(other.get(key)) for key in ("spec", "rules", "roleRef", "subjects")
+        ]
+    rules = [find(objects, "ClusterRole", "covey-operator")["rules"] for objects in (without, served, manifests)]
+    assert rules[0] == rules[1] == rules[2]
+    for objects, is_on in ((without, False), (served, True), (manifests, True)):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        assert ("--leader-worker-sets" in spec["containers"][0]["args"]) is is_on
+    with pytest.raises(HelmError, match=r"gangs\.leaderWorkerSets needs Kubernetes 1\.36"):
+        offline.render({"gangs": {"leaderWorkerSets": True}}, version="1.35.4")
+
+
 def test_before_kubernetes_136_nothing_is_set_on_jobs_and_what_they_lack_is_refused(offline: Helm) -> None:
     objects = offline.render({"gangs": {"jobs": True}}, version="1.35.4")
     assert not [each for each in objects if each["kind"].startswith("MutatingAdmissionPolicy")]

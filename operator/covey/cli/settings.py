@@ -137,6 +137,7 @@ class OperatorConfig(Common):
     capacity_surplus: bool = True
     job_gangs: bool = False
     native_groups: bool = False
+    leader_worker_sets: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -161,6 +162,7 @@ class OperatorConfig(Common):
             else None,
             job_gangs=self.job_gangs,
             native_groups=self.native_groups,
+            leader_worker_sets=self.leader_worker_sets,
         )
 
 

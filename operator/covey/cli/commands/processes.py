@@ -107,6 +107,13 @@ def _common(command: F) -> F:
     flag_value="true",
     help="Replace pods of groups of scheduling.k8s.io that lost their places.",
 )
+@click.option(
+    "--leader-worker-sets",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Groups of LeaderWorkerSets with covey.dev/gang in their templates start whole.",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

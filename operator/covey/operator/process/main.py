@@ -28,7 +28,7 @@ from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches, Scope
 from covey.operator.observe.watched import Key, Requeue
-from covey.operator.process.jobs import JobGangs, NativePods
+from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
@@ -62,7 +62,7 @@ class OperatorProcess:
         self._identity = settings.identity or process.make_identity()
         self._stop = asyncio.Event()
         self._caches: Caches | None = None
-        self._foreign: list[JobGangs | NativePods] = []
+        self._foreign: list[JobGangs | LeaderWorkerSets | LostPlaces] = []
         self._crashed = ""
 
     async def run(self) -> int:
@@ -92,7 +92,9 @@ class OperatorProcess:
         if settings.job_gangs:
             self._foreign.append(JobGangs(watching, settings.namespaces))
         if settings.native_groups:
-            self._foreign.append(NativePods(watching, settings.namespaces))
+            self._foreign.append(LostPlaces.of_native_groups(watching, settings.namespaces))
+        if settings.leader_worker_sets:
+            self._foreign.append(LeaderWorkerSets(watching, settings.namespaces))
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
         if settings.leader_elect:
