@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from cluster.workbench import is_gated
 from localcluster import Cluster, Nodes, eventually, status_of
 from localcluster.programs import ROOT
 from scheduler_trees import node_of, pin_of
+from scrapes import Scrape
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,26 @@ def test_a_job_with_scheduling_of_its_own_starts_whole(foreign: Foreign) -> None
         return True
 
     eventually(complete, 90, "the Job is done")
+
+
+def test_later_completions_of_a_job_wait_for_nobody(foreign: Foreign) -> None:
+    """5 completions of 2 at a time: the last pod is fewer than the gang was. And whoever has ended waits for nothing."""
+    gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    foreign.make("Job", "many", job(2, gang, completions=5))
+
+    def complete() -> bool:
+        status = foreign.cluster.api("GET", foreign.path("Job", "many"))["status"]
+        assert status.get("succeeded") == 5, str(status)
+        return True
+
+    eventually(complete, 120, "the Job is done")
+    assert foreign.cluster.api("GET", foreign.path("PodGroup"))["items"]
+
+    def nobody_waits() -> bool:
+        with urlopen(foreign.cluster.processes["covey-scheduler"].metrics_url) as answer:
+            return Scrape.parse(answer.read().decode())("covey_gangs_waiting") == 0
+
+    eventually(nobody_waits, 30, "no gang waits")
 
 
 def test_pods_of_any_controllers_are_one_gang(foreign: Foreign) -> None:

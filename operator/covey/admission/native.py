@@ -11,13 +11,16 @@ it. Every other pod with a group is whoever's it was.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import ADMITTED, ANNOTATION_PINNED, LABEL_POD_GROUP, MOVABLE, SCHEDULED, TOPOLOGY_SATISFIED
+
+G = TypeVar("G", bound=core.Group)
 
 #: No name of an object, and no value of a label, has a slash.
 _NAME: Final = "scheduling.k8s.io/{}"
@@ -93,11 +96,27 @@ def adapt_children(parent: core.NativeGroup, children: list[core.Group]) -> list
     """The groups under a native group: upstream's ``basic`` below a group that is ``basic`` itself asks for one pod."""
     if not parent.is_one_of:
         return children
-    return [_of_one_pod(each) if each.spec.scheduling_policy.gang is None else each for each in children]
+    return [_with_policy(each, _ONE_POD) if each.spec.scheduling_policy.gang is None else each for each in children]
 
 
-def _of_one_pod(group: core.Group) -> core.Group:
-    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=_ONE_POD))
+def adapt_root(group: core.NativeGroup, pods: Iterable[core.Pod]) -> core.NativeGroup:
+    """A PodGroup without a parent counts as a gang until it is bound, for as long as a pod of that time is there.
+
+    Members are bound all or none. After that pods end one by one, as a Job's do, and what comes in their places is placed
+    one by one: the minimum might never be met again. Upstream has it so, too (``PodGroupInitiallyScheduled``).
+    """
+    if group.kind != "PodGroup" or not any(pod.spec.node_name and not podstate.dying(pod) for pod in pods):
+        return group
+    return _with_policy(group, core.SchedulingPolicy(basic={}))
+
+
+def is_idle(root: core.Group, pods: Iterable[core.Pod]) -> bool:
+    """Whether a root is a native one without any pods: others plan it, or its Job has ended. It waits for nothing."""
+    return isinstance(root, core.NativeGroup) and not any(True for _ in pods)
+
+
+def _with_policy(group: G, policy: core.SchedulingPolicy) -> G:
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=policy))
 
 
 def _find_refusal(kind: str, stored: Stored) -> str | None:

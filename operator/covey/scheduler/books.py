@@ -13,6 +13,7 @@ from typing import Final
 
 from covey.admission import podstate, queue
 from covey.admission.entitlement import FIRST, Entitlement, QueueError
+from covey.admission.native import is_idle
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.status import Decision
@@ -79,7 +80,7 @@ class Books:
         """Look at a unit as it is now."""
         unit = self._cache.index.unit(root)
         before = self.shelf.entries.get(root)
-        if unit is None:
+        if unit is None or is_idle(unit.root, unit.pods()):
             self.forget(root)
             return
         self._lives.look(unit)
@@ -263,8 +264,7 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first of each queue."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        # The status of Kubernetes' own groups has no room for a claim.
-        if isinstance(entry.unit.root, core.NativeGroup) or (claim is not None and claim.purpose == PURPOSE_EXCHANGE):
+        if not entry.unit.root.holds_claims or (claim is not None and claim.purpose == PURPOSE_EXCHANGE):
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         evacuated = claim is not None and claim.purpose == PURPOSE_EVACUATION

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from covey.admission import podstate
-from covey.admission.native import adapt_children
+from covey.admission.native import adapt_children, adapt_root
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
@@ -125,6 +125,8 @@ class Index:
         group = self._root(root)
         if group is None:
             return None
+        if isinstance(group, core.NativeGroup):
+            group = adapt_root(group, podstate.members(group, self._pods_of(group)))
         unit = build_unit(group, self._children_of, self._pods_of, self._declared.get(workload_key(group)))
         self._units[root] = unit
         return unit

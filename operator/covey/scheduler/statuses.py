@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.levels import preferences
-from covey.admission.native import carried
+from covey.admission.native import carried, is_idle
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -144,8 +144,8 @@ class StatusWriter:
         if left > 0:
             self._queue.add_after(root, left)
             return
-        if not unit.root.status.conditions and not any(unit.pods()):
-            return  # groups without pods: there is nothing to decide yet
+        if (not unit.root.status.conditions and not any(unit.pods())) or is_idle(unit.root, unit.pods()):
+            return  # groups without pods: there is nothing to decide yet, or any more
         wanted = self._wanted_statuses(unit, decision)
         (group, status), *_ = wanted
         where = None if self._is_written(root, group, status) else lane(group, status)

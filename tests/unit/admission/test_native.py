@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.native import MemberPod, Stored, adapt, carried, obstacle
+from covey.admission.native import MemberPod, Stored, adapt, carried, is_idle, obstacle
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
@@ -20,7 +20,10 @@ GANG = {"gang": {"minCount": 2}}
 
 def pod(name: str, group: str = "g", **fields: Any) -> MemberPod:
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", **fields.pop("metadata", {})}
-    spec = {"schedulingGroup": {"podGroupName": group}, "schedulingGates": GATES, **fields}
+    gates = [] if "nodeName" in fields else GATES
+    spec = {"schedulingGroup": {"podGroupName": group}, "schedulingGates": gates, **fields}
+    if "nodeName" in fields:
+        metadata.setdefault("annotations", {"scheduling.covey.dev/pinned": metadata["uid"]})
     return msgspec.json.decode(json.dumps({"metadata": metadata, "spec": spec}), type=MemberPod)
 
 
@@ -141,3 +144,21 @@ def test_beside_a_kube_scheduler_of_the_user_s_members_are_refused_by_name() -> 
     )
     assert obstacle(pod("a", schedulerName="direct"), "direct") is None
     assert obstacle(pod("a", schedulingGroup=None), "") is None
+
+
+def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
+    """Of three pods one has ended: the successor of another is placed by itself."""
+    bound = pod("a", nodeName="n")
+    assert unit_of(group("g", {"gang": {"minCount": 3}}), pod("a"), pod("b")).absent == 0
+    assert not unit_of(group("g", {"gang": {"minCount": 3}}), pod("a"), pod("b")).minimum_met(always)
+    unit = unit_of(group("g", {"gang": {"minCount": 3}}), bound, pod("b"))
+    assert unit.one_by_one
+    going = pod("a", nodeName="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert not unit_of(group("g", {"gang": {"minCount": 3}}), going, pod("b")).one_by_one
+
+
+def test_a_native_group_without_pods_waits_for_nothing() -> None:
+    """Others plan it, or its Job has ended."""
+    assert is_idle(group("g", GANG), ())
+    assert not is_idle(group("g", GANG), (pod("a"),))
+    assert not is_idle(core.Group(core.Meta("g"), "PodGroup"), ())

@@ -200,6 +200,11 @@ class Group(Read, frozen=True):
         """The name under which the API server has it."""
         return self.metadata.name
 
+    @property
+    def holds_claims(self) -> bool:
+        """Its status has room for a claim."""
+        return True
+
 
 class NativeGroup(Group, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.k8s.io`` as one of Covey's (``admission.native``).
@@ -216,6 +221,11 @@ class NativeGroup(Group, frozen=True):
     def stored_name(self) -> str:
         """The name under which the API server has it."""
         return self.original
+
+    @property
+    def holds_claims(self) -> bool:
+        """Its status has room for conditions alone."""
+        return False
 
 
 class PriorityClass(Read, frozen=True):
