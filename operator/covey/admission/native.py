@@ -110,11 +110,6 @@ def adapt_root(group: core.NativeGroup, pods: Iterable[core.Pod]) -> core.Native
     return _with_policy(group, core.SchedulingPolicy(basic={}))
 
 
-def is_idle(root: core.Group, pods: Iterable[core.Pod]) -> bool:
-    """Whether a root is a native one without any pods: others plan it, or its Job has ended. It waits for nothing."""
-    return isinstance(root, core.NativeGroup) and not any(True for _ in pods)
-
-
 def _with_policy(group: G, policy: core.SchedulingPolicy) -> G:
     return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=policy))
 
@@ -128,7 +123,7 @@ def _find_refusal(kind: str, stored: Stored) -> str | None:
     )
 
 
-def carried(status: dict[str, Any]) -> dict[str, Any]:
+def keep_conditions(status: dict[str, Any]) -> dict[str, Any]:
     """The part of a group's status that a native group has room for."""
     return {"conditions": status["conditions"]}
 

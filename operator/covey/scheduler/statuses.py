@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.levels import preferences
-from covey.admission.native import carried, is_idle
+from covey.admission.native import keep_conditions
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -144,8 +144,8 @@ class StatusWriter:
         if left > 0:
             self._queue.add_after(root, left)
             return
-        if (not unit.root.status.conditions and not any(unit.pods())) or is_idle(unit.root, unit.pods()):
-            return  # groups without pods: there is nothing to decide yet, or any more
+        if (not unit.root.status.conditions or unit.root.is_native) and not any(unit.pods()):
+            return  # groups without pods: there is nothing to decide yet; of Kubernetes' own, or any more
         wanted = self._wanted_statuses(unit, decision)
         (group, status), *_ = wanted
         where = None if self._is_written(root, group, status) else lane(group, status)
@@ -206,7 +206,7 @@ class StatusWriter:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
         now = rfc3339(self._clock.wall())
         found = statuses(unit, decision, path_of, now, self._cache.volumes.are_claims_bound)
-        return [(group, carried(status)) for group, status in found] if _is_native(unit.root) else found
+        return [(group, keep_conditions(status)) for group, status in found] if unit.root.is_native else found
 
     def _rush(self) -> float:
         """The factor by which delays are stretched under load."""
@@ -249,13 +249,13 @@ class StatusWriter:
             return True
         written, uid = self._written.setdefault(root, {}), group.metadata.uid
         own, native = _RESOURCES[group.kind]
-        resource = native if _is_native(group) else own
+        resource, name = (native, group.original) if isinstance(group, core.NativeGroup) else (own, group.metadata.name)
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             # A namesake that came just now may get this, until it is seen here and its own follows: the API server
             # heeds no UID in the status of a custom resource.
-            "metadata": {"name": group.stored_name, "namespace": group.metadata.namespace},
+            "metadata": {"name": name, "namespace": group.metadata.namespace},
             "status": status,
         }
         if not self._leads():
@@ -267,10 +267,6 @@ class StatusWriter:
             return False  # the group is gone, or has a successor
         written[uid] = _timeless(status)
         return True
-
-
-def _is_native(group: core.Group) -> bool:
-    return isinstance(group, core.NativeGroup)
 
 
 def _is_due(group: core.Group, status: dict[str, Any]) -> bool:

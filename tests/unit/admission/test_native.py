@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.native import MemberPod, Stored, adapt, carried, is_idle, obstacle
+from covey.admission.native import MemberPod, Stored, adapt, keep_conditions, obstacle
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
@@ -94,7 +94,7 @@ def test_members_may_have_any_controllers() -> None:
 def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:
     found = group("g", GANG)
     assert (found.metadata.labels, found.metadata.annotations, found.metadata.owner_references) == (None, None, ())
-    assert (found.stored_name, found.metadata.uid) == ("g", "uid-PodGroup-g")
+    assert (found.original, found.metadata.uid) == ("g", "uid-PodGroup-g")
 
 
 def test_conditions_of_others_are_theirs() -> None:
@@ -110,7 +110,7 @@ def test_only_conditions_are_written() -> None:
     unit = unit_of(group("g", GANG), pod("a"))
     [(_, status)] = statuses(unit, Decision(), lambda _node: (), "2026-01-01T00:00:00Z")
     assert status.keys() > {"conditions"}
-    assert carried(status) == {"conditions": status["conditions"]}
+    assert keep_conditions(status) == {"conditions": status["conditions"]}
 
 
 @pytest.mark.parametrize("where", ["root", "leaf"])
@@ -155,10 +155,3 @@ def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
     assert unit.one_by_one
     going = pod("a", nodeName="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert not unit_of(group("g", {"gang": {"minCount": 3}}), going, pod("b")).one_by_one
-
-
-def test_a_native_group_without_pods_waits_for_nothing() -> None:
-    """Others plan it, or its Job has ended."""
-    assert is_idle(group("g", GANG), ())
-    assert not is_idle(group("g", GANG), (pod("a"),))
-    assert not is_idle(core.Group(core.Meta("g"), "PodGroup"), ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from covey.api.core.meta import Condition, Meta, Read
 
@@ -189,21 +189,14 @@ class GroupStatus(Read, frozen=True):
 class Group(Read, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.covey.dev``."""
 
+    #: Whether it is one of ``scheduling.k8s.io``.
+    is_native: ClassVar[bool] = False
+
     metadata: Meta
     kind: str = ""
     api_version: str = ""
     spec: GroupSpec = GroupSpec()
     status: GroupStatus = GroupStatus()
-
-    @property
-    def stored_name(self) -> str:
-        """The name under which the API server has it."""
-        return self.metadata.name
-
-    @property
-    def holds_claims(self) -> bool:
-        """Its status has room for a claim."""
-        return True
 
 
 class NativeGroup(Group, frozen=True):
@@ -213,19 +206,11 @@ class NativeGroup(Group, frozen=True):
     ``basic``, below another group. ``refusal``: what Covey cannot carry, in a sentence.
     """
 
+    is_native: ClassVar[bool] = True
+
     original: str = ""
     is_one_of: bool = False
     refusal: str | None = None
-
-    @property
-    def stored_name(self) -> str:
-        """The name under which the API server has it."""
-        return self.original
-
-    @property
-    def holds_claims(self) -> bool:
-        """Its status has room for conditions alone."""
-        return False
 
 
 class PriorityClass(Read, frozen=True):
