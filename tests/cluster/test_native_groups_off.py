@@ -1,13 +1,15 @@
-"""Where native groups are off, or the API server does not have them, nothing is different."""
+"""Where native groups are off, absent, or not Covey's alone: nothing is different, or it is said."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from attached import Attachment
 from cluster.native_groups import FLAGS, GATES, RIGHTS, Foreign, pod_spec, start_covey
 from cluster.workbench import is_gated, name_of
 from localcluster import Cluster, Nodes, eventually
@@ -60,3 +62,24 @@ def test_where_the_api_is_absent_one_line_says_so_and_gangs_go_on() -> None:
         absent = [each for each in lines if each["event"] == "resource is not served"]
         assert sorted(each["resource"] for each in absent) == ["compositepodgroups", "podgroups"]
         assert {each["level"] for each in absent} == {"info"}
+
+
+def test_beside_a_kube_scheduler_of_the_user_s_only_direct_binding_is_planned(cluster: Cluster, tmp_path: Path) -> None:
+    """Mode Existing: nobody can see whether that kube-scheduler plans the groups too, so each is refused by name."""
+    cluster.stop_all()
+    cluster.install_rbac(RIGHTS)
+    attached = Attachment(cluster, tmp_path, "--native-groups", "--direct-scheduler-name=direct")
+    cluster.start_scheduler(attached.beside_stock())
+    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": "attached"}})
+    eventually(lambda: cluster.api("GET", "/api/v1/namespaces/attached/serviceaccounts/default"))
+    foreign = Foreign(cluster, "attached")
+    marked = {"limits": {"cpu": "1", "scheduling.covey.dev/member": "0"}}
+    containers = [{"name": "a", "image": "a", "resources": marked}]
+    foreign.gang("called", 2)
+    foreign.pods("called", 2, containers=containers)
+    message = foreign.await_condition("called", "False", "Waiting")
+    assert "is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan" in message
+    foreign.gang("direct", 2)
+    foreign.pods("direct", 2, containers=containers, schedulerName="direct")
+    foreign.await_bound("direct", 2)
+    assert all(map(is_gated, foreign.of_group("called")))
