@@ -228,7 +228,7 @@ def test_the_operator_leaves_pods_of_others(operator: ApiClient, plain: str) -> 
 def test_the_operator_ends_pods_of_jobs_only_where_they_lost_their_places(
     cluster: Cluster, operator: ApiClient, scheduler: ApiClient
 ) -> None:
-    sentence = "and those of Jobs that lost their places"
+    sentence = "and those of Jobs, StatefulSets and groups of scheduling.k8s.io that lost their places"
     jobs = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
     pod = manifest(labels=MEMBER, gated=True, spec={"schedulerName": "covey-scheduler", "restartPolicy": "Never"})
     template = {"metadata": {"labels": MEMBER}, "spec": pod["spec"]}

@@ -469,6 +469,54 @@ def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_p
         assert ("--job-gangs" in spec["containers"][0]["args"]) is is_on
 
 
+def test_native_groups_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
+    """Rights of the scheduler process and a flag of both: nothing of it is there by default."""
+    without, served = offline.render(), offline.render({"gangs": {"native": True}})
+    names = [sorted((each["kind"], each["metadata"]["name"]) for each in objects) for objects in (without, served)]
+    assert names[0] == names[1]
+    manifests = composed(tmp_path, "native-groups")
+    before, after = (find(objects, "ClusterRole", "covey-scheduler")["rules"] for objects in (without, served))
+    own = find(manifests, "ClusterRole", "covey-scheduler-native-groups")["rules"]
+    kinds = ["compositepodgroups", "podgroups"]
+    assert own == [rule for rule in after if rule not in before]
+    assert own == [
+        {"apiGroups": ["scheduling.k8s.io"], "resources": kinds, "verbs": ["list", "watch"]},
+        {"apiGroups": ["scheduling.k8s.io"], "resources": [f"{kind}/status" for kind in kinds], "verbs": ["patch"]},
+    ]
+    for objects, is_on in ((without, False), (served, True), (manifests, True)):
+        for process in ("operator", "scheduler"):
+            spec = find(objects, "Deployment", f"covey-{process}")["spec"]["template"]["spec"]
+            args = next(each["args"] for each in spec["containers"] if each["name"] == "covey")
+            assert ("--native-groups" in args) is is_on
+
+
+def test_a_kube_scheduler_that_would_plan_native_groups_too_is_refused(offline: Helm) -> None:
+    scheduler = {"kubeScheduler": {"args": ["--feature-gates=GenericWorkload=true"]}}
+    with pytest.raises(HelmError, match=r"with gangs\.native the groups are Covey's"):
+        offline.render({"gangs": {"native": True}, "scheduler": scheduler})
+    assert offline.render({"scheduler": scheduler})
+
+
+def test_gangs_of_leader_worker_sets_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
+    without, served = offline.render(), offline.render({"gangs": {"leaderWorkerSets": True}})
+    names = {(each["kind"], each["metadata"]["name"]) for each in without}
+    added = [each for each in served if (each["kind"], each["metadata"]["name"]) not in names]
+    assert {each["metadata"]["name"] for each in added} == {"covey-leader-worker-sets"}
+    manifests = composed(tmp_path, "leader-worker-sets")
+    for each in added:
+        other = find(manifests, each["kind"], each["metadata"]["name"])
+        assert [without_folds(each.get(key)) for key in ("spec", "rules", "roleRef", "subjects")] == [
+            without_folds(other.get(key)) for key in ("spec", "rules", "roleRef", "subjects")
+        ]
+    rules = [find(objects, "ClusterRole", "covey-operator")["rules"] for objects in (without, served, manifests)]
+    assert rules[0] == rules[1] == rules[2]
+    for objects, is_on in ((without, False), (served, True), (manifests, True)):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        assert ("--leader-worker-sets" in spec["containers"][0]["args"]) is is_on
+    with pytest.raises(HelmError, match=r"gangs\.leaderWorkerSets needs Kubernetes 1\.36"):
+        offline.render({"gangs": {"leaderWorkerSets": True}}, version="1.35.4")
+
+
 def test_before_kubernetes_136_nothing_is_set_on_jobs_and_what_they_lack_is_refused(offline: Helm) -> None:
     objects = offline.render({"gangs": {"jobs": True}}, version="1.35.4")
     assert not [each for each in objects if each["kind"].startswith("MutatingAdmissionPolicy")]

@@ -146,9 +146,17 @@ def grow(
     """
     if root.kind == "PodGroup":
         members = [pod for pod in podstate.members(root, pods(root)) if podstate.counts(pod)]
-        return Node(root, pods=tuple(_one_for_each_place(members)))
+        return Node(root, pods=tuple(_one_for_each_place(_expected_members(root, members))))
     below = sorted(children(root), key=lambda group: _order(group, declared)) if depth < MAX_DEPTH else ()
     return Node(root, tuple(grow(group, children, pods, declared, depth + 1) for group in below))
+
+
+def _expected_members(group: core.Group, pods: list[core.Pod]) -> list[core.Pod]:
+    """Of a group that anybody's pods may join no more than it wants: those with a place, then the oldest."""
+    most = group.spec.desired_count
+    if group.spec.membership != "Namespace" or most is None or len(pods) <= most:
+        return pods
+    return sorted(pods, key=rank)[:most]
 
 
 def _one_for_each_place(pods: Iterable[core.Pod]) -> Iterator[core.Pod]:

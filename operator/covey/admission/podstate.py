@@ -127,15 +127,18 @@ def is_marked(pod: core.Pod) -> bool:
 
 
 def members(group: core.Group, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
-    """The pods that belong to a group: their label names it, in its namespace, and its controlling owner is theirs."""
+    """The pods that belong to a group: their label names it, in its namespace, and its controlling owner is theirs.
+
+    With ``membership: Namespace`` pods of any owner do.
+    """
     name, namespace, theirs = group.metadata.name, group.metadata.namespace, group.metadata.controller
-    owner = theirs.uid if theirs else None
+    owner, anybodys = theirs.uid if theirs else None, group.spec.membership == "Namespace"
     for pod in pods:
         meta = pod.metadata
         mine = meta.controller
         if (
             meta.namespace == namespace
-            and (mine.uid if mine else None) == owner
+            and (anybodys or (mine.uid if mine else None) == owner)
             and meta.label(LABEL_POD_GROUP) == name
         ):
             yield pod

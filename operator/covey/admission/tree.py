@@ -170,11 +170,17 @@ def _preferring(part: Part) -> Iterator[str]:
 
 def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group], Sequence[core.Group]]) -> str | None:
     return (
-        _too_deep(tree, children)
+        _find_native_refusal(tree)
+        or _too_deep(tree, children)
         or _find_unnamed_role(tree)
         or _same_role(roles)
         or next(filter(None, map(_same_replica, roles)), None)
     )
+
+
+def _find_native_refusal(tree: Node) -> str | None:
+    native = (node.group for node in tree.walk() if isinstance(node.group, core.NativeGroup))
+    return next((group.refusal for group in native if group.refusal), None)
 
 
 def _too_deep(node: Node, children: Callable[[core.Group], Sequence[core.Group]], depth: int = 1) -> str | None:

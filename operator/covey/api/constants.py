@@ -55,10 +55,13 @@ LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
 LABEL_TOGETHER_COUNT: Final = f"{SCHEDULING_GROUP}/together-count"
 #: LeaderWorkerSet's, set on request: the object, the group, the place in it, the group again, the revision.
 LABEL_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LABEL_LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+#: LeaderWorkerSet's annotation on its pods: how many a group has, the leader included.
+ANNOTATION_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 LWS_LABELS: Final = (
     LABEL_LWS_NAME,
     "leaderworkerset.sigs.k8s.io/group-index",
-    "leaderworkerset.sigs.k8s.io/worker-index",
+    LABEL_LWS_WORKER,
     "leaderworkerset.sigs.k8s.io/group-key",
     "leaderworkerset.sigs.k8s.io/template-revision-hash",
 )

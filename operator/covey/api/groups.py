@@ -199,6 +199,9 @@ class PodGroupSpec(_GroupSpec):
     """The policy: a gang of pods, or pods one by one."""
     desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
     """Pods that the controller means to create; the scheduler waits for them a short while."""
+    membership: Annotated[Literal["Owner", "Namespace"], IMMUTABLE] = "Owner"
+    """The pods that the label makes members. Owner: those with the same controller as the group. Namespace: those of any
+    controller, no more than desiredCount. Default: Owner."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a group without a parent: seconds from admission until the minimum is bound. 1 to 3600."""
 

@@ -136,6 +136,8 @@ class OperatorConfig(Common):
     capacity_wait_seconds: float = Field(900.0, ge=1, le=86400)
     capacity_surplus: bool = True
     job_gangs: bool = False
+    native_groups: bool = False
+    leader_worker_sets: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -159,6 +161,8 @@ class OperatorConfig(Common):
             if isinstance(self.capacity_provider, Provider)
             else None,
             job_gangs=self.job_gangs,
+            native_groups=self.native_groups,
+            leader_worker_sets=self.leader_worker_sets,
         )
 
 
@@ -180,6 +184,7 @@ class SchedulerConfig(Common):
     guarded_resource: Resources = GUARDED
     pod_name: str = ""
     pod_namespace: str = ""
+    native_groups: bool = False
     reserve_after: Seconds = 300.0
     max_hold: Seconds = MAX_HOLD
     max_reservations: int = Field(MAX_RESERVATIONS, ge=0)
@@ -222,6 +227,7 @@ class SchedulerConfig(Common):
             guarded_resources=self.guarded_resource,
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
+            native_groups=self.native_groups,
             reserve_after=self.reserve_after,
             max_hold=self.max_hold,
             max_reservations=self.max_reservations,

@@ -66,6 +66,11 @@ ROLE_SCALERS: Final = Resource(INFERENCE_GROUP, VERSION, "rolescalers", "RoleSca
 WORKLOADS: Final = Resource(SCHEDULING_GROUP, VERSION, "workloads", "Workload")
 COMPOSITE_POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "compositepodgroups", "CompositePodGroup")
 POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")
+#: Kubernetes' own groups, in the versions of 1.37.
+NATIVE_POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+NATIVE_COMPOSITE_POD_GROUPS: Final = Resource(
+    "scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup"
+)
 CLUSTER_TOPOLOGIES: Final = Resource(
     SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
 )

@@ -79,7 +79,7 @@ class Books:
         """Look at a unit as it is now."""
         unit = self._cache.index.unit(root)
         before = self.shelf.entries.get(root)
-        if unit is None:
+        if unit is None or (unit.root.is_native and not any(unit.pods())):
             self.forget(root)
             return
         self._lives.look(unit)
@@ -263,7 +263,7 @@ class Books:
         """Keep nodes for a unit that has waited for long, or that others give way to; of those alike for the first of each queue."""
         entry = self.shelf.entries[root]
         claim = entry.decision.claim
-        if claim is not None and claim.purpose == PURPOSE_EXCHANGE:
+        if entry.unit.root.is_native or (claim is not None and claim.purpose == PURPOSE_EXCHANGE):
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         found = self.reservations.renew(found)

@@ -2,8 +2,9 @@
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
 is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes; Queues,
-where the API server knows them, and the labels of namespaces, by which they select; devices of drivers (``dra``). The reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop;
-a listener is called after both are up to date.
+where the API server knows them, and the labels of namespaces, by which they select; devices of drivers (``dra``). The
+reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop; a
+listener is called after both are up to date.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.admission import podstate
+from covey.admission.native import MemberPod, Stored, adapt
 from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
@@ -26,6 +28,8 @@ from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
     NAMESPACES,
+    NATIVE_COMPOSITE_POD_GROUPS,
+    NATIVE_POD_GROUPS,
     NODES,
     POD_GROUPS,
     PODS,
@@ -77,14 +81,20 @@ class Listener:
 
 
 class Cache:
-    """The reflectors and what is derived from them."""
+    """The reflectors and what is derived from them.
 
-    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
+    Args:
+        client: to the API server.
+        namespaces: where groups are looked for; empty means everywhere.
+        native: whether Kubernetes' own groups are planned too.
+    """
+
+    def __init__(self, client: Client, namespaces: Sequence[str] = (), *, native: bool = False) -> None:
         self.index = Index()
         self.volumes = Volumes()
         self.capacity = Capacity(self._counted_spec)
         self._listeners: list[Listener] = []
-        self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
+        self.pods = Reflector(client, PODS, MemberPod if native else core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
         self.devices = DriverDevices(
             client,
@@ -98,20 +108,17 @@ class Cache:
         self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
         self.queues = Reflector(client, QUEUES, core.Queue, on_event=self._on_queue)
         self.namespaces = Reflector(client, NAMESPACES, core.Namespace, on_event=self._on_namespace)
-        self._groups = [
-            self._reflector(client, resource, core.Group, namespace, self._on_group)
-            for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS)
-            for namespace in namespaces or (None,)
+        watch = partial(self._reflectors, client, namespaces or (None,))
+        own = (COMPOSITE_POD_GROUPS, POD_GROUPS)
+        self._groups = [each for kind in own for each in watch(kind, core.Group, self._on_group)]
+        self._native = [
+            each
+            for resource in ((NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS) if native else ())
+            for each in watch(resource, Stored, partial(self._on_native_group, resource))
         ]
         self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, on_event=self._on_volume)
-        self._claims = [
-            self._reflector(client, VOLUME_CLAIMS, VolumeClaim, namespace, self._on_claim)
-            for namespace in namespaces or (None,)
-        ]
-        self._workloads = [
-            self._reflector(client, WORKLOADS, Workload, namespace, self._on_workload)
-            for namespace in namespaces or (None,)
-        ]
+        self._claims = watch(VOLUME_CLAIMS, VolumeClaim, self._on_claim)
+        self._workloads = watch(WORKLOADS, Workload, self._on_workload)
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener about every change from now on."""
@@ -131,12 +138,13 @@ class Cache:
             *self.devices.reflectors,
             *self._claims,
             *self._groups,
+            *self._native,
             *self._workloads,
         ]
 
     @property
     def synced(self) -> bool:
-        """Every kind was listed completely once, but for queues and devices that the API server does not know."""
+        """Every kind was listed completely once, but for those that the API server need not know."""
         return all(self._first_list(reflector).is_set() for reflector in self.reflectors)
 
     async def wait_synced(self) -> None:
@@ -145,8 +153,9 @@ class Cache:
         await self.devices.steady.wait()
 
     def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
-        """A cluster that was upgraded without the newest CRDs goes on without queues, an old one without devices."""
-        return reflector.settled if reflector in {self.queues, *self.devices.reflectors} else reflector.synced
+        """A cluster that was upgraded without the newest CRDs goes on without queues, an old one without devices or groups."""
+        optional = reflector in {self.queues, *self.devices.reflectors, *self._native}
+        return reflector.settled if optional else reflector.synced
 
     async def steady(self) -> None:
         """Return when no collection is being listed anew: what is told piece by piece is nothing to decide on."""
@@ -224,14 +233,14 @@ class Cache:
         self._tell_room(node)
 
     @staticmethod
-    def _reflector(
+    def _reflectors(
         client: Client,
+        namespaces: Iterable[str | None],
         resource: Resource,
         kind: type[Any],
-        namespace: str | None,
         on_event: Callable[[str, Any, Any], None],
-    ) -> Reflector[Any]:
-        return Reflector(client, resource, kind, selection=Selection(namespace), on_event=on_event)
+    ) -> list[Reflector[Any]]:
+        return [Reflector(client, resource, kind, selection=Selection(each), on_event=on_event) for each in namespaces]
 
     def _on_pod(self, event: str, pod: core.Pod, _previous: core.Pod | None) -> None:
         if event == "DELETED":
@@ -291,6 +300,12 @@ class Cache:
                     listener.status(root)
         else:
             self._tell_trees(changed)
+
+    def _on_native_group(self, resource: Resource, event: str, stored: Stored, previous: Stored | None) -> None:
+        """One that is being deleted, and only waits for its pods to go, is as good as gone: nothing more starts in it."""
+        goes = event == "DELETED" or stored.metadata.deletion_timestamp is not None
+        found = partial(adapt, resource.kind, resource.api_version)
+        self._on_group("DELETED" if goes else event, found(stored), found(previous) if previous is not None else None)
 
     def _look_at_pins(self, group: core.Group) -> None:
         """A PodGroup has come, gone, or changed its owner: pins below it count from now on, or no more.

@@ -226,4 +226,5 @@ class Commits:
 def reference(unit: Unit) -> ObjectRef:
     """A unit's root, as Events speak of it."""
     meta = unit.root.metadata
-    return ObjectRef(unit.root.api_version, unit.root.kind, meta.name, meta.namespace, meta.uid)
+    name = unit.root.original if isinstance(unit.root, core.NativeGroup) else meta.name
+    return ObjectRef(unit.root.api_version, unit.root.kind, name, meta.namespace, meta.uid)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from covey.admission import podstate
+from covey.admission.native import adapt_children, adapt_root
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
@@ -124,6 +125,8 @@ class Index:
         group = self._root(root)
         if group is None:
             return None
+        if isinstance(group, core.NativeGroup):
+            group = adapt_root(group, podstate.members(group, self._pods_of(group)))
         unit = build_unit(group, self._children_of, self._pods_of, self._declared.get(workload_key(group)))
         self._units[root] = unit
         return unit
@@ -214,7 +217,8 @@ class Index:
 
     def _children_of(self, group: core.Group) -> list[core.Group]:
         keys = self._children.get(group.metadata.key, ())
-        return [child for key in sorted(keys) if _same_owner(child := self._groups[key], group)]
+        found = [child for key in sorted(keys) if _same_owner(child := self._groups[key], group)]
+        return adapt_children(group, found) if isinstance(group, core.NativeGroup) else found
 
     def _pods_of(self, group: core.Group) -> Iterable[core.Pod]:
         return self._pods.get(group.metadata.key, {}).values()

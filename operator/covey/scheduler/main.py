@@ -19,9 +19,10 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Final, TypeVar
 
-from covey.admission import podstate
+from covey.admission import native, podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
+from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube import process
 from covey.kube.client import Client
@@ -134,7 +135,7 @@ class Process:
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
         self._client = client
-        cache = self._cache = Cache(watching, settings.namespaces)
+        cache = self._cache = Cache(watching, settings.namespaces, native=settings.native_groups)
         cache.capacity.yields_to = settings.yields_to
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
@@ -234,11 +235,13 @@ class _Leader:
         cache = context.cache
         self._direct = DirectBinding(cache, binder, settings.direct_scheduler_name, leads=context.leads)
         obstacle = partial(podstate.obstacle, served=settings.planned_names, marked=settings.attached)
+        refuses_native = settings.native_groups and settings.attached
+        beside = partial(native.obstacle, direct=settings.direct_scheduler_name) if refuses_native else _nothing
         self._queueing = Queueing(
             cache,
             topologies,
             reserve_after=settings.reserve_after,
-            obstacle=lambda pod: obstacle(pod) or self._direct.obstacle(pod),
+            obstacle=lambda pod: beside(pod) or obstacle(pod) or self._direct.obstacle(pod),
         )
         self._recorder = context.recorder
         reservations = Reservations(
@@ -296,6 +299,10 @@ class _Leader:
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
         self._admission.reject(unit.key, reason)
+
+
+def _nothing(_pod: core.Pod) -> str | None:
+    return None
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:

@@ -83,7 +83,8 @@ class Settings:
     kube-scheduler serves, whose pods this process binds itself; empty for none. ``client_names``: names of certificates
     that may call. ``yields_to``: the priority of ordinary pods from which on gangs give way to them.
     ``guarded_resources``: those for whose pods an attached kube-scheduler asks the guard, or ``*`` for all pods.
-    ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
+    ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any. ``native_groups``: groups of
+    ``scheduling.k8s.io`` are planned too.
     """
 
     kubeconfig: str | None = None
@@ -114,6 +115,7 @@ class Settings:
     pod_name: str = ""
     pod_namespace: str = ""
     connections: int = 64
+    native_groups: bool = False
 
     @property
     def planned_names(self) -> tuple[str, ...]:

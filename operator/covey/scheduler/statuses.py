@@ -20,15 +20,21 @@ from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.levels import preferences
+from covey.admission.native import keep_conditions
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
+from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING
 from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
-from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.kube.resources import (
+    COMPOSITE_POD_GROUPS,
+    NATIVE_COMPOSITE_POD_GROUPS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+)
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
@@ -52,6 +58,11 @@ STEP_PAUSE: Final = 0.02
 DETAIL: Final = 3.0
 #: Seconds between two of those writes: a unit of 100 replicas has 100 of them.
 DETAIL_PAUSE: Final = 0.05
+#: Of each kind of group Covey's and Kubernetes' own.
+_RESOURCES: Final = {
+    "CompositePodGroup": (COMPOSITE_POD_GROUPS, NATIVE_COMPOSITE_POD_GROUPS),
+    "PodGroup": (POD_GROUPS, NATIVE_POD_GROUPS),
+}
 
 
 class Passing(Enum):
@@ -133,8 +144,8 @@ class StatusWriter:
         if left > 0:
             self._queue.add_after(root, left)
             return
-        if not unit.root.status.conditions and not any(unit.pods()):
-            return  # groups without pods: there is nothing to decide yet
+        if (not unit.root.status.conditions or unit.root.is_native) and not any(unit.pods()):
+            return  # groups without pods: there is nothing to decide yet; of Kubernetes' own, or any more
         wanted = self._wanted_statuses(unit, decision)
         (group, status), *_ = wanted
         where = None if self._is_written(root, group, status) else lane(group, status)
@@ -193,7 +204,9 @@ class StatusWriter:
 
     def _wanted_statuses(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        return statuses(unit, decision, path_of, rfc3339(self._clock.wall()), self._cache.volumes.are_claims_bound)
+        now = rfc3339(self._clock.wall())
+        found = statuses(unit, decision, path_of, now, self._cache.volumes.are_claims_bound)
+        return [(group, keep_conditions(status)) for group, status in found] if unit.root.is_native else found
 
     def _rush(self) -> float:
         """The factor by which delays are stretched under load."""
@@ -235,14 +248,14 @@ class StatusWriter:
         if self._is_written(root, group, status):
             return True
         written, uid = self._written.setdefault(root, {}), group.metadata.uid
-        resource = COMPOSITE_POD_GROUPS if group.kind == "CompositePodGroup" else POD_GROUPS
-        meta = group.metadata
+        own, native = _RESOURCES[group.kind]
+        resource, name = (native, group.original) if isinstance(group, core.NativeGroup) else (own, group.metadata.name)
         body = {
-            "apiVersion": SCHEDULING_API,
-            "kind": group.kind,
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             # A namesake that came just now may get this, until it is seen here and its own follows: the API server
             # heeds no UID in the status of a custom resource.
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "metadata": {"name": name, "namespace": group.metadata.namespace},
             "status": status,
         }
         if not self._leads():

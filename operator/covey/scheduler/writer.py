@@ -207,7 +207,7 @@ class PodWriter:
     async def read(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when this incarnation is gone."""
         try:
-            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, type=core.Pod)
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, type=type(pod))
         except NotFound:
             return None
         return found if found.metadata.uid == pod.metadata.uid else None

@@ -17,7 +17,7 @@ from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.resources import POD_GROUPS, WORKLOADS
 from covey.operator.execute.jobs import JobGroups
-from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups
+from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups, make_leader_group
 from covey.operator.process.jobs import JobGangs
 
 NAME = "scheduling.covey.dev/pod-group"
@@ -198,3 +198,51 @@ def test_jobs_that_may_not_be_listed_end_no_process() -> None:
         assert not gangs.is_alive()
 
     asyncio.run(run())
+
+
+def leader(size: str = "3", name: str = "llm-0", **more: Any) -> core.Pod:
+    labels = {"scheduling.covey.dev/pod-group": "llm-0", "leaderworkerset.sigs.k8s.io/worker-index": "0"}
+    annotations = {"leaderworkerset.sigs.k8s.io/size": size}
+    metadata = {"name": name, "namespace": "ns", "uid": "u", "labels": labels, "annotations": annotations, **more}
+    return msgspec.convert({"metadata": metadata}, core.Pod)
+
+
+def test_a_leader_s_group_is_its_own_and_has_the_size_of_all() -> None:
+    group = make_leader_group(leader())
+    assert group is not None
+    assert group["metadata"]["ownerReferences"][0] | {"apiVersion": "v1"} == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "llm-0",
+        "uid": "u",
+        "controller": True,
+    }
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+    assert (group["spec"]["desiredCount"], group["spec"]["membership"]) == (3, "Namespace")
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        leader("0"),
+        leader("-1"),
+        leader("many"),
+        leader(name="another"),
+        leader(deletionTimestamp="2026-01-01T00:00:00Z"),
+    ],
+    ids=["no size", "negative", "no number", "of another group", "going"],
+)
+def test_a_leader_that_has_none_gets_no_group(pod: core.Pod) -> None:
+    assert make_leader_group(pod) is None
+
+
+def test_pods_of_stateful_sets_and_native_groups_are_replaced_too() -> None:
+    released = {"annotations": {"scheduling.covey.dev/release": "Timeout"}}
+    owner = {"kind": "StatefulSet", "name": "llm", "uid": "x", "controller": True}
+    assert has_lost_place(pod(**released, ownerReferences=[owner]))
+    lost = pod(**released, ownerReferences=[{**owner, "kind": "Anything"}])
+    assert not has_lost_place(lost)
+    spec = msgspec.structs.replace(lost.spec, scheduling_group={"podGroupName": "g"})
+    assert has_lost_place(msgspec.structs.replace(lost, spec=spec))
+    alone = msgspec.structs.replace(lost, spec=spec, metadata=pod(**released, ownerReferences=[]).metadata)
+    assert not has_lost_place(alone)

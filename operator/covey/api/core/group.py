@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from covey.api.core.meta import Condition, Meta, Read
 
@@ -79,6 +79,8 @@ class GroupSpec(Read, frozen=True):
     """The spec of a PodGroup or a CompositePodGroup (the other kind's fields stay None)."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    #: Of a PodGroup: the pods that its members are among, those of its own controller (``Owner``) or all (``Namespace``).
+    membership: str = "Owner"
     parent_composite_pod_group_name: str | None = None
     workload_ref: WorkloadReference | None = None
     desired_count: int | None = None
@@ -187,11 +189,28 @@ class GroupStatus(Read, frozen=True):
 class Group(Read, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.covey.dev``."""
 
+    #: Whether it is one of ``scheduling.k8s.io``.
+    is_native: ClassVar[bool] = False
+
     metadata: Meta
     kind: str = ""
     api_version: str = ""
     spec: GroupSpec = GroupSpec()
     status: GroupStatus = GroupStatus()
+
+
+class NativeGroup(Group, frozen=True):
+    """A PodGroup or a CompositePodGroup of ``scheduling.k8s.io`` as one of Covey's (``admission.native``).
+
+    ``metadata.name`` is one that no group of Covey's can have; ``original`` is its own. ``is_one_of``: its policy is
+    ``basic``, below another group. ``refusal``: what Covey cannot carry, in a sentence.
+    """
+
+    is_native: ClassVar[bool] = True
+
+    original: str = ""
+    is_one_of: bool = False
+    refusal: str | None = None
 
 
 class PriorityClass(Read, frozen=True):

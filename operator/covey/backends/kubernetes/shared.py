@@ -44,9 +44,9 @@ def missing_field(cluster: Cluster, probe: Probe, field: str, gate: str) -> str 
 GROUP: Final = "scheduling.k8s.io"
 #: Kubernetes 1.37. Of the two versions that it serves this one is to stay.
 WORKLOADS: Final = Resource(GROUP, "v1beta1", "workloads", "Workload")
-POD_GROUPS: Final = Resource(GROUP, "v1beta1", "podgroups", "PodGroup")
+POD_GROUPS: Final = resources.NATIVE_POD_GROUPS
 #: Kubernetes 1.37: there is no other version yet.
-COMPOSITE_POD_GROUPS: Final = Resource(GROUP, "v1alpha3", "compositepodgroups", "CompositePodGroup")
+COMPOSITE_POD_GROUPS: Final = resources.NATIVE_COMPOSITE_POD_GROUPS
 
 #: ``WorkloadMaxPodGroupTemplates``: templates in one list of a Workload.
 MOST_TEMPLATES: Final = 8

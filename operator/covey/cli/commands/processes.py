@@ -100,6 +100,20 @@ def _common(command: F) -> F:
 @click.option(
     "--job-gangs", metavar="BOOL", is_flag=False, flag_value="true", help="Jobs with covey.dev/gang start whole."
 )
+@click.option(
+    "--native-groups",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Replace pods of groups of scheduling.k8s.io that lost their places.",
+)
+@click.option(
+    "--leader-worker-sets",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Groups of LeaderWorkerSets with covey.dev/gang in their templates start whole.",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))
@@ -176,6 +190,13 @@ def operator(config: str | None, **flags: Any) -> None:
     multiple=True,
     help="To print: for pods that want one of these an attached kube-scheduler asks Covey; repeatable, or with commas; "
     "*: for all pods. Default: GPUs and other accelerators of seven drivers.",
+)
+@click.option(
+    "--native-groups",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Plan the groups of scheduling.k8s.io whose pods have Covey's gate.",
 )
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag

@@ -14,7 +14,15 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retry
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS, Resource
 from covey.observability.logging import get_logger
-from covey.operator.model.job import Job, Object, disruption, group_patch, has_lost_place, make_groups
+from covey.operator.model.job import (
+    Job,
+    Object,
+    disruption,
+    group_patch,
+    has_lost_place,
+    make_groups,
+    make_leader_group,
+)
 from covey.operator.model.problem import REASON_NAME_TAKEN, REASON_REFUSED, is_denial
 
 _log = get_logger(__name__)
@@ -117,6 +125,43 @@ class JobGroups:
             return
 
 
+class LeaderGroups:
+    """Makes the group of one leader of a LeaderWorkerSet; the garbage collector takes it with the leader.
+
+    Args:
+        client: to the API server.
+        leader: finds the leader.
+        group: finds the PodGroup of its name.
+    """
+
+    def __init__(self, client: Client, leader: Callable[[Key], core.Pod | None], group: Find) -> None:
+        self._client = client
+        self._leader = leader
+        self._group = group
+
+    async def __call__(self, key: Key) -> None:
+        """Make the group unless it is there.
+
+        Raises:
+            KubeError: a request failed; it has to be tried again.
+            Retryable: another leader, or somebody else, has a group of that name, or the API server denies it.
+        """
+        leader, found = self._leader(key), self._group(key)
+        body = make_leader_group(leader) if leader is not None else None
+        owner = found.metadata.controller if found is not None else None
+        if leader is None or body is None or (owner is not None and owner.uid == leader.metadata.uid):
+            return
+        try:
+            await self._client.create(POD_GROUPS, body, type=Ignored)
+        except AlreadyExists:
+            raise Retryable(_TAKEN, f"PodGroup {key[1]} is its predecessor's, or somebody else's") from None
+        except ApiError as error:
+            if not is_denial(error):
+                raise
+            _log.warning("group of a leader denied", namespace=key[0], leader=key[1], why=error.message)
+            raise Retryable(_DENIED, error.message) from None
+
+
 class JobPods:
     """Lets one pod of a Job go that has lost its place, so that the Job's controller makes a successor.
 
@@ -168,4 +213,4 @@ def _is_of(found: core.Meta, job: Job) -> bool:
     return found.controller is not None and found.controller.uid == job.metadata.uid
 
 
-__all__ = ["JobGroups", "JobPods"]
+__all__ = ["JobGroups", "JobPods", "LeaderGroups"]

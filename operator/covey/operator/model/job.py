@@ -16,12 +16,14 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
-from covey.kube.resources import JOBS, POD_GROUPS, WORKLOADS
+from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
 #: One index, or the first and the last of several.
 _INDEXES: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+#: Controllers whose pods are let go when they have lost their places: they make others.
+_REPLACING: Final = (JOBS.kind, "StatefulSet")
 #: The one template of a Job's Workload.
 TEMPLATE: Final = "job"
 
@@ -139,6 +141,35 @@ def make_groups(job: Job) -> tuple[Object, Object]:
     )
 
 
+def make_leader_group(leader: core.Pod) -> Object | None:
+    """The PodGroup of a LeaderWorkerSet's group, which has its leader's name and goes with it; None where there is none.
+
+    The controllers of leader and workers differ, so its members are whatever pods of the namespace name it.
+    """
+    meta, size = leader.metadata, leader.metadata.annotation(names.ANNOTATION_LWS_SIZE) or ""
+    is_one = meta.label(names.LABEL_POD_GROUP) == meta.name and size.isdecimal() and int(size) > 0
+    if not is_one or meta.deletion_timestamp is not None or core.is_terminal(leader):
+        return None
+    owner = {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": meta.name, "uid": meta.uid, "controller": True}
+    policy = {"schedulingPolicy": {"gang": {"minCount": int(size)}}, "desiredCount": int(size)}
+    priority_class = leader.spec.priority_class_name
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": {names.LABEL_JOB_GANG: "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            **policy,
+            "membership": "Namespace",
+            **({"priorityClassName": priority_class} if priority_class else {}),
+        },
+    }
+
+
 def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
     """Tell whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
 
@@ -156,11 +187,14 @@ def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
 
 
 def has_lost_place(pod: core.Pod) -> bool:
-    """Tell whether a Job's pod is to go since its pin was undone: it cannot be planned again, its successor can."""
+    """Tell whether the pod of another controller is to go since its pin was undone: its successor can be planned again.
+
+    A Job's, a StatefulSet's, or one of a group of ``scheduling.k8s.io``; without a controller it would have no successor.
+    """
     owner = pod.metadata.controller
     return (
         owner is not None
-        and owner.kind == JOBS.kind
+        and (owner.kind in _REPLACING or pod.spec.scheduling_group is not None)
         and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
         and pod.metadata.deletion_timestamp is None
         and pod.spec.node_name is None

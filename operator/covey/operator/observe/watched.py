@@ -55,11 +55,12 @@ class Watched(Generic[T]):
         namespaces: Sequence[str],
         *,
         labels: str | None = None,
+        fields: str | None = None,
     ) -> None:
         self.resource = resource
         scopes: Sequence[str | None] = namespaces or (None,)
         self.reflectors = [
-            Reflector(client, resource, kind, selection=Selection(namespace, labels)) for namespace in scopes
+            Reflector(client, resource, kind, selection=Selection(namespace, labels, fields)) for namespace in scopes
         ]
         for reflector in self.reflectors:
             reflector.add_index(INDEX, owner_key)

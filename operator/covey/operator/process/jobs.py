@@ -1,4 +1,8 @@
-"""Gangs of Jobs within the operator's process: their caches always, their groups only while it leads."""
+"""Gangs of others within the operator's process: caches always, what is written only while it leads.
+
+Jobs and LeaderWorkerSets, whose groups the operator makes; and pods of groups of ``scheduling.k8s.io``, which other
+controllers make.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.reflector import expose
-from covey.operator.execute.jobs import JobGroups, JobPods
+from covey.kube.resources import POD_GROUPS, PODS
+from covey.kube.watch import EventType
+from covey.operator.execute.jobs import JobGroups, JobPods, LeaderGroups
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
-from covey.operator.observe.watched import Key
+from covey.operator.observe.watched import Key, Watched
 
 #: Workers of each kind: a Job has two groups, and a gang that is released has many pods.
 _WORKERS: Final = 2
@@ -71,3 +80,98 @@ class JobGangs:
         # Nobody empties the queues of a process that waits to lead, and names of Jobs and pods do not come again.
         if self._leads:
             queue.add(key)
+
+
+class LostPlaces:
+    """Replaces pods of others' controllers that have lost their places.
+
+    Args:
+        pods: which of them.
+    """
+
+    def __init__(self, pods: Watched[core.Pod]) -> None:
+        self._queue: WorkQueue[Key] = WorkQueue("member", share_of=lambda key: key[0])
+        self._leads = False
+        self._pods = pods
+        pods.subscribe(self._on_pod)
+
+    @classmethod
+    def of_native_groups(cls, client: Client, namespaces: Sequence[str]) -> LostPlaces:
+        """Of groups of ``scheduling.k8s.io``: no selector finds their pods, but those without a place have no node."""
+        return cls(Watched(client, PODS, core.Pod, namespaces, fields="spec.nodeName="))
+
+    async def run(self) -> None:
+        """Keep the cache current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._pods.reflectors:
+                group.create_task(reflector.run())
+
+    async def work(self, client: Client, _recorder: EventRecorder) -> None:
+        """Work the queue until cancelled; only the process that leads does."""
+        for reflector in self._pods.reflectors:
+            await reflector.synced.wait()
+        self._leads = True
+        for pod in list(self._pods.every()):
+            self._on_pod("ADDED", pod, None)
+        await run_workers(self._queue, JobPods(client, self._pods.get, time.time), _WORKERS)
+
+    def is_alive(self) -> bool:
+        """Tell whether the watch has been heard of lately."""
+        return all(each.silence < _SILENCE for each in self._pods.reflectors)
+
+    def _on_pod(self, _kind: EventType, pod: core.Pod, _before: core.Pod | None) -> None:
+        if self._leads and has_lost_place(pod):
+            self._queue.add(pod.metadata.key)
+
+
+class LeaderWorkerSets:
+    """Makes a group for each leader whose template has the label ``covey.dev/gang``, and replaces pods of it.
+
+    Args:
+        client: to the API server, for the watches.
+        namespaces: where pods are looked for; empty means everywhere.
+    """
+
+    def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
+        # Covey's own pods may have the labels of LeaderWorkerSet as well.
+        labels = f"{names.LABEL_LWS_NAME},{names.LABEL_GANG},!{names.LABEL_INFERENCE}"
+        self._queue: WorkQueue[Key] = WorkQueue("leader", share_of=lambda key: key[0])
+        self._leads = False
+        self._pods = Watched(client, PODS, core.Pod, namespaces, labels=labels)
+        self._groups = Watched(client, POD_GROUPS, Owned, namespaces, labels=names.LABEL_JOB_GANG)
+        self._lost = LostPlaces(self._pods)
+        self._pods.subscribe(self._on_pod)
+        self._groups.subscribe(self._on_group)
+
+    async def run(self) -> None:
+        """Keep the caches current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lost.run())
+            for reflector in self._groups.reflectors:
+                group.create_task(reflector.run())
+
+    async def work(self, client: Client, recorder: EventRecorder) -> None:
+        """Work the queues until cancelled; only the process that leads does."""
+        synced = [each.synced for each in self._pods.reflectors] + [each.synced for each in self._groups.reflectors]
+        for each in synced:
+            await each.wait()
+        self._leads = True
+        for pod in list(self._pods.every()):
+            self._on_pod("ADDED", pod, None)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lost.work(client, recorder))
+            made = LeaderGroups(client, self._pods.get, self._groups.get)
+            group.create_task(run_workers(self._queue, made, _WORKERS))
+
+    def is_alive(self) -> bool:
+        """Tell whether every watch has been heard of lately."""
+        return self._lost.is_alive() and all(each.silence < _SILENCE for each in self._groups.reflectors)
+
+    def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        is_new = before is None or before.metadata.uid != pod.metadata.uid
+        if self._leads and is_new and pod.metadata.label(names.LABEL_LWS_WORKER) == "0":
+            self._queue.add(pod.metadata.key)
+
+    def _on_group(self, kind: EventType, group: Owned, _before: Owned | None) -> None:
+        if self._leads and kind == "DELETED":
+            self._queue.add(group.metadata.key)

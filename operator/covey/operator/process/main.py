@@ -28,7 +28,7 @@ from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches, Scope
 from covey.operator.observe.watched import Key, Requeue
-from covey.operator.process.jobs import JobGangs
+from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
 from covey.operator.reconcile import Reconciler
@@ -62,7 +62,7 @@ class OperatorProcess:
         self._identity = settings.identity or process.make_identity()
         self._stop = asyncio.Event()
         self._caches: Caches | None = None
-        self._jobs: JobGangs | None = None
+        self._foreign: list[JobGangs | LeaderWorkerSets | LostPlaces] = []
         self._crashed = ""
 
     async def run(self) -> int:
@@ -90,7 +90,11 @@ class OperatorProcess:
             ),
         )
         if settings.job_gangs:
-            self._jobs = JobGangs(watching, settings.namespaces)
+            self._foreign.append(JobGangs(watching, settings.namespaces))
+        if settings.native_groups:
+            self._foreign.append(LostPlaces.of_native_groups(watching, settings.namespaces))
+        if settings.leader_worker_sets:
+            self._foreign.append(LeaderWorkerSets(watching, settings.namespaces))
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
         if settings.leader_elect:
@@ -102,7 +106,7 @@ class OperatorProcess:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
                 kopf = KopfRunner(watching, connection, settings.namespaces, self._caches, self._take_signals)
-                gangs = [self._jobs.run()] if self._jobs is not None else []
+                gangs = (each.run() for each in self._foreign)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
                         self._caches.begin_leading(time.time())
@@ -152,8 +156,8 @@ class OperatorProcess:
         claims = self._caches.claims
         evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of)
         self._spawn(run_workers(roots, evictor, 1))
-        if self._jobs is not None:
-            self._spawn(self._jobs.work(client, recorder))
+        for each in self._foreign:
+            self._spawn(each.work(client, recorder))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
@@ -202,7 +206,7 @@ class OperatorProcess:
         if self._crashed:
             return False, self._crashed
         silent = self._caches is not None and self._caches.is_synced and not self._caches.is_alive()
-        if silent or (self._jobs is not None and not self._jobs.is_alive()):
+        if silent or not all(each.is_alive() for each in self._foreign):
             return False, "a watch has been silent for too long"
         return True, "ok"
 

@@ -25,6 +25,8 @@ class Settings:
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
     ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API
     server keeps; see ``probes_in``. ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
+    ``native_groups``: pods of groups of ``scheduling.k8s.io`` that lost their places are replaced. ``leader_worker_sets``: groups
+    of LeaderWorkerSets with the label are gangs.
     """
 
     kubeconfig: str | None = None
@@ -47,6 +49,8 @@ class Settings:
     probe_image: str = IMAGE
     capacity: Capacity | None = None
     job_gangs: bool = False
+    native_groups: bool = False
+    leader_worker_sets: bool = False
 
     @property
     def probes_in(self) -> str:

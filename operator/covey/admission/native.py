@@ -1,0 +1,146 @@
+"""Kubernetes' own groups (``scheduling.k8s.io``) as Covey's: the one adapter for whatever controller makes them. Pure.
+
+Job's ``spec.scheduling``, LeaderWorkerSet, JobSet and Grove write the same kinds, whose specs have the fields of
+Covey's own. A native group gets a name that no object can have, so that a namesake of ``scheduling.covey.dev`` is
+another group, and nobody can write it as the label of a pod. Labels, annotations and owners are left out: they say
+nothing here, and in upstream's API whoever may create pods in a namespace may make them members of its groups.
+
+A pod is a member if it names its group (``spec.schedulingGroup``) and has Covey's gate, or had it until Covey lifted
+it. Every other pod with a group is whoever's it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from covey.admission import podstate
+from covey.api import core
+from covey.api.constants import ADMITTED, ANNOTATION_PINNED, LABEL_POD_GROUP, MOVABLE, SCHEDULED, TOPOLOGY_SATISFIED
+
+G = TypeVar("G", bound=core.Group)
+
+#: No name of an object, and no value of a label, has a slash.
+_NAME: Final = "scheduling.k8s.io/{}"
+#: The conditions that Covey writes; those of others are theirs.
+_OURS: Final = frozenset({ADMITTED, SCHEDULED, TOPOLOGY_SATISFIED, MOVABLE})
+
+#: Upstream takes ``basic`` of a group below another for a minimum of 1; Covey's own trees mean "outside the gang" by it.
+_ONE_GROUP: Final = core.SchedulingPolicy(core.GangPolicy(min_group_count=1))
+_ONE_POD: Final = core.SchedulingPolicy(core.GangPolicy(min_count=1))
+
+
+class Spec(core.GroupSpec, frozen=True):
+    """The spec of a native group: Covey's fields, and one that it cannot carry."""
+
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+
+
+class Stored(core.Group, frozen=True):
+    """A native group as the API server has it; items of a list say no kind."""
+
+    spec: Spec = Spec()
+
+
+class MemberPod(core.Pod, frozen=True):
+    """A pod; one that is a member of a native group names it by Covey's label."""
+
+    def __post_init__(self) -> None:
+        """Set the label."""
+        super().__post_init__()
+        meta, group = self.metadata, (self.spec.scheduling_group or {}).get("podGroupName")
+        if not group or meta.label(LABEL_POD_GROUP) is not None:
+            return
+        if podstate.is_gated(self) or meta.annotation(ANNOTATION_PINNED) == meta.uid:
+            labels = {**(meta.labels or {}), LABEL_POD_GROUP: _NAME.format(group)}
+            msgspec.structs.force_setattr(self, "metadata", msgspec.structs.replace(meta, labels=labels))
+
+
+def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
+    """A native group as one of Covey's."""
+    meta, spec = stored.metadata, stored.spec
+    policy, below = spec.scheduling_policy, spec.parent_composite_pod_group_name is not None
+    is_one_of = kind == "CompositePodGroup" and policy.gang is None and below
+    constraints, parent = spec.scheduling_constraints, spec.parent_composite_pod_group_name
+    return core.NativeGroup(
+        metadata=core.Meta(
+            name=_NAME.format(meta.name),
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            generation=meta.generation,
+            creation_timestamp=meta.creation_timestamp,
+        ),
+        kind=kind,
+        api_version=api_version,
+        spec=core.GroupSpec(
+            scheduling_policy=_ONE_GROUP if is_one_of else policy,
+            membership="Namespace",
+            parent_composite_pod_group_name=_NAME.format(parent) if parent else None,
+            scheduling_constraints=core.SchedulingConstraints(topology=constraints.topology) if constraints else None,
+            priority_class_name=spec.priority_class_name,
+            priority=spec.priority,
+        ),
+        status=core.GroupStatus(
+            conditions=tuple(each for each in stored.status.conditions or () if each.type in _OURS) or None
+        ),
+        original=meta.name,
+        is_one_of=is_one_of,
+        refusal=_find_refusal(kind, stored),
+    )
+
+
+def adapt_children(parent: core.NativeGroup, children: list[core.Group]) -> list[core.Group]:
+    """The groups under a native group: upstream's ``basic`` below a group that is ``basic`` itself asks for one pod."""
+    if not parent.is_one_of:
+        return children
+    return [_with_policy(each, _ONE_POD) if each.spec.scheduling_policy.gang is None else each for each in children]
+
+
+def adapt_root(group: core.NativeGroup, pods: Iterable[core.Pod]) -> core.NativeGroup:
+    """A PodGroup without a parent counts as a gang until it is bound, for as long as a pod of that time is there.
+
+    Members are bound all or none. After that pods end one by one, as a Job's do, and what comes in their places is placed
+    one by one: the minimum might never be met again. Upstream has it so, too (``PodGroupInitiallyScheduled``).
+    """
+    if group.kind != "PodGroup" or not any(pod.spec.node_name and not podstate.dying(pod) for pod in pods):
+        return group
+    return _with_policy(group, core.SchedulingPolicy(basic={}))
+
+
+def _with_policy(group: G, policy: core.SchedulingPolicy) -> G:
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=policy))
+
+
+def _find_refusal(kind: str, stored: Stored) -> str | None:
+    if not stored.spec.resource_claims:
+        return None
+    return (
+        f"spec.resourceClaims of {kind} {stored.metadata.name}: Covey plans no claims that the pods of a group"
+        " share; give each pod its own, or leave the group to kube-scheduler"
+    )
+
+
+def keep_conditions(status: dict[str, Any]) -> dict[str, Any]:
+    """The part of a group's status that a native group has room for."""
+    return {"conditions": status["conditions"]}
+
+
+def obstacle(pod: core.Pod, direct: str) -> str | None:
+    """The reason for which a member of a native group is not planned beside a kube-scheduler of the user's.
+
+    That one may know the groups too: nobody can see its feature gates. It would hold each pod of a gang that it has not
+    seen whole, and undo places of its own accord.
+
+    Args:
+        pod: an unbound member of any group.
+        direct: the scheduler name that no kube-scheduler serves; empty for none.
+    """
+    if pod.spec.scheduling_group is None or (direct and pod.spec.scheduler_name == direct):
+        return None
+    return (
+        f"pod {pod.metadata.name} is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
+        " as well (mode Existing): give it the name of --direct-scheduler-name, or use mode Dedicated"
+    )

@@ -1,0 +1,157 @@
+"""Kubernetes' own groups and their pods as Covey's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.admission.native import MemberPod, Stored, adapt, keep_conditions, obstacle
+from covey.admission.status import Decision, observed_status, statuses
+from covey.admission.tree import Unit
+from covey.api import core
+from covey.scheduler.index import Index
+
+GATES = [{"name": "scheduling.covey.dev/gang"}]
+GANG = {"gang": {"minCount": 2}}
+
+
+def pod(name: str, group: str = "g", **fields: Any) -> MemberPod:
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", **fields.pop("metadata", {})}
+    gates = [] if "nodeName" in fields else GATES
+    spec = {"schedulingGroup": {"podGroupName": group}, "schedulingGates": gates, **fields}
+    if "nodeName" in fields:
+        metadata.setdefault("annotations", {"scheduling.covey.dev/pinned": metadata["uid"]})
+    return msgspec.json.decode(json.dumps({"metadata": metadata, "spec": spec}), type=MemberPod)
+
+
+def group(name: str, policy: Any, parent: str = "", **fields: Any) -> core.NativeGroup:
+    kind = "CompositePodGroup" if "minGroupCount" in str(policy) or fields.pop("composite", False) else "PodGroup"
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{kind}-{name}"}
+    above = {"parentCompositePodGroupName": parent} if parent else {}
+    status = fields.pop("status", {})
+    spec = {"schedulingPolicy": policy, **above, **fields}
+    body = json.dumps({"metadata": metadata, "spec": spec, "status": status})
+    return adapt(kind, "scheduling.k8s.io/v1beta1", msgspec.json.decode(body, type=Stored))
+
+
+def unit_of(*parts: core.Group | core.Pod) -> Unit:
+    """The unit of a tree, whatever comes first."""
+    index = Index()
+    for each in parts:
+        if isinstance(each, core.Group):
+            index.set_group(each)
+        else:
+            index.set_pod(each)
+    [root] = index.roots()
+    unit = index.unit(root)
+    assert unit is not None
+    return unit
+
+
+def always(_pod: core.Pod) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("fields", "label"),
+    [
+        ({}, "scheduling.k8s.io/g"),
+        ({"schedulingGates": []}, None),
+        ({"schedulingGates": [{"name": "example.com/wait"}]}, None),
+        ({"schedulingGroup": None}, None),
+        ({"schedulingGroup": {}}, None),
+        (
+            {"schedulingGates": [], "metadata": {"annotations": {"scheduling.covey.dev/pinned": "uid-a"}}},
+            "scheduling.k8s.io/g",
+        ),
+        ({"schedulingGates": [], "metadata": {"annotations": {"scheduling.covey.dev/pinned": "another's"}}}, None),
+        ({"metadata": {"labels": {"scheduling.covey.dev/pod-group": "own"}}}, "own"),
+    ],
+    ids=["gated", "ungated", "another gate", "no group", "empty", "let go", "a copied mark", "a member of Covey's"],
+)
+def test_a_pod_is_a_member_by_its_group_and_by_covey_s_gate(fields: Any, label: str | None) -> None:
+    assert pod("a", **fields).metadata.label("scheduling.covey.dev/pod-group") == label
+
+
+def test_an_ordinary_pod_is_read_as_ever() -> None:
+    """Where native groups are off nothing is a member by its group."""
+    body = json.dumps(
+        {"metadata": {"name": "a"}, "spec": {"schedulingGroup": {"podGroupName": "g"}, "schedulingGates": GATES}}
+    )
+    assert msgspec.json.decode(body, type=core.Pod).metadata.labels is None
+
+
+def test_members_may_have_any_controllers() -> None:
+    owners = [{"kind": "StatefulSet", "name": "s", "uid": "1", "controller": True}]
+    unit = unit_of(group("g", GANG), pod("a"), pod("b", metadata={"ownerReferences": owners}))
+    assert unit.minimum_met(always)
+    assert not unit.minimum_met(lambda each: each.metadata.name == "a")
+
+
+def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:
+    found = group("g", GANG)
+    assert (found.metadata.labels, found.metadata.annotations, found.metadata.owner_references) == (None, None, ())
+    assert (found.original, found.metadata.uid) == ("g", "uid-PodGroup-g")
+
+
+def test_conditions_of_others_are_theirs() -> None:
+    said = [
+        {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("PodGroupInitiallyScheduled", "Admitted")
+    ]
+    found = group("g", GANG, status={"conditions": said})
+    assert [each["type"] for each in observed_status(found)["conditions"]] == ["Admitted"]
+
+
+def test_only_conditions_are_written() -> None:
+    unit = unit_of(group("g", GANG), pod("a"))
+    [(_, status)] = statuses(unit, Decision(), lambda _node: (), "2026-01-01T00:00:00Z")
+    assert status.keys() > {"conditions"}
+    assert keep_conditions(status) == {"conditions": status["conditions"]}
+
+
+@pytest.mark.parametrize("where", ["root", "leaf"])
+def test_claims_that_pods_share_are_refused_by_name(where: str) -> None:
+    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    if where == "root":
+        unit = unit_of(group("g", GANG, **claims))
+    else:
+        unit = unit_of(group("top", {"gang": {"minGroupCount": 1}}), group("g", GANG, "top", **claims))
+    assert (unit.problem or "").startswith("spec.resourceClaims of PodGroup g: Covey plans no claims")
+
+
+def test_basic_below_another_group_is_a_minimum_of_one() -> None:
+    """As upstream's scheduler counts it (``isCPGTreeReady``)."""
+    unit = unit_of(
+        group("top", {"gang": {"minGroupCount": 1}}),
+        group("middle", {"basic": {}}, "top", composite=True),
+        group("g", {"basic": {}}, "middle"),
+        group("h", {"basic": {}}, "middle"),
+        pod("a"),
+    )
+    assert unit.problem is None
+    assert unit.minimum_met(always)
+
+
+def test_beside_a_kube_scheduler_of_the_user_s_members_are_refused_by_name() -> None:
+    """Its feature gates cannot be seen; where Covey binds itself there is none that could know the groups."""
+    said = obstacle(pod("a", schedulerName="covey-scheduler"), "") or ""
+    assert said.startswith(
+        "pod a is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
+    )
+    assert obstacle(pod("a", schedulerName="direct"), "direct") is None
+    assert obstacle(pod("a", schedulingGroup=None), "") is None
+
+
+def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
+    """Of three pods one has ended: the successor of another is placed by itself."""
+    bound = pod("a", nodeName="n")
+    assert unit_of(group("g", {"gang": {"minCount": 3}}), pod("a"), pod("b")).absent == 0
+    assert not unit_of(group("g", {"gang": {"minCount": 3}}), pod("a"), pod("b")).minimum_met(always)
+    unit = unit_of(group("g", {"gang": {"minCount": 3}}), bound, pod("b"))
+    assert unit.one_by_one
+    going = pod("a", nodeName="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert not unit_of(group("g", {"gang": {"minCount": 3}}), going, pod("b")).one_by_one
