@@ -6,10 +6,13 @@ nothing that was not declared here can be lost on the way back.
 """
 
 from covey.api.core.device import (
+    ClaimSpec,
     Device,
     DeviceClass,
     DeviceObject,
+    DeviceRequest,
     DeviceTaintRule,
+    ExactRequest,
     ResourceClaim,
     ResourceSlice,
     ResourceSliceSpec,
@@ -105,6 +108,7 @@ from covey.api.core.quota import (
 __all__ = [
     "Affinity",
     "Claim",
+    "ClaimSpec",
     "ClusterTopology",
     "ClusterTopologySpec",
     "Condition",
@@ -115,7 +119,9 @@ __all__ = [
     "Device",
     "DeviceClass",
     "DeviceObject",
+    "DeviceRequest",
     "DeviceTaintRule",
+    "ExactRequest",
     "ExcludedNode",
     "GangPolicy",
     "Group",
