@@ -59,7 +59,7 @@ class DriverDevices:
         self._changed = changed
         self._refusals_changed = refusals_changed
         self._pods_changed = pods_changed
-        self._refused: Collection[str] = frozenset()
+        self._refused: Collection[str | Ask] = frozenset()
         #: By UID: pods with claims. Namespace and name of a claim → UIDs of the pods that it is for.
         self._claimants: dict[str, core.Pod] = {}
         self._naming: dict[tuple[str, str], set[str]] = {}
@@ -148,7 +148,10 @@ class DriverDevices:
                 asks_of(claim.spec if claim else core.ClaimSpec())
             except UnsupportedClaimError as error:
                 raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {name} {error}") from None
-        return None if all(map(self.counts.classes.has_judged, self._asks(pod))) else "its devices are being counted"
+        classes, asks = self.counts.classes, self._asks(pod)
+        if refused := [classes.refused[ask] for ask in asks if ask in classes.refused]:
+            raise UnplannableError(REASON_UNSUPPORTED, refused[0])
+        return None if all(map(classes.has_judged, asks)) else f"devices for pod {pod.metadata.name} are being counted"
 
     def _claims_of(
         self, pod: core.Pod, *, named: bool = False
@@ -251,7 +254,8 @@ class DriverDevices:
             self._changed(name)
 
     def _note_refusals(self) -> None:
-        refused = {name for name in self.counts.problems if self.counts.problem(name)}
+        refused: set[str | Ask] = {name for name in self.counts.problems if self.counts.problem(name)}
+        refused |= self.counts.classes.refused.keys()
         if refused != self._refused:
             self._refused = refused
             self._refusals_changed()

@@ -27,9 +27,9 @@ from builders.devices import (
 )
 from builders.requests import make_node
 from covey.api import core
+from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import UnknownSelectorError, parse_selector
-from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.slices import DeviceCounts
 
 BARE = make_node("n1", gpus=0)

@@ -52,7 +52,7 @@ class DeviceClasses:
         self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
         self._asked_by: dict[str, frozenset[Ask]] = {}
         self._asks: tuple[Ask, ...] = ()
-        self._refused: Mapping[Ask, str] = {}
+        self._too_many: Mapping[Ask, str] = {}
         self._names: dict[Ask, tuple[str, ...]] = {}
         self._settled: frozenset[Mix] | None = None
         self.known: Mapping[str, core.DeviceClass] = {}
@@ -61,6 +61,8 @@ class DeviceClasses:
         #: Resource → its condition, and why a resource cannot be counted.
         self.served: dict[str, str] = {}
         self.problems: dict[str, str] = {}
+        #: What claims ask for that cannot be counted, and why.
+        self.refused: dict[Ask, str] = {}
 
     def note(self, class_: core.DeviceClass) -> bool:
         """Take a class down; tells whether devices have to be judged anew."""
@@ -89,7 +91,7 @@ class DeviceClasses:
 
     def has_judged(self, ask: Ask) -> bool:
         """Tell whether devices were judged since somebody has asked for these."""
-        return ask in self._names or ask in self._refused
+        return ask in self._asks or ask in self._too_many
 
     def names_of(self, ask: Ask) -> tuple[str, ...]:
         """The resources of which each device that is asked for takes one."""
@@ -99,7 +101,7 @@ class DeviceClasses:
         """What is noted now, for devices to be judged by."""
         made = DeviceClasses()
         made.known = dict(self._noted)
-        made._asks, made._refused = self._choose()
+        made._asks, made._too_many = self._choose()
         conditions = {name: _condition(each) for name, each in made.known.items()}
         for each in made._asks:
             if each.selectors and (base := conditions.get(each.device_class)):
@@ -118,7 +120,7 @@ class DeviceClasses:
         if now == self._settled:
             return False
         self._settled = now
-        before = (self.served, self.problems, self._names)
+        before = (self.served, self.problems, self._names, self.refused)
         kinds = frozenset[Traits]().union(*now)
         explicit: dict[str, core.DeviceClass] = {}
         for each in sorted(self.known.values(), key=lambda each: each.metadata.name, reverse=True):
@@ -138,11 +140,12 @@ class DeviceClasses:
             else:
                 self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
         self._settle_asks(named, now, kinds)
-        return before != (self.served, self.problems, self._names)
+        return before != (self.served, self.problems, self._names, self.refused)
 
     def _settle_asks(self, named: Mapping[str, str], mixes: Collection[Mix], kinds: Mix) -> None:
         """Find out which of what claims ask for can be counted, and by which resources."""
         self._names = {}
+        self.refused = {ask: f"{ask.resource} {problem}" for ask, problem in self._too_many.items()}
         taken: list[Ask] = []
         for ask in self._asks:
             problem = self._problem_of_ask(ask, kinds)
@@ -156,9 +159,7 @@ class DeviceClasses:
             if problem is None:
                 taken.append(ask)
             else:
-                self.problems[ask.resource] = f"{ask.resource} is of DeviceClass {ask.device_class}, {problem}"
-        for ask, problem in self._refused.items():
-            self.problems[ask.resource] = f"{ask.resource} {problem}"
+                self.refused[ask] = f"{ask.resource} is of DeviceClass {ask.device_class}, {problem}"
         for place, ask in enumerate(taken):
             mine = _kinds_of(ask.key, kinds)
             above = [named[name] for name in named if name == ask.device_class or mine & _kinds_of(name, kinds)]
