@@ -23,7 +23,7 @@ from covey.api.constants import REASON_UNSUPPORTED
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of
+from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, claims_named, claims_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
 from covey.scheduler.capacity import Capacity
 
@@ -110,7 +110,7 @@ class DriverDevices:
             self._drop_names(known)
             self._ask(known, ())
             # Who shared a claim with it may have it alone now.
-            self._pods_changed({uid for key in _named_claims(known) for uid in self._naming.get(key, ())})
+            self._pods_changed({uid for key in claims_named(known) for uid in self._naming.get(key, ())})
         for made in _made_claims(pod):
             if self._made.get(made) == pod.metadata.uid:
                 del self._made[made]
@@ -123,7 +123,8 @@ class DriverDevices:
             more.update(dict.fromkeys(self.counts.classes.names_of(ask), count))
         if more:
             spec = replace(spec, overhead={**(spec.overhead or {}), **more})
-        allocations = (claim.status.allocation for _, claim in self._claims_of(pod, named=True) if claim)
+        named = (self._claims.store.get(key) for key in claims_named(pod))
+        allocations = (claim.status.allocation for claim in named if claim)
         return confine_to_nodes(spec, (each.node_selector for each in allocations if each and each.node_selector))
 
     def obstacle(self, pod: core.Pod) -> str | None:
@@ -136,54 +137,42 @@ class DriverDevices:
             raise UnplannableError(
                 REASON_UNSUPPORTED, "resourceClaims need resource.k8s.io/v1, which is not served here"
             )
-        for (space, name), claim in self._claims_of(pod):
-            if claim is None and not self.counts.knows_claim(space, name):
-                return f"ResourceClaim {name} of pod {pod.metadata.name} does not exist: create it"
-        for (space, name), claim in self._claims_of(pod, named=True):
-            if claim is not None and claim.status.allocation is None and len(self._naming.get((space, name), ())) > 1:
+        for key in claims_of(pod):
+            if not self.counts.knows_claim(*key):
+                return f"ResourceClaim {key[1]} of pod {pod.metadata.name} does not exist: create it"
+        for key in claims_named(pod):
+            claim = self._claims.store.get(key)
+            if claim is not None and claim.status.allocation is None and len(self._naming.get(key, ())) > 1:
                 problem = "is named by several pods and not allocated yet: let each pod have its own, of a template"
-                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {name} {problem}")
-        for (_, name), claim in self._claims_of(pod):
-            try:
-                asks_of(claim.spec if claim else core.ClaimSpec())
-            except UnsupportedClaimError as error:
-                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {name} {error}") from None
+                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {key[1]} {problem}")
+        try:
+            asks_of_pod(pod, self._claims.store)
+        except UnsupportedClaimError as error:
+            raise UnplannableError(REASON_UNSUPPORTED, str(error)) from None
         classes, asks = self.counts.classes, self._asks(pod)
         if refused := [classes.refused[ask] for ask in asks if ask in classes.refused]:
             raise UnplannableError(REASON_UNSUPPORTED, refused[0])
         return None if all(map(classes.has_judged, asks)) else f"devices for pod {pod.metadata.name} are being counted"
 
-    def _claims_of(
-        self, pod: core.Pod, *, named: bool = False
-    ) -> Iterator[tuple[tuple[str, str], core.ResourceClaim | None]]:
-        """The claims of a pod's spec, or those alone that it names itself, as far as they are known."""
-        for key in _named_claims(pod) if named else _claim_keys(pod):
-            yield key, self._claims.store.get(key)
-
     def _asks(self, pod: core.Pod) -> Counter[Ask]:
-        """All that its claims ask for and nobody has given to others; nothing of those that cannot be counted."""
-        found, named = Counter[Ask](), set(_named_claims(pod))
-        for key, claim in self._claims_of(pod):
-            if claim is None or (key in named and claim.status.allocation is not None):
-                continue
-            try:
-                found.update(asks_of(claim.spec))
-            except UnsupportedClaimError:
-                continue
-        return found
+        """All that its claims ask for; nothing where that cannot be counted."""
+        try:
+            return asks_of_pod(pod, self._claims.store)
+        except UnsupportedClaimError:
+            return Counter()
 
     def _set_claimant(self, pod: core.Pod) -> None:
         before = self._claimants.get(pod.metadata.uid)
         self._claimants[pod.metadata.uid] = pod
-        if before is None or set(_claim_keys(before)) != set(_claim_keys(pod)):
+        if before is None or set(claims_of(before)) != set(claims_of(pod)):
             if before is not None:
                 self._drop_names(before)
-            for key in _claim_keys(pod):
+            for key in claims_of(pod):
                 self._naming.setdefault(key, set()).add(pod.metadata.uid)
             self._ask(pod, self._asks(pod))
 
     def _drop_names(self, pod: core.Pod) -> None:
-        for key in _claim_keys(pod):
+        for key in claims_of(pod):
             self._naming.get(key, set()).discard(pod.metadata.uid)
             if not self._naming.get(key):
                 self._naming.pop(key, None)
@@ -293,18 +282,3 @@ def _made_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:
     if pod.status.extended_resource_claim_status:
         names.append(pod.status.extended_resource_claim_status.resource_claim_name)
     yield from ((pod.metadata.namespace, name) for name in names if name)
-
-
-def _claim_keys(pod: core.Pod) -> Iterator[tuple[str, str]]:
-    """The claims of a pod's spec: those that it names, and those that were made of templates."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
-    for each in pod.spec.resource_claims or ():
-        if name := each.get("resourceClaimName") or made.get(each.get("name", "")):
-            yield pod.metadata.namespace, name
-
-
-def _named_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:
-    """Claims that a pod names itself."""
-    for each in pod.spec.resource_claims or ():
-        if name := each.get("resourceClaimName"):
-            yield pod.metadata.namespace, name

@@ -78,9 +78,8 @@ def gang(name: str, *requests: Json, made: Cache, replicas: int = 1, **more: Any
         if isinstance(each, core.Pod):
             own = f"{each.metadata.name}-c"
             tell(made, claim(own, *requests, **more))
-            each = with_claims(each, own)
-            pods.append(each)
-        put(made, each)
+            pods.append(with_claims(each, own))
+        put(made, pods[-1] if isinstance(each, core.Pod) else each)
     return pods
 
 
@@ -156,8 +155,9 @@ async def test_of_requests_that_overlap_the_later_one_is_refused_by_name_until_t
         if isinstance(each, core.Pod):
             tell(made, claim("late", wish))
             later = replace(each, metadata=replace(each.metadata, creation_timestamp="2026-01-01T00:01:00Z"))
-            each = with_claims(later, "late")
-        put(made, each)
+            put(made, with_claims(later, "late"))
+        else:
+            put(made, each)
     loop = Loop(made)
     assert list(await loop.turn()) == [before.metadata.name], loop.admission.decision(root_key(first))
     decision = loop.admission.decision(root_key(second))

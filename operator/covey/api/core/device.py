@@ -159,6 +159,19 @@ class ResourceClaim(Read, frozen=True):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
+class TemplateSpec(Read, frozen=True):
+    """``ResourceClaimTemplateSpec``."""
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class ResourceClaimTemplate(Read, frozen=True):
+    """A ResourceClaimTemplate, of which each pod that names it gets a claim."""
+
+    metadata: Meta
+    spec: TemplateSpec = TemplateSpec()
+
+
 class TaintedDevices(Read, frozen=True):
     """``DeviceTaintSelector``: what is None does not matter."""
 

@@ -64,6 +64,38 @@ def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
     return found
 
 
+def claims_named(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """Namespace and name of the claims that a pod names itself."""
+    for each in pod.spec.resource_claims or ():
+        if name := each.get("resourceClaimName"):
+            yield pod.metadata.namespace, name
+
+
+def claims_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """The same of all claims of a pod's spec: those that it names, and those that were made of templates."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
+    for each in pod.spec.resource_claims or ():
+        if name := each.get("resourceClaimName") or made.get(each.get("name", "")):
+            yield pod.metadata.namespace, name
+
+
+def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[Ask]:
+    """All that the claims of a pod ask for and nobody has given to others yet, as far as they are known.
+
+    Raises:
+        UnsupportedClaimError: some of it cannot be counted; the text names the claim.
+    """
+    found, named = Counter[Ask](), set(claims_named(pod))
+    for key in claims_of(pod):
+        claim = claims.get(key)
+        if claim is not None and (key not in named or claim.status.allocation is None):
+            try:
+                found.update(asks_of(claim.spec))
+            except UnsupportedClaimError as error:
+                raise UnsupportedClaimError(f"ResourceClaim {key[1]} {error}") from None
+    return found
+
+
 def _uncounted_fields(exactly: core.ExactRequest) -> Iterator[str]:
     if exactly.allocation_mode != "ExactCount":
         yield f"allocationMode {exactly.allocation_mode}"
