@@ -23,6 +23,7 @@ from covey.kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     VOLUME_CLAIMS,
@@ -59,6 +60,7 @@ async def _devices(client: Client) -> tuple[tuple[core.DeviceObject, ...], tuple
             list_if_served(client, DEVICE_CLASSES, core.DeviceClass),
             list_if_served(client, RESOURCE_SLICES, core.ResourceSlice),
             list_if_served(client, RESOURCE_CLAIMS, core.ResourceClaim),
+            list_if_served(client, RESOURCE_CLAIM_TEMPLATES, core.ResourceClaimTemplate),
             list_if_served(client, DEVICE_TAINT_RULES, core.DeviceTaintRule),
         )
     except Forbidden as error:

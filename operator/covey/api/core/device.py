@@ -194,7 +194,7 @@ class DeviceTaintRule(Read, frozen=True):
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
-DeviceObject = ResourceSlice | DeviceClass | ResourceClaim | DeviceTaintRule
+DeviceObject = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | DeviceTaintRule
 
 
 @lru_cache(maxsize=16_384)
