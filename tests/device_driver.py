@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.devices import Json, gpus, slice_body
+from builders.devices import DRIVER, Json, gpus, request_body, slice_body, wish_body
 from localcluster import Cluster
 
 API = "/apis/resource.k8s.io/v1"
@@ -29,6 +29,17 @@ class Driver:
     def withdraw(self, node: str) -> None:
         self.cluster.api("DELETE", f"{API}/resourceslices/{node}")
         self.made.remove(f"{API}/resourceslices/{node}")
+
+    def take(self, claim: str, node: str, device: str) -> None:
+        """Make a claim and allocate a device to it, as another scheduler would."""
+        wish = wish_body(request_body(1))
+        self.cluster.api("POST", self.claims, {"metadata": {"name": claim}, "spec": wish})
+        results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device}]
+        status = {"status": {"allocation": {"devices": {"results": results}}}}
+        self.cluster.api("PATCH", f"{self.claims}/{claim}/status", status)
+
+    def give_back(self, claim: str) -> None:
+        self.cluster.api("DELETE", f"{self.claims}/{claim}")
 
     def allocated(self) -> dict[str, set[tuple[str, str]]]:
         """By UID of the pod: pool and name of the devices that the claims have which were made for it."""

@@ -174,13 +174,12 @@ def test_a_stranger_between_pin_and_bind_makes_the_gang_wait_and_not_share(
     tree = bench.unit("llm", Role("decode", gpus=4, gates=(GATE, START_GATE)))
     eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
     with Replacing(tree) as replacing:
-        bench.pod("stranger", gpus=0, **claimed(bench, "theirs", 1))
-        eventually(lambda: node_of(bench.get("stranger")) == name)
+        driver.take("theirs", name, "gpu-0")
         eventually(lambda: replacing.released, describe=lambda: str(bench.condition("llm")))
         assert set(replacing.released) == {"CapacityTaken"}
         assert GPU in tree.wait_refused()
         assert driver.allocated() == {}
-        bench.delete("stranger")
+        driver.give_back("theirs")
         eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
     [pod] = tree.pods()
     lifted = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
