@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.devices import DRIVER, GPU, class_body, device, gpus, request_body, slice_body, wish_body
+from builders.devices import DRIVER, class_body, device, gpus, request_body, slice_body, wish_body
 from device_driver import API, Driver
 from localcluster import Cluster, eventually
 from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, Tree, node_of, pin_of
@@ -136,7 +136,7 @@ def test_a_pool_that_is_written_anew_and_a_stranger_between_pin_and_bind(
         driver.take("theirs", name, "gpu-0")
         eventually(lambda: replacing.released, describe=lambda: str(bench.condition("llm")))
         assert set(replacing.released) == {"CapacityTaken"}
-        assert GPU in tree.wait_refused()
+        assert DRIVER in tree.wait_refused()
         assert driver.allocated() == {}
         driver.make("resourceslices", slice_body(f"{name}-new", *gpus(4), node=name, generation=2))
         driver.withdraw(name)

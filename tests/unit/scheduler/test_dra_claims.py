@@ -22,7 +22,7 @@ from builders.devices import (
     slice_body,
     wish_body,
 )
-from builders.members import cache, drop, node, put, root_key
+from builders.members import cache, drop, node, put, queue, root_key
 from covey.api import core
 from covey.placement.cluster.claims import UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE
@@ -298,3 +298,13 @@ def test_what_is_free_does_not_depend_on_the_order_of_events() -> None:
             put(made, each) if isinstance(each, core.Pod) else tell(made, each)
         free = made.capacity.room.free("n1")
         assert (free[GPU], free[CLAIMED]) == (2, 2), order
+
+
+async def test_a_queue_counts_devices_of_claims_by_their_class() -> None:
+    made = cluster(nodes=2)
+    put(made, queue("q", 3, CLAIMED))
+    gang("one", request_body(2), made=made)
+    gang("two", request_body(2), made=made)
+    loop = Loop(made)
+    assert len(await loop.turn()) == 1
+    assert "OverQuota" in {loop.admission.decision(root_key(name)).reason for name in ("one", "two")}
