@@ -308,3 +308,22 @@ async def test_a_queue_counts_devices_of_claims_by_their_class() -> None:
     loop = Loop(made)
     assert len(await loop.turn()) == 1
     assert "OverQuota" in {loop.admission.decision(root_key(name)).reason for name in ("one", "two")}
+
+
+async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:
+    driver, name = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
+    kinds = f"device.driver == '{driver}' && device.attributes['{driver}'].type == 'channel'"
+    made = cluster(
+        class_body(), class_body(name, f"{kinds} && device.attributes['{driver}'].id == 0", resource=None), nodes=2
+    )
+    for number in (1, 2):
+        channels = [device(f"channel-{n}", "channel") for n in range(3)]
+        for n, each in enumerate(channels):
+            each["attributes"]["id"] = {"int": n}
+        tell(made, slice_body(f"domain-{number}", *channels, node=f"n{number}", driver=driver))
+    gang("one", request_body(1, of=name), request_body(1, name="g"), made=made, replicas=2)
+    loop = Loop(made)
+    assert sorted((await loop.turn()).values()) == ["n1", "n2"]
+    gang("two", request_body(1, of=name), made=made)
+    await loop.turn()
+    assert loop.admission.decision(root_key("two")).reason == "Infeasible"

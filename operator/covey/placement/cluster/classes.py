@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from covey.api import core
@@ -149,13 +150,13 @@ class DeviceClasses:
         taken: list[Ask] = []
         for ask in self._asks:
             problem = self._problem_of_ask(ask, kinds)
-            wider = next((name for name in named if _clash(ask.key, name, mixes, within=True)), None)
-            other = next((each for each in taken if _clash(ask.key, each.key, mixes)), None)
-            if problem is None and (wider or other):
-                what = named[wider] if wider else other.resource if other else ""
-                problem = (
-                    f"which has some devices of a node in common with {what}, and not all: Covey cannot count both"
-                )
+            if problem is None:
+                wider = (named[name] for name in named if _clash(ask.key, name, mixes, within=True))
+                others = (each.resource for each in taken if _clash(ask.key, each.key, mixes))
+                if what := next(chain(wider, others), None):
+                    problem = (
+                        f"which has some devices of a node in common with {what}, and not all: Covey cannot count both"
+                    )
             if problem is None:
                 taken.append(ask)
             else:
