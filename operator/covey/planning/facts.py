@@ -158,7 +158,7 @@ class DeviceFacts:
     classes: DeviceClasses | None = None
 
     def asks(self, pod: core.Pod) -> Mapping[Ask, int]:
-        """What the claims of a pod ask for: those that were made for it, else those that templates would become.
+        """List all that the claims of a pod ask for: those that were made for it, else those that templates would become.
 
         Raises:
             UnsupportedClaimError: some of it is not known, or cannot be counted.
@@ -237,7 +237,7 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
         if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):
             held.setdefault(place, []).append((pod.metadata.uid, counted_shape(known.count(pod)).requests))
     nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
-    return replace(facts, nodes=nodes, refused=counts.problem if counts.problems else None, devices=known)
+    return replace(facts, nodes=nodes, refused=counts.problem if counts.classes.problems else None, devices=known)
 
 
 def read_topology(document: Document) -> core.ClusterTopology:

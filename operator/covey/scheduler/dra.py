@@ -243,7 +243,7 @@ class DriverDevices:
             self._changed(name)
 
     def _note_refusals(self) -> None:
-        refused: set[str | Ask] = {name for name in self.counts.problems if self.counts.problem(name)}
+        refused: set[str | Ask] = {name for name in self.counts.classes.problems if self.counts.problem(name)}
         refused |= self.counts.classes.refused.keys()
         if refused != self._refused:
             self._refused = refused

@@ -446,4 +446,4 @@ def test_every_node_that_a_change_concerns_is_named(steps: list[Any]) -> None:
         assert changed <= set(touched)
     anew = counts_of(*there.values())
     assert [counts.extend(node) for node in nodes] == [anew.extend(node) for node in nodes]
-    assert counts.problems == anew.problems
+    assert counts.classes.problems == anew.classes.problems

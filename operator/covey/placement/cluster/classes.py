@@ -99,7 +99,7 @@ class DeviceClasses:
         return self._names.get(ask, (ask.resource,))
 
     def follow(self) -> DeviceClasses:
-        """What is noted now, for devices to be judged by."""
+        """Make a copy as of now, for devices to be judged by."""
         made = DeviceClasses()
         made.known = dict(self._noted)
         made._asks, made._too_many = self._choose()
@@ -177,7 +177,7 @@ class DeviceClasses:
                 self.problems[implicit] = f"{implicit} shares devices with {ask.resource}, which claims ask for"
 
     def _choose(self) -> tuple[tuple[Ask, ...], Mapping[Ask, str]]:
-        """What was asked for first, as far as it can be judged; and the rest with the reason."""
+        """Choose the asks that came first, as far as they can be judged; and give the others with the reason."""
         since = {ask: min(askers.values()) for ask, askers in self._askers.items()}
         chosen: list[Ask] = []
         refused: dict[Ask, str] = {}

@@ -219,11 +219,6 @@ class DeviceCounts:
         name = self.classes.served.get(resource)
         return name is not None and any(name in kind.matched and kind.plain for mix in self._mixes for kind in mix)
 
-    @property
-    def problems(self) -> Mapping[str, str]:
-        """The resources that cannot be counted, and why."""
-        return self.classes.problems
-
     def problem(self, resource: str) -> str | None:
         """Return why nothing can be planned that asks for a resource; None where nodes offer it themselves."""
         return None if self._offering[resource] else self.classes.problems.get(resource)
