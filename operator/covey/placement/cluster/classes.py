@@ -21,7 +21,7 @@ from covey.placement.cluster.selectors import Condition, in_turn, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Requests with different selectors that are in play at a time, in all and of one namespace: each is judged for each device.
-MOST_SELECTED: Final = 64
+MOST_SELECTED: Final = 32
 MOST_OF_NAMESPACE: Final = 8
 _UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
 _FAILING: Final = (
