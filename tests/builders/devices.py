@@ -118,3 +118,16 @@ JUDGED: Final[Sequence[tuple[str, bool | None]]] = (
     ("device.attributes['gpu.nvidia.com'].type in [1]", False),
     ("device.attributes['gpu.nvidia.com'].index in ['3']", False),
 )
+
+
+def request_body(count: int = 1, *selectors: str, of: str = DRIVER, name: str = "r", **more: Any) -> Json:
+    """A request for so many devices of a class, which selectors narrow."""
+    exactly: Json = {"deviceClassName": of, "allocationMode": "ExactCount", "count": count}
+    if selectors:
+        exactly["selectors"] = [{"cel": {"expression": each}} for each in selectors]
+    return {"name": name, "exactly": exactly | more}
+
+
+def wish_body(*requests: Json, **more: Any) -> Json:
+    """``spec`` of a claim."""
+    return {"devices": {"requests": list(requests), **more}}

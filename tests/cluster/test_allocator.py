@@ -11,9 +11,11 @@ from typing import Any, Final
 import pytest
 
 from builders.devices import DRIVER, GPU, IS_GPU, JUDGED, SAMPLE, Json, claim_body, class_body, device, read, slice_body
+from builders.members import pod
 from builders.requests import make_node
+from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.resources import amounts
-from covey.placement.cluster.selectors import parse_selector
+from covey.placement.cluster.selectors import Condition, canonical_selector, in_turn, parse_selector
 from covey.placement.cluster.slices import DeviceCounts
 from localcluster.binaries import ensure_tool
 
@@ -99,9 +101,9 @@ def is_cautious(case: Mapping[str, Any]) -> bool:
     return mixed or spread or any("bindingConditions" in each for each in devices)
 
 
-def fails(case: Mapping[str, Any]) -> bool:
+def fails(case: Mapping[str, Any], judge: Condition | None = None) -> bool:
     """The selector fails on a device of the node; the allocator may find enough before it comes to that."""
-    judge = parse_selector(case["class"]["spec"]["selectors"][0]["cel"]["expression"])
+    judge = judge or parse_selector(case["class"]["spec"]["selectors"][0]["cel"]["expression"])
     slices = [read(each).spec for each in case["slices"]]
     local = [(each.driver, found) for each in slices if each.node_name == case["node"] for found in each.devices or ()]
     return any(judge(driver, found) is None for driver, found in local)
@@ -142,3 +144,57 @@ def test_devices_are_counted_as_the_allocator_gives_them() -> None:
         equal += ours == max(theirs, 0)
     print(f"{equal} of {CASES} equal, {exact} of them above 0 and bound to be equal")
     assert exact > 0.2 * CASES
+
+
+#: What gangs ask for side by side: parts of a class by selectors, and another class. Each device is in one at most.
+PARTS: Final[Sequence[tuple[str, tuple[str, ...]]]] = (
+    (DRIVER, ("device.attributes['gpu.nvidia.com'].index == 0",)),
+    (
+        DRIVER,
+        ("device.attributes['gpu.nvidia.com'].index in [1, 2]", "device.attributes['gpu.nvidia.com'].ecc == true"),
+    ),
+    ("mig", ()),
+)
+
+
+def count_parts(case: Mapping[str, Any], classes: Mapping[str, Json]) -> list[int]:
+    """What Covey counts of each part, all of them asked for at once."""
+    counts, asks = DeviceCounts(), [Ask(name, tuple(map(canonical_selector, each))) for name, each in PARTS]
+    for each in case["slices"]:
+        counts.set_slice(read(each))
+    counts.set_claim(read(claim_body("c", *case["taken"])))
+    counts.ask(pod("asker", gpus=0), asks)
+    for class_ in classes.values():
+        counts.set_class(read(class_))
+    found = amounts(counts.extend(make_node(case["node"], gpus=0)).status.allocatable)
+    return [found.get(ask.resource, 0) for ask in asks]
+
+
+@pytest.mark.slow
+def test_parts_of_classes_are_counted_as_the_allocator_gives_them_to_requests() -> None:
+    classes = {
+        DRIVER: class_body(DRIVER, IS_GPU, resource=None),
+        "mig": class_body("mig", IS_GPU.replace("== 'gpu'", "== 'mig'"), resource=None),
+    }
+    cases, questions = [a_case(seed) for seed in range(CASES)], []
+    for case in cases:
+        for name, selectors in PARTS:
+            said = [{"cel": {"expression": each}} for each in selectors]
+            questions.append(case | {"class": classes[name], "selectors": said})
+    told = iter(allocate(questions))
+    exact = 0
+    for case in cases:
+        for part, ours in enumerate(count_parts(case, classes)):
+            theirs = next(told)
+            name, selectors = PARTS[part]
+            judge = in_turn([parse_selector(each["cel"]["expression"]) for each in classes[name]["spec"]["selectors"]])
+            judge = in_turn([judge, *map(parse_selector, selectors)])
+            if theirs < 0 or fails(case, judge):
+                assert ours == 0, (case, part)
+            elif is_cautious(case):
+                assert ours <= theirs, (case, part)
+            else:
+                assert ours == theirs, (case, part)
+                exact += theirs > 0
+    print(f"{exact} of {len(questions)} above 0 and bound to be equal")
+    assert exact > 0.1 * CASES

@@ -77,17 +77,6 @@ def test_a_field_that_cannot_be_honoured(bench: Workbench, spec: Object, words: 
     assert not any(bench.owned(kind) for kind in OWNED)
 
 
-def test_claims_of_devices_in_a_template(bench: Workbench) -> None:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    bench.create(role("prefill", template=template(resourceClaims=claims)), role("decode"))
-    message = bench.await_condition("Admitted", "False", "Unsupported")
-    assert "spec.roles[prefill].template.spec.resourceClaims is not supported yet" in message
-    assert "nvidia.com/gpu" in message
-    assert not any(bench.owned(kind) for kind in OWNED)
-    bench.change({"roles": [role("prefill"), role("decode")]})
-    bench.await_pods(2)
-
-
 def test_quota(bench: Workbench) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     bench.cluster.api("POST", bench.path("ResourceQuota"), quota)

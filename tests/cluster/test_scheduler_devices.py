@@ -11,45 +11,13 @@ from typing import Any
 import pytest
 
 from builders.devices import DRIVER, GPU, class_body, gpus, slice_body
+from device_driver import API, Driver
 from localcluster import Cluster, eventually
 from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, Tree, node_of, pin_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("scheduler")
-API = "/apis/resource.k8s.io/v1"
-SPECIAL = "resource.kubernetes.io/extended-resource-claim"
-
-
-class Driver:
-    """Writes slices and classes, and takes them away again."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster = cluster
-        self.claims = f"{API}/namespaces/{namespace}/resourceclaims"
-        self.made: list[str] = []
-
-    def make(self, plural: str, body: Json) -> None:
-        self.cluster.api("POST", f"{API}/{plural}", body)
-        self.made.append(f"{API}/{plural}/{body['metadata']['name']}")
-
-    def offer(self, node: str, count: int, name: str = "", **spec: Any) -> None:
-        """GPUs of a node."""
-        self.make("resourceslices", slice_body(f"{node}{name}", *gpus(count), node=node, **spec))
-
-    def withdraw(self, node: str) -> None:
-        self.cluster.api("DELETE", f"{API}/resourceslices/{node}")
-        self.made.remove(f"{API}/resourceslices/{node}")
-
-    def allocated(self) -> dict[str, set[tuple[str, str]]]:
-        """By UID of the pod: pool and name of the devices that its claim for extended resources has."""
-        found: dict[str, set[tuple[str, str]]] = {}
-        for claim in self.cluster.api("GET", self.claims)["items"]:
-            meta, allocation = claim["metadata"], claim.get("status", {}).get("allocation")
-            if allocation and meta.get("annotations", {}).get(SPECIAL) == "true":
-                results = allocation["devices"]["results"]
-                found[meta["ownerReferences"][0]["uid"]] = {(each["pool"], each["device"]) for each in results}
-        return found
 
 
 @pytest.fixture
@@ -206,13 +174,12 @@ def test_a_stranger_between_pin_and_bind_makes_the_gang_wait_and_not_share(
     tree = bench.unit("llm", Role("decode", gpus=4, gates=(GATE, START_GATE)))
     eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
     with Replacing(tree) as replacing:
-        bench.pod("stranger", gpus=0, **claimed(bench, "theirs", 1))
-        eventually(lambda: node_of(bench.get("stranger")) == name)
+        driver.take("theirs", name, "gpu-0")
         eventually(lambda: replacing.released, describe=lambda: str(bench.condition("llm")))
         assert set(replacing.released) == {"CapacityTaken"}
         assert GPU in tree.wait_refused()
         assert driver.allocated() == {}
-        bench.delete("stranger")
+        driver.give_back("theirs")
         eventually(lambda: [pin_of(pod) for pod in tree.pods()] == [name])
     [pod] = tree.pods()
     lifted = [{"op": "remove", "path": "/spec/schedulingGates/0"}]

@@ -22,10 +22,11 @@ import (
 )
 
 type question struct {
-	Slices []*api.ResourceSlice `json:"slices"`
-	Class  *api.DeviceClass     `json:"class"`
-	Node   string               `json:"node"`
-	Taken  [][3]string          `json:"taken"`
+	Slices    []*api.ResourceSlice `json:"slices"`
+	Class     *api.DeviceClass     `json:"class"`
+	Selectors []api.DeviceSelector `json:"selectors"` // of the request
+	Node      string               `json:"node"`
+	Taken     [][3]string          `json:"taken"`
 }
 
 // The gates that are on by default in Kubernetes 1.37.
@@ -62,7 +63,7 @@ func count(asked *question, cache *cel.Cache) int {
 		if err != nil {
 			log.Fatal(err)
 		}
-		found, err := allocator.Allocate(ctx, node, []*api.ResourceClaim{claim(asked.Class.Name, given)})
+		found, err := allocator.Allocate(ctx, node, []*api.ResourceClaim{claim(asked, given)})
 		if errors.Is(err, structured.ErrFailedAllocationOnNode) {
 			return given // a pool is invalid, and the others have no more
 		}
@@ -78,8 +79,8 @@ func count(asked *question, cache *cel.Cache) int {
 	}
 }
 
-func claim(class string, number int) *api.ResourceClaim {
-	exactly := &api.ExactDeviceRequest{DeviceClassName: class, AllocationMode: api.DeviceAllocationModeExactCount, Count: 1}
+func claim(asked *question, number int) *api.ResourceClaim {
+	exactly := &api.ExactDeviceRequest{DeviceClassName: asked.Class.Name, Selectors: asked.Selectors, AllocationMode: api.DeviceAllocationModeExactCount, Count: 1}
 	name := fmt.Sprintf("claim-%d", number)
 	found := &api.ResourceClaim{ObjectMeta: meta.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 	found.Spec.Devices.Requests = []api.DeviceRequest{{Name: "r", Exactly: exactly}}

@@ -117,15 +117,18 @@ class Volumes:
         if not spec.volumes or not self._nodes:
             return spec
         found = (self._nodes.get(self._bound.get(claim, "")) for claim in claims_of(pod))
-        selectors = list(dict.fromkeys(each for each in found if each is not None))
-        if not selectors:
-            return spec
-        affinity = spec.affinity or core.Affinity()
-        own = affinity.node_affinity.required if affinity.node_affinity else None
-        both = _all_of([own, *selectors] if own is not None else selectors)
-        return (
-            spec if both is None else replace(spec, affinity=replace(affinity, node_affinity=core.NodeAffinity(both)))
-        )
+        return confine_to_nodes(spec, (each for each in found if each is not None))
+
+
+def confine_to_nodes(spec: core.PodSpec, selectors: Iterable[core.NodeSelector]) -> core.PodSpec:
+    """A pod's spec with these as required node affinity beside its own; the spec itself where there are none."""
+    wanted = list(dict.fromkeys(selectors))
+    if not wanted:
+        return spec
+    affinity = spec.affinity or core.Affinity()
+    own = affinity.node_affinity.required if affinity.node_affinity else None
+    both = _all_of([own, *wanted] if own is not None else wanted)
+    return spec if both is None else replace(spec, affinity=replace(affinity, node_affinity=core.NodeAffinity(both)))
 
 
 def claims_of(pod: core.Pod) -> Iterable[Claim]:

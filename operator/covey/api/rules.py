@@ -21,10 +21,6 @@ from covey.api.template import FOR_PEOPLE, RESERVED
 Broken = tuple[str, str, str]
 
 _OWN: Final = "covey.dev/"
-_NO_CLAIMS: Final = (
-    "is not supported yet, as Covey cannot count what they claim: ask for devices as an extended resource"
-    " (limits, nvidia.com/gpu for one), or use another backend"
-)
 
 
 def broken_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
@@ -194,13 +190,4 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
     if spec.queue is not None and spec.backend is Backend.KUBERNETES:
         remedy = "use backend Extender or Volcano, which have queues, or remove it"
         found.append(f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}")
-    if spec.backend in {Backend.AUTO, Backend.EXTENDER}:
-        found += [f"{path}.spec.resourceClaims {_NO_CLAIMS}" for path in _templates_with_claims(spec)]
     return found
-
-
-def _templates_with_claims(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
-    for role in spec.roles:
-        for field, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
-            if ((template or {}).get("spec") or {}).get("resourceClaims"):
-                yield f"spec.roles[{role.name}].{field}"

@@ -23,6 +23,7 @@ from covey.kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     VOLUME_CLAIMS,
@@ -59,11 +60,20 @@ async def _devices(client: Client) -> tuple[tuple[core.DeviceObject, ...], tuple
             list_if_served(client, DEVICE_CLASSES, core.DeviceClass),
             list_if_served(client, RESOURCE_SLICES, core.ResourceSlice),
             list_if_served(client, RESOURCE_CLAIMS, core.ResourceClaim),
+            _templates(client),
             list_if_served(client, DEVICE_TAINT_RULES, core.DeviceTaintRule),
         )
     except Forbidden as error:
         return (), (f"devices of drivers are not taken into account: {error.message}",)
     return tuple(thing for things in found for thing in things), ()
+
+
+async def _templates(client: Client) -> list[core.ResourceClaimTemplate]:
+    """Templates of claims; none for who may not read them: a pod that names one is then refused by it."""
+    try:
+        return await list_if_served(client, RESOURCE_CLAIM_TEMPLATES, core.ResourceClaimTemplate)
+    except Forbidden:
+        return []
 
 
 async def with_queues(facts: Facts, client: Client) -> Facts:

@@ -52,7 +52,7 @@ def _mobiles(planned: Planned) -> Iterator[Mobile]:
         topology = planned.inventory.topologies.get(
             (constraints and constraints.topology_name) or planned.topology.name
         )
-        if topology is None or any(map(unmodelled_constraints, unit.pods())):
+        if topology is None or any(pod.spec.resource_claims or unmodelled_constraints(pod) for pod in unit.pods()):
             continue
         try:
             yield Mobile(candidate, build_gang(unit, topology, shape, Surroundings(candidate.priority)))

@@ -5,7 +5,9 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -26,6 +28,8 @@ from covey.manifests.documents import Document, read_documents
 from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
+from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of, asks_of_pod
+from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import topology_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
 from covey.placement.model import Topology
@@ -40,6 +44,7 @@ _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
     ("resource.k8s.io/v1", "ResourceSlice"): core.ResourceSlice,
     ("resource.k8s.io/v1", "DeviceClass"): core.DeviceClass,
     ("resource.k8s.io/v1", "ResourceClaim"): core.ResourceClaim,
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): core.ResourceClaimTemplate,
     ("resource.k8s.io/v1", "DeviceTaintRule"): core.DeviceTaintRule,
     (SCHEDULING_API, "CompositePodGroup"): core.Group,
     (SCHEDULING_API, "PodGroup"): core.Group,
@@ -50,7 +55,6 @@ _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
 _SETTERS: Final[Mapping[type, Callable[[DeviceCounts, Any], object]]] = {
     core.DeviceClass: DeviceCounts.set_class,
     core.ResourceSlice: DeviceCounts.set_slice,
-    core.ResourceClaim: DeviceCounts.set_claim,
     core.DeviceTaintRule: DeviceCounts.set_rule,
 }
 
@@ -71,6 +75,7 @@ class Facts:
     namespaces: tuple[core.Namespace, ...] = ()
     #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
     refused: Callable[[str], str | None] | None = None
+    devices: DeviceFacts | None = None
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -144,24 +149,95 @@ def read_facts(
     return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
 
 
-def with_devices(facts: Facts, things: Iterable[core.DeviceObject]) -> Facts:
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """Devices of drivers: the nodes without them, all that says of them, and how pods count whose claims take some."""
+
+    nodes: tuple[core.Node, ...]
+    things: tuple[core.DeviceObject, ...]
+    classes: DeviceClasses | None = None
+
+    def asks(self, pod: core.Pod) -> Mapping[Ask, int]:
+        """List all that the claims of a pod ask for: those that were made for it, else those that templates would become.
+
+        Raises:
+            UnsupportedClaimError: some of it is not known, or cannot be counted.
+        """
+        claims = {each.metadata.key: each for each in self.things if isinstance(each, core.ResourceClaim)}
+        found = asks_of_pod(pod, claims)
+        made = {each.name for each in pod.status.resource_claim_statuses or ()}
+        templates = {each.metadata.key: each for each in self.things if isinstance(each, core.ResourceClaimTemplate)}
+        for each in pod.spec.resource_claims or ():
+            name = each.get("resourceClaimTemplateName")
+            if not name or each.get("name") in made:
+                continue
+            template = templates.get((pod.metadata.namespace, name))
+            if template is None:
+                raise UnsupportedClaimError(f"ResourceClaimTemplate {name} is not known: give it beside the nodes")
+            try:
+                found.update(asks_of(template.spec.spec))
+            except UnsupportedClaimError as error:
+                raise UnsupportedClaimError(f"ResourceClaimTemplate {name} {error}") from None
+        return found
+
+    def obstacle(self, pod: core.Pod) -> str | None:
+        """The reason for which a pod cannot be planned, its claims taken for made."""
+        if pod.spec.resource_claims:
+            try:
+                refused = self.classes.refused if self.classes else {}
+                problem = next((refused[ask] for ask in self.asks(pod) if ask in refused), None)
+            except UnsupportedClaimError as error:
+                problem = str(error)
+            if problem:
+                return problem
+            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resource_claims=None))
+        return podstate.obstacle(pod)
+
+    def count(self, pod: core.Pod) -> core.Pod:
+        """The pod with what its claims ask for, as overhead."""
+        try:
+            asks = self.asks(pod) if pod.spec.resource_claims and self.classes else {}
+        except UnsupportedClaimError:
+            return pod
+        more = Counter[str]()
+        for ask, count in asks.items():
+            more.update(dict.fromkeys(self.classes.names_of(ask) if self.classes else (), count))
+        overhead = {**(pod.spec.overhead or {}), **more}
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, overhead=overhead)) if more else pod
+
+
+def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterable[core.Pod] = ()) -> Facts:
     """The facts with devices among what the nodes have, and with the resources that cannot be planned with.
 
     Args:
         facts: nodes as they are, and the pods that hold room on them.
-        things: slices, classes, claims and taint rules of the cluster.
+        things: slices, classes, claims with their templates, and taint rules of the cluster.
+        pods: those that are to be planned.
     """
-    counts = DeviceCounts()
+    counts, known = DeviceCounts(), DeviceFacts(facts.nodes, tuple(things))
     for node in facts.nodes:
         counts.set_node(node)
-    for each in things:
-        _SETTERS[type(each)](counts, each)
+    owners = {
+        (pod.metadata.namespace, each.resource_claim_name): pod.metadata.uid
+        for pod in facts.pods
+        for each in pod.status.resource_claim_statuses or ()
+    }
+    for each in known.things:
+        if isinstance(each, core.ResourceClaim):
+            counts.set_claim(each, owners.get(each.metadata.key))
+        elif not isinstance(each, core.ResourceClaimTemplate):
+            _SETTERS[type(each)](counts, each)
+    for pod in (*facts.pods, *pods):
+        with suppress(UnsupportedClaimError):
+            counts.ask(pod, known.asks(pod).keys() if pod.spec.resource_claims else ())
+    deque(counts.judge(), maxlen=0)
+    known = replace(known, classes=counts.classes)
     held: dict[str, list[tuple[str, Requests]]] = {}
     for pod in facts.pods:
         if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):
-            held.setdefault(place, []).append((pod.metadata.uid, counted_shape(pod).requests))
+            held.setdefault(place, []).append((pod.metadata.uid, counted_shape(known.count(pod)).requests))
     nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
-    return replace(facts, nodes=nodes, refused=counts.problem if counts.problems else None)
+    return replace(facts, nodes=nodes, refused=counts.problem if counts.classes.problems else None, devices=known)
 
 
 def read_topology(document: Document) -> core.ClusterTopology:

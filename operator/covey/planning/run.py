@@ -27,7 +27,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Shape, Topology, Verdict
 from covey.planning.answer import Decision, Teller, reason_reports, topology_report
-from covey.planning.facts import Facts
+from covey.planning.facts import DeviceFacts, Facts, with_devices
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import Report, WorkloadReport
 from covey.planning.tenants import Tenants, uncounted_remarks
@@ -161,19 +161,27 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     Raises:
         InputError: a topology is not clear, or a workload asks for something that its topology does not have.
     """
+    facts = _with_claims(facts, workloads)
+    devices = facts.devices or DeviceFacts(facts.nodes, ())
     topologies = choose_topologies(workloads, facts)
     shown = topologies[0] if topologies else default_topology(facts)
     volumes = volumes_of(facts)
 
     def shape(pod: core.Pod) -> Shape:
-        return counted_shape(pod, volumes)
+        return counted_shape(devices.count(pod), volumes)
 
     classes = facts.classes()
     contenders = [
         Contender(
             number,
             unit,
-            _gang(workload, unit, topology, shape, Surroundings(_priority(workload, classes), refused=facts.refused)),
+            _gang(
+                workload,
+                unit,
+                topology,
+                shape,
+                Surroundings(_priority(workload, classes), obstacle=devices.obstacle, refused=facts.refused),
+            ),
         )
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
@@ -199,6 +207,14 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
+
+
+def _with_claims(facts: Facts, workloads: Sequence[Workload]) -> Facts:
+    """The facts with devices counted as the claims of all pods ask for them."""
+    pods = [pod for workload in workloads for pod in workload.pods.values() if pod.spec.resource_claims]
+    if facts.devices is None or not (pods or any(pod.spec.resource_claims for pod in facts.pods)):
+        return facts
+    return with_devices(replace(facts, nodes=facts.devices.nodes), facts.devices.things, pods)
 
 
 def volumes_of(facts: Facts) -> Volumes:

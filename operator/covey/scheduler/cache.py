@@ -102,7 +102,7 @@ class Cache:
             node=self.node,
             changed=self._tell_node,
             refusals_changed=partial(self._on_world, "", None, None),
-            claim_made=self._look_at_members,
+            pods_changed=self._look_at_places,
         )
         self.priority_classes = Reflector(client, PRIORITY_CLASSES, core.PriorityClass, on_event=self._on_world)
         self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
@@ -186,6 +186,8 @@ class Cache:
 
     def _counted_spec(self, pod: core.Pod) -> core.PodSpec:
         spec = counted_spec(pod)
+        if spec.resource_claims:
+            spec = self.devices.count_claims(pod, spec)
         return self.volumes.confine_to_volumes(pod, spec) if spec.volumes else spec
 
     def path(self, topology: Topology, node: str) -> Path:
@@ -284,12 +286,6 @@ class Cache:
             listener.node(name)
         self._tell_room(name)
 
-    def _look_at_members(self, uids: Iterable[str]) -> None:
-        pods = (self.index.pod(uid) for uid in uids)
-        self._tell_units(
-            {root for pod in pods if pod is not None and (root := self.index.root_of_pod(pod)) is not None}
-        )
-
     def _on_group(self, event: str, group: core.Group, previous: core.Group | None) -> None:
         changed = self.index.remove_group(group) if event == "DELETED" else self.index.set_group(group)
         if event == "DELETED" or previous is None or previous.metadata.controller != group.metadata.controller:
@@ -332,7 +328,7 @@ class Cache:
         self._look_at_places(self.volumes.set_volume(volume.metadata.name, affinity.required if affinity else None))
 
     def _look_at_places(self, uids: Iterable[str]) -> None:
-        """Where unbound pods may go has changed."""
+        """Where unbound pods may go has changed, or what pods take of nodes."""
         for uid in uids:
             pod = self.index.pod(uid)
             if pod is not None:

@@ -21,6 +21,7 @@ from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.families import REGISTRY
 from covey.observability.logging import get_logger
+from covey.placement.cluster.claims import CLAIMED
 from covey.placement.cluster.devices import CLUSTER, NodeDevices, Report, devices_of, report
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory, path_of
 from covey.placement.cluster.shape import state_cause
@@ -153,6 +154,8 @@ def _families(found: Report, guards: Callable[[str], bool]) -> Iterator[GaugeMet
             free.add_metric((*kind, level), each.free_domains)
     dropped.add_metric((), found.dropped)
     unguarded = metrics.DEVICES_UNGUARDED.gauges()
-    for resource in {kind.resource for kind in found.shares if not guards(kind.resource)}:
+    # No pod asks kube-scheduler for what claims are counted by.
+    asked = {kind.resource for kind in found.shares if CLAIMED not in kind.resource}
+    for resource in (each for each in asked if not guards(each)):
         unguarded.add_metric((resource,), 1)
     yield from (devices, stranded, largest, fragmentation, free, dropped, unguarded)

@@ -74,6 +74,7 @@ class DirectBinding:
         if not self._name or pod.spec.scheduler_name != self._name:
             return None
         lacking = unmodelled_constraints(pod, volumes_settled=self._cache.volumes.are_claims_bound(pod))
+        lacking += ("resourceClaims",) if pod.spec.resource_claims else ()
         allocated = filter(self._cache.devices.counts.is_served, dict(self._cache.capacity.shape(pod).requests))
         lacking += tuple(f"{resource} of a DeviceClass" for resource in allocated)
         if not lacking:

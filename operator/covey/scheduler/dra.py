@@ -1,19 +1,29 @@
 """Devices of drivers, watched: slices, classes, claims and taint rules, and the nodes that they are on.
 
-They are counted (``placement.cluster.slices``) as if nodes offered them by themselves, so that whoever reads what a
+A pod takes what its claims ask for, once they are made: they are read and not their templates, which may have changed
+since. A claim that it names and that is allocated takes nothing more, but ties it to the nodes that reach its devices.
+
+Devices are counted (``placement.cluster.slices``) as if nodes offered them by themselves, so that whoever reads what a
 node has sees them. Where the API server does not serve ``resource.k8s.io/v1`` nothing is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from covey.admission.gangs import UnplannableError
+from covey.admission.volumes import confine_to_nodes
 from covey.api import core
+from covey.api.constants import REASON_UNSUPPORTED
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, claims_named, claims_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
 from covey.scheduler.capacity import Capacity
 
@@ -30,7 +40,7 @@ class DriverDevices:
         node: a node by name, as the API server has it.
         changed: told of a node that has more or fewer devices, and whether it may have more.
         refusals_changed: told when other resources than before cannot be counted.
-        claim_made: told of the pods (UIDs) that name a claim which is there now.
+        pods_changed: told of pods (UIDs) that may take something else than before, or whose claims have come or gone.
     """
 
     def __init__(
@@ -41,18 +51,19 @@ class DriverDevices:
         node: Callable[[str], core.Node | None],
         changed: Callable[[str], None],
         refusals_changed: Callable[[], None],
-        claim_made: Callable[[Iterable[str]], None],
+        pods_changed: Callable[[Iterable[str]], None],
     ) -> None:
         self.counts = DeviceCounts()
         self._capacity = capacity
         self._node = node
         self._changed = changed
         self._refusals_changed = refusals_changed
-        self._claim_made = claim_made
-        self._refused: Collection[str] = frozenset()
-        #: Namespace and name of a claim → UIDs of the pods that name it themselves.
+        self._pods_changed = pods_changed
+        self._refused: Collection[str | Ask] = frozenset()
+        #: By UID: pods with claims. Namespace and name of a claim → UIDs of the pods that it is for.
+        self._claimants: dict[str, core.Pod] = {}
         self._naming: dict[tuple[str, str], set[str]] = {}
-        #: Namespace and name of a claim → UID of the pod for whose extended resources it was made.
+        #: Namespace and name of a claim → UID of the pod that it was made for, as the pod's status has it.
         self._made: dict[tuple[str, str], str] = {}
         #: Nodes that are looked at in steps, and whether the classes have changed.
         self._waiting: set[str] = set()
@@ -83,30 +94,93 @@ class DriverDevices:
 
     def set_pod(self, pod: core.Pod, freed: str | None) -> None:
         """A pod was taken over: where its devices were allocated by a claim, they are counted by its requests now."""
-        for key in _named_claims(pod):
-            self._naming.setdefault(key, set()).add(pod.metadata.uid)
-        if made := _made_claim(pod):
-            self._made[made] = pod.metadata.uid
+        uid = pod.metadata.uid
+        if pod.spec.resource_claims:
+            self._set_claimant(pod)
+        for made in _made_claims(pod):
+            self._made[made] = uid
             if (claim := self._claims.store.get(made)) is not None:
-                self._recount(self.counts.set_claim(claim, pod.metadata.uid))
-        self._look_at(pod.metadata.uid, freed)
+                self._recount(self.counts.set_claim(claim, uid))
+        self._look_at(uid, freed)
 
     def remove_pod(self, pod: core.Pod, freed: str | None) -> None:
         """A pod is gone; what was allocated for it stays so until its claim says otherwise."""
-        for key in _named_claims(pod):
+        known = self._claimants.pop(pod.metadata.uid, None)
+        if known is not None:
+            self._drop_names(known)
+            self._ask(known, ())
+            # Who shared a claim with it may have it alone now.
+            self._pods_changed({uid for key in claims_named(known) for uid in self._naming.get(key, ())})
+        for made in _made_claims(pod):
+            if self._made.get(made) == pod.metadata.uid:
+                del self._made[made]
+        self._look_at(pod.metadata.uid, freed)
+
+    def count_claims(self, pod: core.Pod, spec: core.PodSpec) -> core.PodSpec:
+        """A pod's spec with what its claims ask for, as overhead, and confined to where those are that it names."""
+        more = Counter[str]()
+        for ask, count in self._asks(pod).items():
+            more.update(dict.fromkeys(self.counts.classes.names_of(ask), count))
+        if more:
+            spec = replace(spec, overhead={**(spec.overhead or {}), **more})
+        named = (self._claims.store.get(key) for key in claims_named(pod))
+        allocations = (claim.status.allocation for claim in named if claim)
+        return confine_to_nodes(spec, (each.node_selector for each in allocations if each and each.node_selector))
+
+    def obstacle(self, pod: core.Pod) -> str | None:
+        """The reason for which a pod must not be planned: a claim that it names does not exist, and nobody makes it.
+
+        Raises:
+            UnplannableError: one of its claims asks for something that cannot be counted.
+        """
+        if not self._claims.served:
+            raise UnplannableError(
+                REASON_UNSUPPORTED, "resourceClaims need resource.k8s.io/v1, which is not served here"
+            )
+        for key in claims_of(pod):
+            if not self.counts.knows_claim(*key):
+                return f"ResourceClaim {key[1]} of pod {pod.metadata.name} does not exist: create it"
+        for key in claims_named(pod):
+            claim = self._claims.store.get(key)
+            if claim is not None and claim.status.allocation is None and len(self._naming.get(key, ())) > 1:
+                problem = "is named by several pods and not allocated yet: let each pod have its own, of a template"
+                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {key[1]} {problem}")
+        try:
+            asks_of_pod(pod, self._claims.store)
+        except UnsupportedClaimError as error:
+            raise UnplannableError(REASON_UNSUPPORTED, str(error)) from None
+        classes, asks = self.counts.classes, self._asks(pod)
+        if refused := [classes.refused[ask] for ask in asks if ask in classes.refused]:
+            raise UnplannableError(REASON_UNSUPPORTED, refused[0])
+        return None if all(map(classes.has_judged, asks)) else f"devices for pod {pod.metadata.name} are being counted"
+
+    def _asks(self, pod: core.Pod) -> Counter[Ask]:
+        """All that its claims ask for; nothing where that cannot be counted."""
+        try:
+            return asks_of_pod(pod, self._claims.store)
+        except UnsupportedClaimError:
+            return Counter()
+
+    def _set_claimant(self, pod: core.Pod) -> None:
+        before = self._claimants.get(pod.metadata.uid)
+        self._claimants[pod.metadata.uid] = pod
+        if before is None or set(claims_of(before)) != set(claims_of(pod)):
+            if before is not None:
+                self._drop_names(before)
+            for key in claims_of(pod):
+                self._naming.setdefault(key, set()).add(pod.metadata.uid)
+            self._ask(pod, self._asks(pod))
+
+    def _drop_names(self, pod: core.Pod) -> None:
+        for key in claims_of(pod):
             self._naming.get(key, set()).discard(pod.metadata.uid)
             if not self._naming.get(key):
                 self._naming.pop(key, None)
-        if (made := _made_claim(pod)) and self._made.get(made) == pod.metadata.uid:
-            del self._made[made]
-        self._look_at(pod.metadata.uid, freed)
 
-    def obstacle(self, pod: core.Pod) -> str | None:
-        """The reason for which a pod must not be planned: a claim that it names does not exist, and nobody makes it."""
-        if not self._claims.served:
-            return None
-        lacking = next((name for space, name in _named_claims(pod) if not self.counts.knows_claim(space, name)), None)
-        return f"ResourceClaim {lacking} of pod {pod.metadata.name} does not exist: create it" if lacking else None
+    def _ask(self, pod: core.Pod, asks: Collection[Ask]) -> None:
+        if self.counts.ask(pod, asks):
+            self._stale = True
+            self._go_on()
 
     def _look_at(self, uid: str, freed: str | None) -> None:
         if self.counts.has_claim(uid):
@@ -153,6 +227,7 @@ class DriverDevices:
                 self._stale = False
                 yield from self.counts.judge()
                 self._waiting.update(self.counts.nodes)
+                self._pods_changed(tuple(self._claimants))
                 self._note_refusals()
             else:
                 self._count(self._waiting.pop())
@@ -168,7 +243,8 @@ class DriverDevices:
             self._changed(name)
 
     def _note_refusals(self) -> None:
-        refused = {name for name in self.counts.problems if self.counts.problem(name)}
+        refused: set[str | Ask] = {name for name in self.counts.classes.problems if self.counts.problem(name)}
+        refused |= self.counts.classes.refused.keys()
         if refused != self._refused:
             self._refused = refused
             self._refusals_changed()
@@ -190,21 +266,19 @@ class DriverDevices:
 
     def _on_claim(self, event: str, found: core.ResourceClaim, previous: core.ResourceClaim | None) -> None:
         key = found.metadata.key
-        self._recount(
-            self.counts.remove_claim(key) if event == "DELETED" else self.counts.set_claim(found, self._made.get(key))
-        )
-        if event == "DELETED" or previous is None:
-            self._claim_made(tuple(self._naming.get(key, ())))
+        gone = event == "DELETED"
+        nodes = self.counts.remove_claim(key) if gone else self.counts.set_claim(found, self._made.get(key))
+        pods = tuple(self._naming.get(key, ()))
+        if gone or previous is None or previous.status.allocation != found.status.allocation:
+            for uid in pods:
+                self._ask(self._claimants[uid], self._asks(self._claimants[uid]))
+            self._pods_changed(pods)
+        self._recount({*nodes, *(node for uid in pods if (node := self._capacity.room.holder(uid)))})
 
 
-def _made_claim(pod: core.Pod) -> tuple[str, str] | None:
-    """The claim as kube-scheduler names it; the annotation, by which it is known until then, anybody may take away."""
-    made = pod.status.extended_resource_claim_status
-    return (pod.metadata.namespace, made.resource_claim_name) if made else None
-
-
-def _named_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:
-    """Claims that a pod names itself; those of templates are in its status."""
-    for each in pod.spec.resource_claims or ():
-        if name := each.get("resourceClaimName"):
-            yield pod.metadata.namespace, name
+def _made_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """The claims that were made for a pod; what they say of that themselves anybody may take away."""
+    names = [each.resource_claim_name for each in pod.status.resource_claim_statuses or ()]
+    if pod.status.extended_resource_claim_status:
+        names.append(pod.status.extended_resource_claim_status.resource_claim_name)
+    yield from ((pod.metadata.namespace, name) for name in names if name)

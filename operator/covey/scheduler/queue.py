@@ -288,7 +288,7 @@ class Queueing:
             assumed=self._cache.capacity.assumed,
             excluded={**self._avoided_nodes(unit, topology), **{each.node: each.reason for each in excluded}},
             obstacle=self._obstacle,
-            refused=counts.problem if counts.problems else None,
+            refused=counts.problem if counts.classes.problems else None,
         )
         return kept, topology, around
 

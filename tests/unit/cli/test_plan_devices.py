@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from builders.devices import DRIVER, GPU, Json, claim_body, class_body, device, gpus, slice_body
+from builders.devices import (
+    DRIVER,
+    GPU,
+    Json,
+    claim_body,
+    class_body,
+    device,
+    gpus,
+    request_body,
+    slice_body,
+    wish_body,
+)
 from builders.files import admitted, cluster, covey, inference, plan, pod, role, workload, write
 
 
@@ -56,3 +67,46 @@ def test_top_counts_them(tmp_path: Path) -> None:
     result = covey("top", "--nodes", write(tmp_path / "nodes.json", nodes), "-o", "json")
     cluster_wide = json.loads(result.stdout)["domains"][0]
     assert (cluster_wide["capacity"], cluster_wide["free"]) == (16, 16)
+
+
+SMALL = "device.attributes['gpu.nvidia.com'].type == 'gpu' && device.driver == 'gpu.nvidia.com'"
+
+
+def template_body(name: str, *requests: Json) -> Json:
+    meta = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": meta,
+        "spec": {"spec": wish_body(*requests)},
+    }
+
+
+def claiming(name: str, replicas: int = 1) -> Json:
+    found = inference("llm", role("w", replicas, replicas, gpus=0))
+    claims = [{"name": "r", "resourceClaimTemplateName": name}]
+    found["spec"]["roles"][0]["template"]["spec"]["resourceClaims"] = claims
+    return found
+
+
+def test_claims_of_templates_are_planned_and_those_of_pods_that_run_are_counted_once(tmp_path: Path) -> None:
+    name = cluster(1)[0]["metadata"]["name"]
+    mine = claim_body("p-r", (DRIVER, name, "gpu-0")) | {"spec": wish_body(request_body(1))}
+    mine["metadata"]["namespace"] = "default"
+    there = pod("p", name, gpus=0)
+    there["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": "one"}]
+    there["status"] = there.get("status", {}) | {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "p-r"}]}
+    nodes = nodes_with(class_body(), mine, template_body("few", request_body(7, SMALL)), count=1)
+    fits = plan(*arguments_of(tmp_path, nodes, claiming("few"), pods=[there]))
+    assert workload(fits, "llm")["verdict"] == "Admitted"
+    assert fits["warnings"] == []
+    nodes = nodes_with(class_body(), mine, template_body("few", request_body(4, SMALL)), count=1)
+    refused = plan(*arguments_of(tmp_path, nodes, claiming("few", 2), pods=[there]))
+    assert workload(refused, "llm")["verdict"] == "Infeasible"
+
+
+def test_claims_that_cannot_be_counted_or_are_not_known_are_named(tmp_path: Path) -> None:
+    nodes = nodes_with(class_body(), template_body("all", request_body(1, allocationMode="All")))
+    for name, words in (("all", "allocationMode All"), ("lost", "ResourceClaimTemplate lost is not known")):
+        result = covey("plan", *arguments_of(tmp_path, nodes, claiming(name)))
+        assert words in result.output + result.stderr

@@ -168,16 +168,10 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
 
 @pytest.mark.parametrize("field", ["template", "leaderTemplate"])
 @pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
-def test_claims_of_devices_are_refused_where_covey_plans(field: str, backend: str) -> None:
+def test_claims_of_devices_may_be_named_with_every_backend(field: str, backend: str) -> None:
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     spec = {"containers": [{"name": "c"}], "resourceClaims": claims}
-    problem = find_unsupported(inference(role("r", **{field: {"spec": spec}}), backend=backend).spec)
-    if backend == "Kubernetes":
-        assert problem is None
-    else:
-        assert problem is not None
-        assert problem.reason == "Unsupported"
-        assert problem.message.startswith(f"spec.roles[r].{field}.spec.resourceClaims is not supported yet")
+    assert find_unsupported(inference(role("r", **{field: {"spec": spec}}), backend=backend).spec) is None
 
 
 def test_unsupported_fields_are_named() -> None:

@@ -99,7 +99,6 @@ def test_what_the_planner_does_not_model_is_named() -> None:
     assert unmodelled_constraints(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
         "persistentVolumeClaim",
     )
-    assert unmodelled_constraints(pod(resourceClaims=({"name": "gpu"},))) == ("resourceClaims",)
 
 
 def test_a_term_without_a_selector_matches_no_pod() -> None:

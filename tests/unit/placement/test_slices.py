@@ -27,9 +27,10 @@ from builders.devices import (
 )
 from builders.requests import make_node
 from covey.api import core
+from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import UnknownSelectorError, parse_selector
-from covey.placement.cluster.slices import IMPLICIT, DeviceCounts
+from covey.placement.cluster.slices import DeviceCounts
 
 BARE = make_node("n1", gpus=0)
 
@@ -376,12 +377,21 @@ def test_what_is_counted_is_what_an_allocator_would_give(
             counts.set_slice(each)
     allocated = {each for claim in (*strangers, own) for each in claim}
     pools = {pool: {at[0] for at, _, _ in found if at[1] == pool} for _, pool in (at for at, _, _ in found)}
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for (_, pool), ds, _ in found:
+        for d in ds:
+            kinds.setdefault((pool, d["name"]), set()).add(d["attributes"]["type"]["string"])
     for node in ("n1", "n2"):
         for resource, kind in ((GPU, "gpu"), (f"{IMPLICIT}mig", "mig")):
             free = give_away(slices, allocated, node, kind)
             assert seen(counts, resource, make_node(node, gpus=0)) == free
             held = seen(counts, resource, make_node(node, gpus=0), mine=len(own)) - len(own)
-            assert held == free - sum(pools.get(pool, {node}).isdisjoint({node}) for _, pool, _ in own)
+            mine = [
+                name
+                for _, pool, name in own
+                if node in pools.get(pool, {node}) and kind in kinds.get((pool, name), {kind})
+            ]
+            assert held == free + len(mine) - len(own)
 
 
 changes = st.lists(
@@ -436,4 +446,4 @@ def test_every_node_that_a_change_concerns_is_named(steps: list[Any]) -> None:
         assert changed <= set(touched)
     anew = counts_of(*there.values())
     assert [counts.extend(node) for node in nodes] == [anew.extend(node) for node in nodes]
-    assert counts.problems == anew.problems
+    assert counts.classes.problems == anew.classes.problems

@@ -6,11 +6,15 @@ nothing that was not declared here can be lost on the way back.
 """
 
 from covey.api.core.device import (
+    ClaimSpec,
     Device,
     DeviceClass,
     DeviceObject,
+    DeviceRequest,
     DeviceTaintRule,
+    ExactRequest,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourceSlice,
     ResourceSliceSpec,
     TaintedDevices,
@@ -107,6 +111,7 @@ from covey.api.core.quota import (
 __all__ = [
     "Affinity",
     "Claim",
+    "ClaimSpec",
     "ClusterTopology",
     "ClusterTopologySpec",
     "Condition",
@@ -117,8 +122,10 @@ __all__ = [
     "Device",
     "DeviceClass",
     "DeviceObject",
+    "DeviceRequest",
     "DeviceTaintRule",
     "ElasticSpec",
+    "ExactRequest",
     "ExcludedNode",
     "GangPolicy",
     "Group",
@@ -164,6 +171,7 @@ __all__ = [
     "ReadinessGate",
     "Requirement",
     "ResourceClaim",
+    "ResourceClaimTemplate",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from covey.api.core.meta import Meta, Read
+from covey.api.core.pod import NodeSelector
 
 
 class DeviceAttribute(Read, frozen=True):
@@ -106,9 +107,10 @@ class DeviceAllocation(Read, frozen=True):
 
 
 class Allocation(Read, frozen=True):
-    """``AllocationResult``."""
+    """``AllocationResult``; without a selector its devices are reached from every node."""
 
     devices: DeviceAllocation = DeviceAllocation()
+    node_selector: NodeSelector | None = None
 
 
 class ResourceClaimStatus(Read, frozen=True):
@@ -117,11 +119,57 @@ class ResourceClaimStatus(Read, frozen=True):
     allocation: Allocation | None = None
 
 
+class ExactRequest(Read, frozen=True):
+    """``ExactDeviceRequest``."""
+
+    device_class_name: str = ""
+    selectors: tuple[dict[str, Any], ...] | None = None
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    tolerations: tuple[Any, ...] | None = None
+    capacity: dict[str, Any] | None = None
+
+
+class DeviceRequest(Read, frozen=True):
+    """``DeviceRequest``; one that asks for the first of several kinds has no ``exactly``."""
+
+    name: str = ""
+    exactly: ExactRequest | None = None
+
+
+class DeviceRequests(Read, frozen=True):
+    """``DeviceClaim``."""
+
+    requests: tuple[DeviceRequest, ...] | None = None
+    constraints: tuple[Any, ...] | None = None
+
+
+class ClaimSpec(Read, frozen=True):
+    """``ResourceClaimSpec``."""
+
+    devices: DeviceRequests = DeviceRequests()
+
+
 class ResourceClaim(Read, frozen=True):
-    """A ResourceClaim, of which only what is allocated is read."""
+    """A ResourceClaim."""
 
     metadata: Meta
+    spec: ClaimSpec = ClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class TemplateSpec(Read, frozen=True):
+    """``ResourceClaimTemplateSpec``."""
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class ResourceClaimTemplate(Read, frozen=True):
+    """A ResourceClaimTemplate, of which each pod that names it gets a claim."""
+
+    metadata: Meta
+    spec: TemplateSpec = TemplateSpec()
 
 
 class TaintedDevices(Read, frozen=True):
@@ -146,7 +194,7 @@ class DeviceTaintRule(Read, frozen=True):
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
-DeviceObject = ResourceSlice | DeviceClass | ResourceClaim | DeviceTaintRule
+DeviceObject = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | DeviceTaintRule
 
 
 @lru_cache(maxsize=16_384)

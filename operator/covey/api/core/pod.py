@@ -234,6 +234,7 @@ class PodClaimStatus(Read, frozen=True):
     """``PodResourceClaimStatus``: a claim of the pod's spec that was made for it, or that needs none."""
 
     name: str = ""
+    resource_claim_name: str | None = None
 
 
 class PodExtendedClaimStatus(Read, frozen=True):

@@ -1,4 +1,4 @@
-"""Selectors of DeviceClasses: the part of CEL that can be judged without an interpreter. Pure.
+"""Selectors of DeviceClasses and requests: the part of CEL that can be judged without an interpreter. Pure.
 
 Conditions joined by ``&&``, in parentheses or not::
 
@@ -71,6 +71,27 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
         return found
 
     return judge
+
+
+def in_turn(conditions: Sequence[Condition]) -> Condition:
+    """Join selectors as kube-scheduler does: the first that is not true decides, an error or not."""
+
+    def judge(driver: str, device: core.Device) -> bool | None:
+        for condition in conditions:
+            if not (answer := condition(driver, device)):
+                return answer
+        return True
+
+    return judge
+
+
+def canonical_selector(expression: str) -> str:
+    """An expression in one spelling of blanks.
+
+    Raises:
+        UnknownSelectorError: it is none that could be parsed.
+    """
+    return " ".join(_tokens(expression))
 
 
 def _tokens(expression: str) -> list[str]:

@@ -100,7 +100,6 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
         and any(
             volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes or ()
         ),
-        "resourceClaims": bool(spec.resource_claims),
     }
     return tuple(name for name, present in found.items() if present)
 

@@ -8,9 +8,9 @@ the DeviceClass that stands behind the resource: by ``extendedResourceName``, el
 * that match the class (``selectors``) and have no taint, by themselves or by a DeviceTaintRule;
 * that no claim has.
 
-It is a number only where devices are interchangeable. So a resource is refused by name, and counts nothing, if its
-class has other selectors, or shares devices with the class of another resource. Devices of more than one node, and those
-that share counters, may be allocated several times or need a step of their own before they are bound, count nothing.
+It is a number only where devices are interchangeable; which resources that is true of ``classes`` finds out. Devices of
+more than one node, and those that share counters, may be allocated several times or need a step of their own before
+they are bound, count nothing.
 
 A pod that holds room is counted by its requests. The claim that kube-scheduler makes for it takes the same devices; so
 once that is allocated, its devices are no capacity any more, and the pod's requests are added to it.
@@ -20,28 +20,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
-from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
 from covey.api import core
+from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.classes import DeviceClasses, Traits, traits_of
 from covey.placement.cluster.resources import amount
-from covey.placement.cluster.selectors import Condition, all_of, parse_selector
+from covey.placement.cluster.selectors import Condition
 
-IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Marks the claim that kube-scheduler makes for a pod's extended resources.
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 _HARD: Final = ("NoSchedule", "NoExecute")
-_UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
-_FAILING: Final = (
-    "whose selectors ask devices of several nodes for what these lack, at which kube-scheduler gives up every node:"
-    ' begin them with device.driver == "…" &&'
-)
-_SPECIAL: Final = (
-    "whose devices are of several nodes, share counters or are shared themselves, which Covey cannot count"
-)
 
 #: Driver and pool; with the name of a device it is a device.
 PoolId = tuple[str, str]
@@ -50,30 +41,19 @@ DeviceId = tuple[str, str, str]
 Requests = Iterable[tuple[str, int]]
 
 
-class _Traits(NamedTuple):
-    """The classes that a device matches, those whose selectors fail on it, whether it is of one node, and is countable."""
-
-    matched: frozenset[str]
-    failing: frozenset[str]
-    local: bool
-    plain: bool
-
-
 class DeviceCounts:
     """Slices, classes, claims and taint rules, and what follows from them. Each setter returns the nodes to be looked at again."""
 
     def __init__(self) -> None:
         self._slices: dict[str, core.ResourceSlice] = {}
-        self._traits: dict[str, tuple[_Traits, ...]] = {}
-        #: How many devices have which traits.
-        self._kinds: Counter[_Traits] = Counter()
+        self._traits: dict[str, tuple[Traits, ...]] = {}
+        #: How many devices of a node have which traits, and how many nodes have which traits together.
+        self._kinds_on: dict[str, Counter[Traits]] = {}
+        self._mixes: Counter[frozenset[Traits]] = Counter()
         #: Names of the slices of a pool, and the pools of a node.
         self._pools: dict[PoolId, set[str]] = {}
         self._pools_of: dict[str, Counter[PoolId]] = {}
-        #: The classes as they are, and as every device was last judged by.
-        self._noted: dict[str, core.DeviceClass] = {}
-        self._classes: dict[str, core.DeviceClass] = {}
-        self._conditions: dict[str, Condition] = {}
+        self.classes = DeviceClasses()
         self._rules: dict[str, core.TaintedDevices] = {}
         #: What each claim has, and the UID of the pod for whose extended resources it was made.
         self._claims: dict[tuple[str, str], tuple[tuple[DeviceId, ...], str | None]] = {}
@@ -82,9 +62,6 @@ class DeviceCounts:
         self._special: dict[str, set[tuple[str, str]]] = {}
         self._offered: dict[str, frozenset[str]] = {}
         self._offering: Counter[str] = Counter()
-        #: Resource → its class, and why a resource cannot be counted.
-        self._served: dict[str, str] = {}
-        self.problems: dict[str, str] = {}
 
     def set_slice(self, slice_: core.ResourceSlice) -> Collection[str]:
         """Take over a slice as it is now."""
@@ -95,8 +72,8 @@ class DeviceCounts:
         self._pools.setdefault(pool, set()).add(name)
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
-        self._traits[name] = _traits_in(slice_, self._conditions)
-        self._kinds.update(self._traits[name])
+        self._traits[name] = _traits_in(slice_, self.classes.conditions)
+        self._mix(spec.node_name, self._kinds_on.get(spec.node_name, Counter()) + Counter(self._traits[name]))
         return touched | self._nodes_of(pool) | self._settle()
 
     def remove_slice(self, name: str) -> Collection[str]:
@@ -118,26 +95,30 @@ class DeviceCounts:
 
     def note_class(self, class_: core.DeviceClass) -> bool:
         """Take a DeviceClass down for the next ``judge``; tells whether one is due."""
-        before = self._noted.get(class_.metadata.name)
-        self._noted[class_.metadata.name] = class_
-        return before is None or (before.spec, _birth(before)) != (class_.spec, _birth(class_))
+        return self.classes.note(class_)
 
     def drop_class(self, name: str) -> bool:
         """Drop a DeviceClass from the next ``judge``; tells whether one is due."""
-        return self._noted.pop(name, None) is not None
+        return self.classes.drop(name)
+
+    def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
+        """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due."""
+        return self.classes.ask(pod, asks)
 
     def judge(self) -> Iterator[None]:
         """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
-        classes = dict(self._noted)
-        conditions = {name: found for name, each in classes.items() if (found := _condition(each))}
-        judged: dict[str, tuple[core.ResourceSlice, tuple[_Traits, ...]]] = {}
+        following = self.classes.follow()
+        judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
         while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
             for each in due:
-                judged[each.metadata.name] = (each, _traits_in(each, conditions))
+                judged[each.metadata.name] = (each, _traits_in(each, following.conditions))
                 yield
-        self._classes, self._conditions = classes, conditions
+        self.classes = following.catch_up(self.classes)
         self._traits = {name: judged[name][1] for name in self._slices}
-        self._kinds = Counter(chain.from_iterable(self._traits.values()))
+        self._kinds_on, self._mixes = {}, Counter()
+        for name, each in self._slices.items():
+            self._kinds_on.setdefault(each.spec.node_name, Counter()).update(self._traits[name])
+        self._mixes.update(map(frozenset, self._kinds_on.values()))
         self._settle()
 
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
@@ -201,15 +182,12 @@ class DeviceCounts:
             node: as the API server has it.
             held: UIDs and requests of the pods that hold room there.
         """
-        if not self._classes:
+        if not self.classes.known:
             return node
         found = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                most = self._most_of(uid, node.metadata.name)
-                found.update(
-                    {each: min(n, most) for each, n in requests if each in self._served or each in self.problems}
-                )
+                found.update(self._own_of(uid, dict(requests), node.metadata.name))
         offered = _own_devices(node)
         more = {each: n for each, n in found.items() if n and each not in offered}
         if not more:
@@ -217,19 +195,33 @@ class DeviceCounts:
         allocatable = {**(node.status.allocatable or {}), **more}
         return replace(node, status=replace(node.status, allocatable=allocatable))
 
-    def _most_of(self, pod: str, node: str) -> int:
-        """Count devices of the claims for a pod's extended resources; not those that are known to be of another node."""
-        here, claims = self._pools_of.get(node, ()), self._special[pod]
-        return sum(id_[:2] in here or id_[:2] not in self._pools for key in claims for id_ in self._claims[key][0])
+    def _own_of(self, pod: str, requests: Mapping[str, int], node: str) -> dict[str, int]:
+        """Count devices of the claims for a pod, as far as it requests them; not those that are known to be of another node."""
+        here = self._pools_of.get(node, ())
+        mine = [id_ for key in self._special[pod] for id_ in self._claims[key][0]]
+        mine = [id_ for id_ in mine if id_[:2] in here or id_[:2] not in self._pools]
+        # A claim may have its devices before another one of the same pod has; those whose slice is away may be any.
+        matched: dict[DeviceId, frozenset[str]] = {}
+        for pool in {id_[:2] for id_ in mine if id_[:2] in self._pools}:
+            for name in self._pools[pool]:
+                for device, each in zip(self._slices[name].spec.devices or (), self._traits[name], strict=True):
+                    id_ = (*pool, device.name)
+                    matched[id_] = matched.get(id_, frozenset()) | each.matched
+        found = {}
+        for resource in requests.keys() & (self.classes.served.keys() | self.classes.problems.keys()):
+            key = self.classes.served.get(resource)
+            most = sum(key is None or id_ not in matched or key in matched[id_] for id_ in mine)
+            found[resource] = min(requests[resource], most)
+        return found
 
     def is_served(self, resource: str) -> bool:
         """Tell whether some devices that are counted stand behind a resource."""
-        name = self._served.get(resource)
-        return name is not None and any(name in kind.matched and kind.plain for kind in self._kinds)
+        name = self.classes.served.get(resource)
+        return name is not None and any(name in kind.matched and kind.plain for mix in self._mixes for kind in mix)
 
     def problem(self, resource: str) -> str | None:
         """Return why nothing can be planned that asks for a resource; None where nodes offer it themselves."""
-        return None if self._offering[resource] else self.problems.get(resource)
+        return None if self._offering[resource] else self.classes.problems.get(resource)
 
     def _note_offers(self, node: str, offered: frozenset[str]) -> None:
         before = self._offered.pop(node, frozenset())
@@ -250,7 +242,7 @@ class DeviceCounts:
                     failing |= traits.failing
                     if traits.plain and each in newest and self._is_available(pool, device):
                         found.update(traits.matched)
-        return Counter({resource: found[name] for resource, name in self._served.items() if name not in failing})
+        return Counter({resource: found[name] for resource, name in self.classes.served.items() if name not in failing})
 
     def _newest(self, pool: PoolId) -> list[core.ResourceSlice]:
         """The slices of the newest generation of a pool; none unless it is complete and valid."""
@@ -281,7 +273,7 @@ class DeviceCounts:
         pool = (spec.driver, spec.pool.name)
         touched = self._nodes_of(pool)
         del self._slices[name]
-        self._kinds -= Counter(self._traits.pop(name))
+        self._mix(spec.node_name, self._kinds_on.get(spec.node_name, Counter()) - Counter(self._traits.pop(name)))
         self._pools[pool].discard(name)
         if not self._pools[pool]:
             del self._pools[pool]
@@ -295,45 +287,18 @@ class DeviceCounts:
         deque(self.judge(), maxlen=0)
         return self.nodes
 
+    def _mix(self, node: str, kinds: Counter[Traits]) -> None:
+        """Note which traits a node's devices have; under the empty name, those of more than one node."""
+        before = self._kinds_on.pop(node, None)
+        if before:
+            self._mixes -= Counter([frozenset(before)])
+        if kinds:
+            self._kinds_on[node] = kinds
+            self._mixes[frozenset(kinds)] += 1
+
     def _settle(self) -> set[str]:
         """Find out which resources can be counted. Returns all nodes where that has changed."""
-        before = (self._served, self.problems)
-        explicit: dict[str, core.DeviceClass] = {}
-        for each in sorted(self._classes.values(), key=lambda each: each.metadata.name, reverse=True):
-            wanted = each.spec.extended_resource_name
-            if wanted and (wanted not in explicit or _birth(each) >= _birth(explicit[wanted])):
-                explicit[wanted] = each
-        named = {each.metadata.name: resource for resource, each in explicit.items()}
-        self._served, self.problems = {}, {}
-        for name in self._classes:
-            implicit = f"{IMPLICIT}{name}"
-            resource = named.get(name, implicit)
-            if resource != implicit:
-                self.problems[implicit] = f"{implicit} is the same as {resource}: ask for that"
-            problem = self._problem_of(name, named)
-            if problem is None:
-                self._served[resource] = name
-            else:
-                self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
-        return set(self._pools_of) if before != (self._served, self.problems) else set()
-
-    def _problem_of(self, name: str, named: Collection[str]) -> str | None:
-        """The reason for which devices of a class cannot be counted."""
-        if name not in self._conditions:
-            return _UNKNOWN
-        mine = [kind for kind in self._kinds if name in kind.matched]
-        if mine and not any(kind.plain for kind in mine):
-            return _SPECIAL
-        if any(name in kind.failing and not kind.local for kind in self._kinds):
-            return _FAILING
-        # The name that every class has counts only where somebody asks for it, so it is in nobody's way but its own.
-        others = {other for kind in mine for other in kind.matched if other != name}
-        others = {other for other in others if other in named or name not in named}
-        return (
-            f"which has devices that are of DeviceClass {min(others)} too: Covey cannot count them twice"
-            if others
-            else None
-        )
+        return set(self._pools_of) if self.classes.settle(self._mixes.keys()) else set()
 
     def _nodes_of(self, pool: PoolId) -> set[str]:
         return {node for name in self._pools.get(pool, ()) if (node := self._slices[name].spec.node_name)}
@@ -342,46 +307,13 @@ class DeviceCounts:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
 
 
-def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[_Traits, ...]:
-    return tuple(_traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
-
-
-def _traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> _Traits:
-    answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
-    special = (
-        device.consumes_counters,
-        device.allow_multiple_allocations,
-        device.binding_conditions,
-        device.node_allocatable_resources,
-    )
-    matched = frozenset(name for name, answer in answers.items() if answer)
-    failing = frozenset(name for name, answer in answers.items() if answer is None)
-    local = bool(spec.node_name)
-    return _intern(_Traits(matched, failing, local, local and not any(special)))
+def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[Traits, ...]:
+    return tuple(traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
 
 
 def _own_devices(node: core.Node) -> frozenset[str]:
     own = node.status.allocatable or {}
     return frozenset(each for each, value in own.items() if "/" in each and amount(each, value) > 0)
-
-
-@lru_cache(maxsize=1024)
-def _intern(traits: _Traits) -> _Traits:
-    return traits
-
-
-def _condition(class_: core.DeviceClass) -> Condition | None:
-    """The selectors of a class, joined; None if one of them is not known."""
-    expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
-    try:
-        return all_of([parse_selector(each) for each in expressions])
-    except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
-        return None
-
-
-def _birth(class_: core.DeviceClass) -> str:
-    """RFC 3339 in UTC sorts as text."""
-    return class_.metadata.creation_timestamp
 
 
 def _devices_of(claim: core.ResourceClaim) -> tuple[DeviceId, ...]:

@@ -1,0 +1,123 @@
+"""Claims of devices, as far as they can be counted: so many devices of a class, or of those that selectors leave of it. Pure.
+
+Everything else that a claim may say is refused by name (`UnsupportedClaimError`), never left out of account.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from covey.api import core
+from covey.placement.cluster.selectors import canonical_selector, parse_selector
+
+#: As ResourceQuotas name the devices that claims ask for: ``<class>.deviceclass.resource.k8s.io/devices``.
+CLAIMED: Final = ".deviceclass.resource.k8s.io/"
+#: Characters of a selector that stand in the name of its resource.
+_SHOWN: Final = 60
+_MEMBER: Final = re.compile(r'(?:device \. )?(?:attributes|capacity) \[ ["\'][^"\']*["\'] \] \. |device \. (?=driver)')
+
+
+class UnsupportedClaimError(ValueError):
+    """A claim asks for something that cannot be counted; the text goes on after its name."""
+
+
+class Ask(NamedTuple):
+    """A class and the selectors of a request, in one spelling: devices that both leave."""
+
+    device_class: str
+    selectors: tuple[str, ...] = ()
+
+    @property
+    def resource(self) -> str:
+        """The resource by which such devices are counted, with its selectors as far as people read them."""
+        if not self.selectors:
+            return f"{self.device_class}{CLAIMED}devices"
+        whole = " && ".join(self.selectors)
+        said, number = _MEMBER.sub("", whole), sha256(whole.encode()).hexdigest()[:6]
+        return f"{self.device_class}{CLAIMED}{said[:_SHOWN]}~{number}"
+
+    @property
+    def key(self) -> str:
+        """Name of the condition that such devices meet."""
+        return self.resource if self.selectors else self.device_class
+
+
+def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
+    """The devices that a claim asks for.
+
+    Raises:
+        UnsupportedClaimError: some of it cannot be counted.
+    """
+    if spec.devices.constraints:
+        raise UnsupportedClaimError("has constraints between devices, which Covey cannot count: remove them")
+    found = Counter[Ask]()
+    for each in spec.devices.requests or ():
+        if each.exactly is None:
+            raise UnsupportedClaimError(f"has request {each.name} without exactly: ask for one kind of device")
+        for field in _uncounted_fields(each.exactly):
+            raise UnsupportedClaimError(f"has request {each.name} with {field}, which Covey cannot count: remove it")
+        found[Ask(each.exactly.device_class_name, _selectors(each))] += each.exactly.count
+    return found
+
+
+def claims_named(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """Namespace and name of the claims that a pod names itself."""
+    for each in pod.spec.resource_claims or ():
+        if name := each.get("resourceClaimName"):
+            yield pod.metadata.namespace, name
+
+
+def claims_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """The same of all claims of a pod's spec: those that it names, and those that were made of templates."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
+    for each in pod.spec.resource_claims or ():
+        if name := each.get("resourceClaimName") or made.get(each.get("name", "")):
+            yield pod.metadata.namespace, name
+
+
+def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[Ask]:
+    """All that the claims of a pod ask for and nobody has given to others yet, as far as they are known.
+
+    Raises:
+        UnsupportedClaimError: some of it cannot be counted; the text names the claim.
+    """
+    found, named = Counter[Ask](), set(claims_named(pod))
+    for key in claims_of(pod):
+        claim = claims.get(key)
+        if claim is not None and (key not in named or claim.status.allocation is None):
+            try:
+                found.update(asks_of(claim.spec))
+            except UnsupportedClaimError as error:
+                raise UnsupportedClaimError(f"ResourceClaim {key[1]} {error}") from None
+    return found
+
+
+def _uncounted_fields(exactly: core.ExactRequest) -> Iterator[str]:
+    if exactly.allocation_mode != "ExactCount":
+        yield f"allocationMode {exactly.allocation_mode}"
+    for name, value in (
+        ("adminAccess", exactly.admin_access),
+        ("tolerations", exactly.tolerations),
+        ("capacity", exactly.capacity),
+    ):
+        if value:
+            yield name
+
+
+def _selectors(request: core.DeviceRequest) -> tuple[str, ...]:
+    """The selectors in one spelling. Their order stays: kube-scheduler judges one after the other."""
+    exactly = request.exactly
+    found = [(each.get("cel") or {}).get("expression", "") for each in (exactly.selectors if exactly else None) or ()]
+    try:
+        for each in found:
+            parse_selector(each)
+        return tuple(dict.fromkeys(map(canonical_selector, found)))
+    except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
+        raise UnsupportedClaimError(
+            f"has request {request.name} with selectors that Covey cannot judge: it knows ==, in, compareTo and && on a"
+            " device's driver, attributes and capacity"
+        ) from None

@@ -1,0 +1,281 @@
+"""Resources that stand for devices: which can be counted, by which condition, and which a claim takes of. Pure.
+
+A resource is a number only where devices are interchangeable. Resources in play are those that a DeviceClass stands
+behind by its ``extendedResourceName``, and what claims of pods ask for: a class, or what selectors leave of it. On every
+node two of them must have the same devices or none in common, and where they have the same, one must be a part of the
+other in the whole cluster: then pods of the part are counted by both. Classes behind two extended resources must share
+no device at all. Anything else is refused by name; of two things that pods ask for, the one that was asked for later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+from covey.api import core
+from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.selectors import Condition, in_turn, parse_selector
+
+IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+#: Requests with different selectors that are in play at a time, in all and of one namespace: each is judged for each device.
+MOST_SELECTED: Final = 32
+MOST_OF_NAMESPACE: Final = 8
+_UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
+_FAILING: Final = (
+    "whose selectors ask devices of several nodes for what these lack, at which kube-scheduler gives up every node:"
+    ' begin them with device.driver == "…" &&'
+)
+_SPECIAL: Final = (
+    "whose devices are of several nodes, share counters or are shared themselves, which Covey cannot count"
+)
+
+
+class Traits(NamedTuple):
+    """The conditions that a device meets, those that fail on it, whether it is of one node, and is countable."""
+
+    matched: frozenset[str]
+    failing: frozenset[str]
+    local: bool
+    plain: bool
+
+
+Mix = frozenset[Traits]
+
+
+class DeviceClasses:
+    """DeviceClasses, and what claims ask for, as every device was last judged by; what has come since is noted."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, core.DeviceClass] = {}
+        self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
+        self._asked_by: dict[str, frozenset[Ask]] = {}
+        self._asks: tuple[Ask, ...] = ()
+        self._too_many: Mapping[Ask, str] = {}
+        self._names: dict[Ask, tuple[str, ...]] = {}
+        self._settled: frozenset[Mix] | None = None
+        self.known: Mapping[str, core.DeviceClass] = {}
+        #: By class, or by what is asked for of it.
+        self.conditions: Mapping[str, Condition] = {}
+        #: Resource → its condition, and why a resource cannot be counted.
+        self.served: dict[str, str] = {}
+        self.problems: dict[str, str] = {}
+        #: What claims ask for that cannot be counted, and why.
+        self.refused: dict[Ask, str] = {}
+
+    def note(self, class_: core.DeviceClass) -> bool:
+        """Take a class down; tells whether devices have to be judged anew."""
+        before = self._noted.get(class_.metadata.name)
+        self._noted[class_.metadata.name] = class_
+        return before is None or (before.spec, _birth(before)) != (class_.spec, _birth(class_))
+
+    def drop(self, name: str) -> bool:
+        """Forget a class; tells whether devices have to be judged anew."""
+        return self._noted.pop(name, None) is not None
+
+    def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
+        """Note what the claims of a pod ask for; tells whether devices have to be judged anew."""
+        uid, meta = pod.metadata.uid, pod.metadata
+        before, now = self._asked_by.pop(uid, frozenset()), frozenset(asks)
+        known = self._askers.keys() | set()
+        for each in before - now:
+            del self._askers[each][uid]
+            if not self._askers[each]:
+                del self._askers[each]
+        for each in now - before:
+            self._askers.setdefault(each, {})[uid] = (meta.creation_timestamp, meta.namespace)
+        if now:
+            self._asked_by[uid] = now
+        return known != self._askers.keys()
+
+    def has_judged(self, ask: Ask) -> bool:
+        """Tell whether devices were judged since somebody has asked for these."""
+        return ask in self._asks or ask in self._too_many
+
+    def names_of(self, ask: Ask) -> tuple[str, ...]:
+        """The resources of which each device that is asked for takes one."""
+        return self._names.get(ask, (ask.resource,))
+
+    def follow(self) -> DeviceClasses:
+        """Make a copy as of now, for devices to be judged by."""
+        made = DeviceClasses()
+        made.known = dict(self._noted)
+        made._asks, made._too_many = self._choose()
+        conditions = {name: _condition(each) for name, each in made.known.items()}
+        for each in made._asks:
+            if each.selectors and (base := conditions.get(each.device_class)):
+                conditions[each.key] = in_turn([base, *map(parse_selector, each.selectors)])
+        made.conditions = {name: found for name, found in conditions.items() if found}
+        return made
+
+    def catch_up(self, before: DeviceClasses) -> DeviceClasses:
+        """Take over what was noted meanwhile."""
+        self._noted, self._askers, self._asked_by = before._noted, before._askers, before._asked_by
+        return self
+
+    def settle(self, mixes: Collection[Mix]) -> bool:
+        """Find out which resources can be counted, of nodes with such devices; tells whether that has changed."""
+        now = frozenset(mixes)
+        if now == self._settled:
+            return False
+        self._settled = now
+        before = (self.served, self.problems, self._names, self.refused)
+        kinds = frozenset[Traits]().union(*now)
+        explicit: dict[str, core.DeviceClass] = {}
+        for each in sorted(self.known.values(), key=lambda each: each.metadata.name, reverse=True):
+            wanted = each.spec.extended_resource_name
+            if wanted and (wanted not in explicit or _birth(each) >= _birth(explicit[wanted])):
+                explicit[wanted] = each
+        named = {each.metadata.name: resource for resource, each in explicit.items()}
+        self.served, self.problems = {}, {}
+        for name in self.known:
+            implicit = f"{IMPLICIT}{name}"
+            resource = named.get(name, implicit)
+            if resource != implicit:
+                self.problems[implicit] = f"{implicit} is the same as {resource}: ask for that"
+            problem = self._problem_of(name, kinds) or _problem_of_sharing(name, named, kinds)
+            if problem is None:
+                self.served[resource] = name
+            else:
+                self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
+        self._settle_asks(named, now, kinds)
+        return before != (self.served, self.problems, self._names, self.refused)
+
+    def _settle_asks(self, named: Mapping[str, str], mixes: Collection[Mix], kinds: Mix) -> None:
+        """Find out which of what claims ask for can be counted, and by which resources."""
+        self._names = {}
+        self.refused = {ask: f"{ask.resource} {problem}" for ask, problem in self._too_many.items()}
+        taken: list[Ask] = []
+        for ask in self._asks:
+            problem = self._problem_of_ask(ask, kinds)
+            if problem is None:
+                wider = (named[name] for name in named if _clash(ask.key, name, mixes, within=True))
+                others = (each.resource for each in taken if _clash(ask.key, each.key, mixes))
+                if what := next(chain(wider, others), None):
+                    problem = (
+                        f"which has some devices of a node in common with {what}, and not all: Covey cannot count both"
+                    )
+            if problem is None:
+                taken.append(ask)
+            else:
+                self.refused[ask] = f"{ask.resource} is of DeviceClass {ask.device_class}, {problem}"
+        for place, ask in enumerate(taken):
+            mine = _kinds_of(ask.key, kinds)
+            above = [named[name] for name in named if name == ask.device_class or mine & _kinds_of(name, kinds)]
+            for number, each in enumerate(taken):
+                theirs = _kinds_of(each.key, kinds)
+                if mine and (mine < theirs or (mine == theirs and number < place)):
+                    above.append(each.resource)
+            base = Ask(ask.device_class)
+            self._names[ask] = tuple(dict.fromkeys((ask.resource, base.resource, *above)))
+            self.served |= {ask.resource: ask.key, base.resource: base.key}
+            implicit = f"{IMPLICIT}{ask.device_class}"
+            if implicit in self.served and _clash(ask.key, ask.device_class, mixes):
+                del self.served[implicit]
+                self.problems[implicit] = f"{implicit} shares devices with {ask.resource}, which claims ask for"
+
+    def _choose(self) -> tuple[tuple[Ask, ...], Mapping[Ask, str]]:
+        """Choose the asks that came first, as far as they can be judged; and give the others with the reason."""
+        since = {ask: min(askers.values()) for ask, askers in self._askers.items()}
+        chosen: list[Ask] = []
+        refused: dict[Ask, str] = {}
+        of = Counter[str]()
+        for ask in sorted(since, key=lambda each: (since[each], each)):
+            of.update({since[ask][1]: bool(ask.selectors), "": bool(ask.selectors)})
+            if ask.selectors and (of[""] > MOST_SELECTED or of[since[ask][1]] > MOST_OF_NAMESPACE):
+                of.subtract((since[ask][1], ""))
+                refused[ask] = (
+                    f"is one too many: {MOST_SELECTED} requests with different selectors are counted at a time,"
+                    f" {MOST_OF_NAMESPACE} of a namespace; ask as others do"
+                )
+            else:
+                chosen.append(ask)
+        return tuple(chosen), refused
+
+    def _problem_of_ask(self, ask: Ask, kinds: Mix) -> str | None:
+        if ask.device_class not in self.known:
+            return "which does not exist: create it"
+        return self._problem_of(ask.device_class, kinds) or (
+            self._problem_of(ask.key, kinds) if ask.selectors else None
+        )
+
+    def _problem_of(self, name: str, kinds: Iterable[Traits]) -> str | None:
+        """The reason for which devices that meet a condition cannot be counted."""
+        if name not in self.conditions:
+            return _UNKNOWN
+        mine = [kind for kind in kinds if name in kind.matched]
+        if mine and not any(kind.plain for kind in mine):
+            return _SPECIAL
+        if any(name in kind.failing and not kind.local for kind in kinds):
+            return _FAILING
+        return None
+
+
+def _problem_of_sharing(name: str, named: Collection[str], kinds: Iterable[Traits]) -> str | None:
+    """The class that shares devices with another one, as a reason."""
+    # The name that every class has counts only where somebody asks for it, so it is in nobody's way but its own.
+    others = {other for kind in kinds if name in kind.matched for other in kind.matched if "/" not in other}
+    others = {other for other in others - {name} if other in named or name not in named}
+    if not others:
+        return None
+    return f"which has devices that are of DeviceClass {min(others)} too: Covey cannot count them twice"
+
+
+def _clash(one: str, other: str, mixes: Iterable[Mix], *, within: bool = False) -> bool:
+    """Tell whether the same devices of some node meet both conditions, and cannot be counted by both.
+
+    Args:
+        one: a condition.
+        other: another one.
+        mixes: traits of the devices of each node.
+        within: whether the first must be a part of the other, and not the other of the first.
+    """
+    mine, theirs = set[Traits](), set[Traits]()
+    shared = False
+    for mix in mixes:
+        left, right = _kinds_of(one, mix), _kinds_of(other, mix)
+        mine, theirs = mine | left, theirs | right
+        shared = shared or bool(left & right)
+        if left & right and left != right:
+            return True
+    return shared and not (mine <= theirs or (mine >= theirs and not within))
+
+
+def _kinds_of(name: str, kinds: Iterable[Traits]) -> frozenset[Traits]:
+    return frozenset(kind for kind in kinds if name in kind.matched)
+
+
+def traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> Traits:
+    """Judge a device of a slice by all conditions."""
+    answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
+    special = (
+        device.consumes_counters,
+        device.allow_multiple_allocations,
+        device.binding_conditions,
+        device.node_allocatable_resources,
+    )
+    matched = frozenset(name for name, answer in answers.items() if answer)
+    failing = frozenset(name for name, answer in answers.items() if answer is None)
+    local = bool(spec.node_name)
+    return _intern(Traits(matched, failing, local, local and not any(special)))
+
+
+@lru_cache(maxsize=1024)
+def _intern(traits: Traits) -> Traits:
+    return traits
+
+
+def _condition(class_: core.DeviceClass) -> Condition | None:
+    """The selectors of a class, one after the other; None if one of them is not known."""
+    expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
+    try:
+        return in_turn([parse_selector(each) for each in expressions])
+    except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
+        return None
+
+
+def _birth(class_: core.DeviceClass) -> str:
+    """RFC 3339 in UTC sorts as text."""
+    return class_.metadata.creation_timestamp

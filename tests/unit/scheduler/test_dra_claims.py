@@ -1,0 +1,329 @@
+"""Gangs whose pods have ResourceClaims: what of nodes these take, which are refused by name, and where they tie pods to."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from builders.devices import (
+    DRIVER,
+    GPU,
+    Json,
+    claim_body,
+    class_body,
+    device,
+    gpus,
+    read,
+    request_body,
+    slice_body,
+    wish_body,
+)
+from builders.members import cache, drop, node, put, queue, root_key
+from covey.api import core
+from covey.placement.cluster.claims import UnsupportedClaimError, asks_of
+from covey.placement.cluster.classes import MOST_OF_NAMESPACE
+from covey.scheduler.cache import Cache
+from scheduler_loop import Loop, tree
+
+MIG = "mig.nvidia.com"
+CLAIMED = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+SMALL = "device.attributes['gpu.nvidia.com'].profile == '1g'"
+LARGE = "device.attributes['gpu.nvidia.com'].profile == '3g'"
+
+
+def tell(made: Cache, body: Json, event: str = "ADDED") -> None:
+    """What a watch of devices brings, into its store and to who listens."""
+    found, devices = read(body), made.devices
+    if body["kind"] == "ResourceClaim":
+        before = devices._claims.store.get(found.metadata.key)
+        if event == "DELETED":
+            devices._claims.store.pop(found.metadata.key, None)
+        else:
+            devices._claims.store[found.metadata.key] = found
+        devices._on_claim(event, found, before)
+    else:
+        handler: Any = {"ResourceSlice": devices._on_slice, "DeviceClass": devices._on_class}[body["kind"]]
+        handler(event, found, None)
+
+
+def claim(name: str, *requests: Json, have: tuple[tuple[str, str, str], ...] = (), on: str = "", **more: Any) -> Json:
+    body = claim_body(name, *have) | {"spec": wish_body(*requests, **more)}
+    if on:
+        field = {"key": "metadata.name", "operator": "In", "values": [on]}
+        body["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return body
+
+
+def with_claims(pod: core.Pod, *made: str, named: str = "") -> core.Pod:
+    """The pod with claims of templates, which have been made, or with one that it names."""
+    if named:
+        return replace(pod, spec=replace(pod.spec, resource_claims=({"name": "n", "resourceClaimName": named},)))
+    claims = tuple({"name": each, "resourceClaimTemplateName": "t"} for each in made)
+    statuses = tuple(core.PodClaimStatus(name=each, resource_claim_name=each) for each in made)
+    return replace(
+        pod,
+        spec=replace(pod.spec, resource_claims=claims),
+        status=replace(pod.status, resource_claim_statuses=statuses),
+    )
+
+
+def gang(name: str, *requests: Json, made: Cache, replicas: int = 1, **more: Any) -> list[core.Pod]:
+    """Tell of a gang whose pods have a claim each."""
+    pods = []
+    for each in tree(name, replicas=replicas, minimum=replicas, gpus=0):
+        if isinstance(each, core.Pod):
+            own = f"{each.metadata.name}-c"
+            tell(made, claim(own, *requests, **more))
+            pods.append(with_claims(each, own))
+        put(made, pods[-1] if isinstance(each, core.Pod) else each)
+    return pods
+
+
+def cluster(*classes: Json, nodes: int = 1, devices: list[Json] | None = None) -> Cache:
+    names = [f"n{number + 1}" for number in range(nodes)]
+    made = cache(*(node(name, gpus=0) for name in names))
+    for each in classes or (class_body(),):
+        tell(made, each)
+    for name in names:
+        tell(made, slice_body(f"slice-{name}", *(devices or gpus(4)), node=name))
+    return made
+
+
+def parts() -> list[Json]:
+    """Four small devices and two large ones of a class."""
+    found = [device(f"d{number}", "mig") for number in range(6)]
+    for number, each in enumerate(found):
+        each["attributes"]["profile"] = {"string": "1g" if number < 4 else "3g"}
+    return found
+
+
+def mig_class() -> Json:
+    return class_body(
+        MIG, "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'", resource=None
+    )
+
+
+async def test_claims_of_templates_and_the_extended_resource_take_of_the_same_devices() -> None:
+    made = cluster(nodes=2)
+    gang("one", request_body(3), made=made)
+    loop = Loop(made)
+    [place] = (await loop.turn()).values()
+    for each in tree("two", replicas=2, minimum=2, gpus=3):
+        put(made, each)
+    await loop.turn()
+    assert loop.admission.decision(root_key("two")).reason == "Infeasible"
+    assert made.capacity.room.free(place)[GPU] == 1
+    assert made.capacity.room.free(place)[CLAIMED] == 1
+
+
+async def test_a_node_with_a_device_plugin_is_nothing_for_claims() -> None:
+    made = cluster()
+    put(made, node("n1", gpus=8))
+    tell(made, slice_body("slice-n1", device("x", "other")), "MODIFIED")
+    gang("one", request_body(1), made=made)
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    decision = loop.admission.decision(root_key("one"))
+    assert decision.reason == "Infeasible"
+    assert CLAIMED in decision.message
+
+
+async def test_requests_that_partition_a_class_are_counted_each_by_itself() -> None:
+    made = cluster(mig_class(), devices=parts())
+    gang("small", request_body(1, SMALL, of=MIG), request_body(1, LARGE, of=MIG, name="l"), made=made, replicas=2)
+    loop = Loop(made)
+    assert len(await loop.turn()) == 2
+    gang("more", request_body(3, SMALL, of=MIG), made=made)
+    await loop.turn()
+    assert loop.admission.decision(root_key("more")).reason == "Infeasible"
+    free = {name.partition("~")[0]: n for name, n in made.capacity.room.free("n1").items() if name.startswith(MIG)}
+    claimed = f"{MIG}.deviceclass.resource.k8s.io"
+    assert free == {f"{claimed}/devices": 2, f"{claimed}/profile == '1g'": 2, f"{claimed}/profile == '3g'": 0}
+
+
+@pytest.mark.parametrize("first", ["part", "whole"])
+async def test_of_requests_that_overlap_the_later_one_is_refused_by_name_until_the_other_is_gone(first: str) -> None:
+    made = cluster(mig_class(), devices=parts())
+    wishes = {"part": request_body(1, SMALL, of=MIG), "whole": request_body(1, of=MIG)}
+    [before] = gang(first, wishes.pop(first), made=made)
+    [(second, wish)] = wishes.items()
+    for each in tree(second, gpus=0):
+        if isinstance(each, core.Pod):
+            tell(made, claim("late", wish))
+            later = replace(each, metadata=replace(each.metadata, creation_timestamp="2026-01-01T00:01:00Z"))
+            put(made, with_claims(later, "late"))
+        else:
+            put(made, each)
+    loop = Loop(made)
+    assert list(await loop.turn()) == [before.metadata.name], loop.admission.decision(root_key(first))
+    decision = loop.admission.decision(root_key(second))
+    assert decision.reason == "Unsupported"
+    assert "has some devices of a node in common with" in decision.message
+    drop(made, before)
+    assert len(await loop.turn()) == 1
+
+
+async def test_a_selector_that_takes_all_of_some_nodes_and_none_of_others_is_counted_with_its_class() -> None:
+    """Nodes of one product each, which the class counts as well."""
+    made = cluster()
+    new = [device(f"b-{number}", "gpu") for number in range(4)]
+    for each in new:
+        each["attributes"]["productName"] = {"string": "B200"}
+    put(made, node("n2", gpus=0))
+    for number, old in enumerate(found := gpus(4)):
+        old["attributes"]["productName"] = {"string": "H200"}
+        assert number < len(found)
+    tell(made, slice_body("slice-n1", *found), "MODIFIED")
+    tell(made, slice_body("slice-n2", *new, node="n2"))
+    gang("one", request_body(3, "device.attributes['gpu.nvidia.com'].productName == 'B200'"), made=made)
+    loop = Loop(made)
+    assert set((await loop.turn()).values()) == {"n2"}
+    assert made.capacity.room.free("n2")[GPU] == 1
+
+
+def test_a_claim_in_flight_is_counted_once_and_those_of_a_pod_each_by_itself() -> None:
+    made = cluster(class_body(), mig_class(), devices=[*gpus(4), *parts()])
+    [member] = gang("one", request_body(3), request_body(1, of=MIG, name="m"), made=made)
+    made.assume(member, "n1")
+    name = f"{member.metadata.name}-c"
+
+    def free() -> tuple[int, int]:
+        found = made.capacity.room.free("n1")
+        return found[CLAIMED], found[f"{MIG}.deviceclass.resource.k8s.io/devices"]
+
+    assert free() == (1, 5)
+    have = tuple((DRIVER, "n1", f"gpu-{number}") for number in range(3))
+    both = (request_body(3), request_body(1, of=MIG, name="m"))
+    tell(made, claim(name, *both, have=have), "MODIFIED")
+    assert free() == (1, 5), "the other device is promised still"
+    tell(made, claim(name, *both, have=(*have, (DRIVER, "n1", "d0"))), "MODIFIED")
+    assert free() == (1, 5)
+    drop(made, member)
+    assert CLAIMED not in made.capacity.room.free("n1"), "nobody asks any more"
+    assert made.capacity.room.free("n1")[GPU] == 1, "its claim goes after it"
+    tell(made, claim(name, *both), "DELETED")
+    assert made.capacity.room.free("n1")[GPU] == 4
+
+
+@pytest.mark.parametrize(
+    ("request_", "more", "words"),
+    [
+        (request_body(1, allocationMode="All"), {}, "allocationMode All"),
+        (request_body(1, adminAccess=True), {}, "with adminAccess"),
+        (request_body(1, tolerations=[{"operator": "Exists"}]), {}, "with tolerations"),
+        (request_body(1, capacity={"requests": {"memory": "1Gi"}}), {}, "with capacity"),
+        ({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER}]}, {}, "without exactly"),
+        (request_body(2), {"constraints": [{"matchAttribute": "a/b"}]}, "has constraints between devices"),
+        (request_body(1, "device.driver.startsWith('g')"), {}, "selectors that Covey cannot judge"),
+        (request_body(1, of="nothing"), {}, "DeviceClass nothing, which does not exist"),
+    ],
+)
+async def test_what_cannot_be_counted_is_refused_by_name(request_: Json, more: Json, words: str) -> None:
+    made = cluster()
+    gang("one", request_, made=made, **more)
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    decision = loop.admission.decision(root_key("one"))
+    assert decision.reason == "Unsupported"
+    assert words in decision.message
+
+
+async def test_a_tenant_with_too_many_selectors_is_refused_and_nobody_else() -> None:
+    made = cluster(nodes=3)
+    for number in range(MOST_OF_NAMESPACE + 1):
+        gang(f"g{number}", request_body(1, f"device.attributes['gpu.nvidia.com'].x == {number}", of="none"), made=made)
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    refused = [loop.admission.decision(root_key(f"g{n}")).message for n in range(MOST_OF_NAMESPACE + 1)]
+    assert sum("is one too many" in each for each in refused) == 1
+
+
+async def test_an_allocated_claim_that_a_pod_names_ties_it_to_the_nodes_of_its_devices_and_takes_no_more() -> None:
+    made = cluster(nodes=3)
+    tell(made, claim("mine", request_body(4), have=tuple((DRIVER, "n3", f"gpu-{n}") for n in range(4)), on="n3"))
+    for each in tree("one", replicas=2, minimum=2, gpus=0):
+        put(made, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
+    assert set((await Loop(made).turn()).values()) == {"n3"}
+
+
+async def test_a_claim_that_nobody_has_is_counted_for_one_pod_and_refused_for_two() -> None:
+    made = cluster()
+    tell(made, claim("mine", request_body(4)))
+    found = tree("one", replicas=2, minimum=2, gpus=0)
+    pods = [with_claims(each, named="mine") for each in found if isinstance(each, core.Pod)]
+    for each in (*(each for each in found if not isinstance(each, core.Pod)), *pods):
+        put(made, each)
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    decision = loop.admission.decision(root_key("one"))
+    assert decision.reason == "Unsupported"
+    assert "ResourceClaim mine is named by several pods and not allocated yet" in decision.message
+    alone = cluster()
+    tell(alone, claim("mine", request_body(5)))
+    for each in tree("one", gpus=0):
+        put(alone, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
+    loop = Loop(alone)
+    assert await loop.turn() == {}
+    assert loop.admission.decision(root_key("one")).reason == "Infeasible"
+
+
+def test_one_spelling_for_blanks_and_no_loss_of_what_differs() -> None:
+    def ask(*selectors: str) -> Any:
+        return next(iter(asks_of(msgspec.convert(wish_body(request_body(1, *selectors)), core.ClaimSpec))))
+
+    assert ask(" device.driver  == 'a'") == ask("device.driver=='a'")
+    other = SMALL.replace("gpu.nvidia.com'", "x.com'")
+    assert ask(SMALL).resource != ask(other).resource
+    with pytest.raises(UnsupportedClaimError):
+        ask("(" * 5000)
+
+
+def test_what_is_free_does_not_depend_on_the_order_of_events() -> None:
+    have = tuple((DRIVER, "n1", f"gpu-{number}") for number in range(2))
+    found = next(each for each in tree("one", gpus=0) if isinstance(each, core.Pod))
+    bound = with_claims(replace(found, spec=replace(found.spec, node_name="n1")), "c")
+    events = (
+        claim("c", request_body(2), have=have),
+        slice_body("slice-n1", *gpus(4), generation=2),
+        class_body(DRIVER, "device.driver == 'gpu.nvidia.com'"),
+        bound,
+    )
+    for order in permutations(events):
+        made = cluster()
+        for each in order:
+            put(made, each) if isinstance(each, core.Pod) else tell(made, each)
+        free = made.capacity.room.free("n1")
+        assert (free[GPU], free[CLAIMED]) == (2, 2), order
+
+
+async def test_a_queue_counts_devices_of_claims_by_their_class() -> None:
+    made = cluster(nodes=2)
+    put(made, queue("q", 3, CLAIMED))
+    gang("one", request_body(2), made=made)
+    gang("two", request_body(2), made=made)
+    loop = Loop(made)
+    assert len(await loop.turn()) == 1
+    assert "OverQuota" in {loop.admission.decision(root_key(name)).reason for name in ("one", "two")}
+
+
+async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:
+    driver, name = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
+    kinds = f"device.driver == '{driver}' && device.attributes['{driver}'].type == 'channel'"
+    made = cluster(
+        class_body(), class_body(name, f"{kinds} && device.attributes['{driver}'].id == 0", resource=None), nodes=2
+    )
+    for number in (1, 2):
+        channels = [device(f"channel-{n}", "channel") for n in range(3)]
+        for n, each in enumerate(channels):
+            each["attributes"]["id"] = {"int": n}
+        tell(made, slice_body(f"domain-{number}", *channels, node=f"n{number}", driver=driver))
+    gang("one", request_body(1, of=name), request_body(1, name="g"), made=made, replicas=2)
+    loop = Loop(made)
+    assert sorted((await loop.turn()).values()) == ["n1", "n2"]
+    gang("two", request_body(1, of=name), made=made)
+    await loop.turn()
+    assert loop.admission.decision(root_key("two")).reason == "Infeasible"
