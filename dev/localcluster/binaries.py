@@ -258,7 +258,9 @@ def _named(name: str) -> tuple[Module, tuple[str, ...]]:
         if name == module.folder.name:
             return module, module.files
     known = [*(name for module in TOOLS for name in module.programs), *(m.folder.name for m in RELEASES.values())]
-    raise BuildError(f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name, KARPENTER.folder.name])}")
+    raise BuildError(
+        f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name, KARPENTER.folder.name])}"
+    )
 
 
 def _wanted(kubernetes: str, *, volcano: bool) -> dict[str, Module]:
