@@ -138,6 +138,13 @@ VOLCANO = Module(
         )
     },
 )
+KARPENTER_CRDS = "karpenter-crds.yaml"
+#: Built only for the tests and the story that have Karpenter make nodes.
+KARPENTER = Module(
+    _HERE / "tools" / "karpenter",
+    (Step({"karpenter": "sigs.k8s.io/karpenter/kwok"}, 1.5),),
+    texts={KARPENTER_CRDS: Text("sigs.k8s.io/karpenter", ".", ("pkg/apis/crds/*.yaml", "kwok/apis/crds/*.yaml"))},
+)
 _ALLOCATOR = _HERE / "tools" / "allocator"
 _KSTATUS = _HERE / "tools" / "kstatus"
 #: Each family has a module of its own: their dependencies do not agree.
@@ -230,16 +237,30 @@ def ensure_tool(name: str, *, report: bool = True) -> Path:
     return ensure_named([name], report=report)[0]
 
 
+def ensure_karpenter(*, report: bool = True) -> tuple[Path, Path]:
+    """Find Karpenter and its CRDs, and build first what is missing.
+
+    Raises:
+        BuildError: when Go is missing or too old, or a build fails.
+    """
+    names = ("karpenter", KARPENTER_CRDS)
+    _build_missing(((name, KARPENTER) for name in names), report=report)
+    program, crds = (_find(name, KARPENTER) or KARPENTER.cache / name for name in names)
+    return program, crds
+
+
 def _named(name: str) -> tuple[Module, tuple[str, ...]]:
     """The module that a name means, and which of its files."""
     for module in TOOLS:
         if name in module.programs:
             return module, (name,)
-    for module in (*RELEASES.values(), VOLCANO):
+    for module in (*RELEASES.values(), VOLCANO, KARPENTER):
         if name == module.folder.name:
             return module, module.files
     known = [*(name for module in TOOLS for name in module.programs), *(m.folder.name for m in RELEASES.values())]
-    raise BuildError(f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name])}")
+    raise BuildError(
+        f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name, KARPENTER.folder.name])}"
+    )
 
 
 def _wanted(kubernetes: str, *, volcano: bool) -> dict[str, Module]:
