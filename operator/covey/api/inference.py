@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api import constants
+from covey.api.interconnect import Interconnect
 from covey.api.model import (
     ATOMIC,
     BY_NAME,
@@ -281,6 +282,22 @@ class DisaggregatedInferenceSpec(Model):
             "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
             at=".compat.llmd",
         ),
+        Rule(
+            "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
+            "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+            at=".interconnect",
+        ),
+        Rule(
+            "!has(self.interconnect) || self.backend != 'Volcano'",
+            "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
+            at=".interconnect",
+        ),
+        Rule(
+            "has(self.interconnect) == has(oldSelf.interconnect)",
+            "interconnect is immutable: delete the object and create it anew to change it",
+            at=".interconnect",
+            forbids=True,
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -301,6 +318,8 @@ class DisaggregatedInferenceSpec(Model):
     """The domains in which the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()
     """Roles that should lie together. At most 8 rules."""
+    interconnect: Interconnect | None = None
+    """The domain of GPUs that roles with interconnect: true share. Default: none."""
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None

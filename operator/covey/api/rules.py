@@ -49,6 +49,7 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         )
     if spec.compat.llmd is LlmdLabels.ALWAYS and not any(role.capability for role in spec.roles):
         yield "spec.compat.llmd", "no role serves prefill or decode", "set serves on a role, or remove compat.llmd"
+    yield from _interconnect(spec)
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
@@ -62,6 +63,17 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield from _dependencies(path, role, spec)
         yield from _scaling(f"{path}.scaling", role.scaling)
         yield from _backoff(f"{path}.restart.backoff", role.restart)
+
+
+def _interconnect(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
+    path, asked = "spec.interconnect", spec.interconnect
+    if (asked is not None) != any(role.interconnect for role in spec.roles):
+        yield path, "it and roles with interconnect: true need each other", "set both, or remove both"
+    if asked is not None and spec.backend is Backend.VOLCANO:
+        yield path, "is not supported with backend Volcano", "use Extender or Kubernetes, or remove it"
+    if asked is not None and asked.exclusive:
+        remedy = "remove it, and require the level of the clique in topology"
+        yield f"{path}.exclusive", "is not supported yet, as Covey cannot keep two units from one clique", remedy
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:

@@ -35,6 +35,7 @@ from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
 from covey.compile.revision import Revision
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, SERVICES
+from covey.operator.compute_domains import domain_of, find_joined
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
@@ -136,9 +137,8 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
         return Ending()
     places: dict[Identity, list[Slot]] = {}
     for slot in tree.slots:
-        anchor = tree.pods.anchor(slot)
-        if anchor in ending:
-            places.setdefault(anchor, []).append(slot)
+        for needed in ending.intersection((tree.pods.anchor(slot), domain_of(tree, slot))):
+            places.setdefault(needed, []).append(slot)
     found = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
     pods = [pod for slots in found for slot in slots for pod in observed.pods.get(slot, ())]
     return Ending(
@@ -326,7 +326,7 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
-    used = {(SERVICES.type, subdomain) for subdomain in {pod.spec.subdomain or "" for pod in pods}}
+    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods} | find_joined(observed, pods)
     used |= backend.in_use(observed.objects, pods) | {each for each in observed.objects if each[0] in _ASKED}
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
