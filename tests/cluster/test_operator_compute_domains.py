@@ -92,7 +92,8 @@ def test_a_killed_operator_leaves_nothing_twice(bench: Workbench, controller: Co
     await_domains(controller, "llm-0-decode-0", "llm-0-decode-1")
 
 
-def test_denied_domains_keep_only_their_own_pods(bench: Workbench, controller: Controller) -> None:
+@pytest.mark.usefixtures("controller")
+def test_denied_domains_keep_only_their_own_pods(bench: Workbench) -> None:
     hard = {"count/computedomains.resource.nvidia.com": "0"}
     bench.cluster.api("POST", bench.path("ResourceQuota"), {"metadata": {"name": "none"}, "spec": {"hard": hard}})
     quota = bench.path("ResourceQuota", "none")
@@ -111,7 +112,7 @@ def test_switched_off_it_is_refused_by_name(cluster: Cluster, bench: Workbench, 
     other = cluster.start_covey("operator", name="plain")
     try:
         bench.create(*roles(), interconnect={})
-        assert "computeDomains" in bench.await_condition("Accepted", "False", "Unsupported")
+        assert "computeDomains" in bench.await_condition("Admitted", "False", "Unsupported")
         assert not bench.pods()
     finally:
         other.kill()
