@@ -200,7 +200,7 @@ class PodFactory:
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
-        self.interconnect = interconnect.Interconnect(owner, spec)
+        self.interconnect = interconnect.Interconnect(owner, spec) if spec.interconnect else None
         self._protected = network.gang_roles(spec)
 
     def without_protection(self) -> PodFactory:
@@ -326,7 +326,7 @@ class PodFactory:
             spec["initContainers"] = [
                 environment.with_environment(one, ours, taken) for one in prepared.init_containers
             ]
-        return self.interconnect.add_claim(slot, spec)
+        return self.interconnect.add_claim(slot, spec) if self.interconnect else spec
 
     def _environment(self, slot: Slot) -> list[environment.Variable]:
         revision, peers = self.revision_of(slot), self._peers_of(slot.unit)

@@ -261,7 +261,7 @@ def read_case(
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
         return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)
-    missing = missing or find_missing(spec, cluster)
+    missing = missing or (find_missing(cluster) if spec.interconnect else None)
     kept = ""
     if last is not None and _is_there(observed) and backend.has_fixed_levels and is_topology_kept(spec, last):
         kept = describe_change(last.resolved, topology, levels)

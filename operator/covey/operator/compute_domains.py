@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Cluster, Identity
 from covey.compile import Slot, Tree
 from covey.compile.interconnect import template_name
@@ -15,10 +14,8 @@ from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
 
 
-def find_missing(spec: DisaggregatedInferenceSpec, cluster: Cluster) -> Problem | None:
+def find_missing(cluster: Cluster) -> Problem | None:
     """Report why a resource cannot have the ComputeDomains that it asks for. What runs is left alone meanwhile."""
-    if spec.interconnect is None:
-        return None
     if not cluster.compute_domains:
         remedy = "start it with --compute-domains (value computeDomains of the chart)"
         return Problem(names.REASON_UNSUPPORTED, f"spec.interconnect: the operator makes no ComputeDomains: {remedy}")
@@ -31,7 +28,8 @@ def find_missing(spec: DisaggregatedInferenceSpec, cluster: Cluster) -> Problem 
 
 def domain_of(tree: Tree, slot: Slot) -> Identity:
     """The domain that the pod of a slot joins; one without a name where it joins none."""
-    return COMPUTE_DOMAINS.type, tree.pods.interconnect.domain(slot) or ""
+    interconnect = tree.pods.interconnect
+    return COMPUTE_DOMAINS.type, (interconnect.domain(slot) if interconnect else None) or ""
 
 
 def find_joined(observed: Observed, pods: Iterable[core.Pod]) -> set[Identity]:

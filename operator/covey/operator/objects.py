@@ -325,8 +325,8 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     wanted = {identity_of(body) for level in tree.levels for body in level.objects}
     wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
-    # Pods that terminate still find each other.
-    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods} | find_joined(observed, pods)
+    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
+    used |= find_joined(observed, pods) if tree.pods.interconnect else set()
     used |= backend.in_use(observed.objects, pods) | {each for each in observed.objects if each[0] in _ASKED}
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
