@@ -85,7 +85,7 @@ def test_one_for_each_replica_through_a_scale_down(bench: Workbench, controller:
 
 def test_a_killed_operator_leaves_nothing_twice(bench: Workbench, controller: Controller, operator: Process) -> None:
     bench.create(*roles(), interconnect={"scope": "Replica"})
-    eventually(lambda: controller.all(), 60, "a domain")
+    eventually(controller.all, 60, "a domain")
     operator.kill()
     operator.start()
     bench.await_pods(5)
