@@ -517,6 +517,19 @@ def test_gangs_of_leader_worker_sets_are_an_option_of_chart_and_manifests(offlin
         offline.render({"gangs": {"leaderWorkerSets": True}}, version="1.35.4")
 
 
+def test_compute_domains_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
+    """Rights and a flag: nothing of it is there by default, and both ways make the same."""
+    without, served = offline.render(), offline.render({"computeDomains": True})
+    manifests = composed(tmp_path, "compute-domains")
+    before, after = (find(objects, "ClusterRole", "covey-operator")["rules"] for objects in (without, served))
+    own = find(manifests, "ClusterRole", "covey-operator-compute-domains")["rules"]
+    assert own == [rule for rule in after if rule not in before]
+    assert [rule["resources"] for rule in own] == [["computedomains"]]
+    for objects, is_on in ((without, False), (served, True), (manifests, True)):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        assert ("--compute-domains" in spec["containers"][0]["args"]) is is_on
+
+
 def test_before_kubernetes_136_nothing_is_set_on_jobs_and_what_they_lack_is_refused(offline: Helm) -> None:
     objects = offline.render({"gangs": {"jobs": True}}, version="1.35.4")
     assert not [each for each in objects if each["kind"].startswith("MutatingAdmissionPolicy")]

@@ -6,13 +6,14 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api import constants
+from covey.api.compat import Compat
+from covey.api.interconnect import Interconnect
 from covey.api.model import (
     ATOMIC,
     BY_NAME,
     IMMUTABLE,
     LIVE,
     LIVE_FOR_NEW_PODS,
-    ROLLED,
     SET,
     LevelName,
     Mode,
@@ -205,35 +206,6 @@ class Rollout(Model):
     Default: Paired."""
 
 
-class LwsLabels(StrEnum):
-    """The use of LeaderWorkerSet's labels on pods."""
-
-    NEVER = "Never"
-    ALWAYS = "Always"
-
-
-class LlmdLabels(StrEnum):
-    """The use of llm-d's label on pods."""
-
-    NEVER = "Never"
-    ALWAYS = "Always"
-
-
-class Compat(Model):
-    """Compatibility with engines and routers that were written for another controller."""
-
-    lws: Annotated[bool, ROLLED] = True
-    """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
-    lws_labels: Annotated[LwsLabels | None, LIVE] = None
-    """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>, or <inference> where there is one role),
-    group-index (of the replica in its unit), worker-index, group-key and template-revision-hash. Not where
-    LeaderWorkerSet itself is installed: its webhook denies such pods. Default: Never."""
-    llmd: Annotated[LlmdLabels | None, LIVE] = None
-    """Always: pods of roles that serve have llm-d's label llm-d.ai/role: prefill, decode or, for a role that serves both,
-    prefill-decode, which stays as others have set it. It is gone while a replica drains. Default: Never; pods that run keep
-    what they have."""
-
-
 _NOT_EXCLUSIVE: Final = "!has(self.rollout) || !has(self.rollout.routing) || self.rollout.routing == 'Paired'"
 
 
@@ -307,6 +279,22 @@ class DisaggregatedInferenceSpec(Model):
             "revision: set inPlace to Never, or rollout.routing to Paired",
             at=".rollout.routing",
         ),
+        Rule(
+            "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
+            "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+            at=".interconnect",
+        ),
+        Rule(
+            "!has(self.interconnect) || self.backend != 'Volcano'",
+            "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
+            at=".interconnect",
+        ),
+        Rule(
+            "has(self.interconnect) == has(oldSelf.interconnect)",
+            "interconnect is immutable: delete the object and create it anew to change it",
+            at=".interconnect",
+            forbids=True,
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -327,6 +315,8 @@ class DisaggregatedInferenceSpec(Model):
     """The domains in which the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()
     """Roles that should lie together. At most 8 rules."""
+    interconnect: Interconnect | None = None
+    """The domain of GPUs that roles with interconnect: true share. Default: none."""
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None

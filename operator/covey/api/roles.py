@@ -339,6 +339,9 @@ class Role(Model):
     switch at run time. Pods of roles that serve have the label covey.dev/pairing. Default: by the role's name, prefill or
     decode; else none."""
 
+    interconnect: Annotated[bool | None, IMMUTABLE] = None
+    """True: the pods join the domain of spec.interconnect, at most one on a node. Default: false."""
+
     @property
     def bootstrap_port(self) -> int | None:
         """The port of its bootstrap server, by the name that ports have for it; None where none has."""

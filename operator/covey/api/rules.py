@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, LlmdLabels, Routing, UnitTopology
+from covey.api.compat import LlmdLabels
+from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
 from covey.api.template import FOR_PEOPLE, RESERVED
 
@@ -47,6 +48,7 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield "spec.compat.llmd", "no role serves prefill or decode", "set serves on a role, or remove compat.llmd"
     if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
         yield from _exclusive("spec.rollout.routing", spec)
+    yield from _interconnect(spec)
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
@@ -67,6 +69,17 @@ def _exclusive(path: str, spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield path, "no role serves prefill or decode", "set serves on a role, or remove rollout.routing"
     if any(role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE for role in spec.roles):
         yield path, "images change in place", "set inPlace to Never, or rollout.routing to Paired"
+
+
+def _interconnect(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
+    path, asked = "spec.interconnect", spec.interconnect
+    if (asked is not None) != any(role.interconnect for role in spec.roles):
+        yield path, "it and roles with interconnect: true need each other", "set both, or remove both"
+    if asked is not None and spec.backend is Backend.VOLCANO:
+        yield path, "is not supported with backend Volcano", "use Extender or Kubernetes, or remove it"
+    if asked is not None and asked.exclusive:
+        remedy = "remove it, and require the level of the clique in topology"
+        yield f"{path}.exclusive", "is not supported yet, as Covey cannot keep two units from one clique", remedy
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:

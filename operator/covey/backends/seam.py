@@ -74,6 +74,8 @@ class Cluster:
     enabled: frozenset[BackendName] = frozenset(BackendName)
     #: Volcano's domains; None where nobody has looked, as where objects are only printed.
     hyper_nodes: HyperNodes | None = None
+    #: The operator makes ComputeDomains.
+    compute_domains: bool = True
 
     def serves(self, *kinds: Resource) -> bool:
         """Tell whether the API server knows all of these."""

@@ -138,6 +138,7 @@ class OperatorConfig(Common):
     job_gangs: bool = False
     native_groups: bool = False
     leader_worker_sets: bool = False
+    compute_domains: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -163,6 +164,7 @@ class OperatorConfig(Common):
             job_gangs=self.job_gangs,
             native_groups=self.native_groups,
             leader_worker_sets=self.leader_worker_sets,
+            compute_domains=self.compute_domains,
         )
 
 

@@ -2,8 +2,6 @@
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 
-The start gate: pods that are placed with their gang, and started when it is their turn.
-
 Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations.
 
 Labels of LeaderWorkerSet's (``api/leaderworkerset/v1``, ``leaderworkerset_types.go``), for selectors that name them. A
@@ -24,9 +22,10 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec, LlmdLabels, LwsLabels
+from covey.api.compat import LlmdLabels, LwsLabels
+from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Backoff, Role, Serves, Startup
-from covey.compile import environment, identity, network
+from covey.compile import environment, identity, interconnect, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot, fit_label
 from covey.compile.network import ADDRESSED, Network
@@ -202,6 +201,7 @@ class PodFactory:
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
+        self.interconnect = interconnect.Interconnect(owner, spec) if spec.interconnect else None
         self._protected = network.gang_roles(spec)
 
     def without_protection(self) -> PodFactory:
@@ -325,9 +325,9 @@ class PodFactory:
             spec["schedulingGates"] = [*spec.get("schedulingGates", ()), {"name": names.GATE_START}]
         if prepared.init_containers:
             spec["initContainers"] = [
-                environment.with_environment(item, ours, taken) for item in prepared.init_containers
+                environment.with_environment(one, ours, taken) for one in prepared.init_containers
             ]
-        return spec
+        return self.interconnect.add_claim(slot, spec) if self.interconnect else spec
 
     def _environment(self, slot: Slot) -> list[environment.Variable]:
         revision, peers = self.revision_of(slot), self._peers_of(slot.unit)

@@ -41,6 +41,7 @@ from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.compile.revision import Revision
 from covey.operator.model.accepted import Accepted, Content, Resolved, with_rolled
+from covey.operator.model.compute_domains import find_missing
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
@@ -260,6 +261,7 @@ def read_case(
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
         return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)
+    missing = missing or (find_missing(cluster) if spec.interconnect else None)
     kept = ""
     if last is not None and _is_there(observed) and backend.has_fixed_levels and is_topology_kept(spec, last):
         kept = describe_change(last.resolved, topology, levels)

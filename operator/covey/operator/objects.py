@@ -39,6 +39,7 @@ from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
 from covey.operator.model.capacity import ASK_KINDS
+from covey.operator.model.compute_domains import domain_of, find_joined
 from covey.operator.model.objects import ANNOTATION_APPLIED, CONTROLLER_REVISIONS
 from covey.operator.model.observed import SHARED_BUDGET, Observed
 
@@ -136,9 +137,8 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
         return Ending()
     places: dict[Identity, list[Slot]] = {}
     for slot in tree.slots:
-        anchor = tree.pods.anchor(slot)
-        if anchor in ending:
-            places.setdefault(anchor, []).append(slot)
+        for needed in ending.intersection((tree.pods.anchor(slot), domain_of(tree, slot))):
+            places.setdefault(needed, []).append(slot)
     found = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
     pods = [pod for slots in found for slot in slots for pod in observed.pods.get(slot, ())]
     return Ending(
@@ -325,8 +325,8 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     wanted = {identity_of(body) for level in tree.levels for body in level.objects}
     wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
-    # Pods that terminate still find each other.
-    used = {(SERVICES.type, subdomain) for subdomain in {pod.spec.subdomain or "" for pod in pods}}
+    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
+    used |= find_joined(observed, pods) if tree.pods.interconnect else set()
     used |= backend.in_use(observed.objects, pods) | {each for each in observed.objects if each[0] in _ASKED}
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:

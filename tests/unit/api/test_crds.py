@@ -125,6 +125,9 @@ def test_defaults_of_an_inference_are_those_of_the_reference() -> None:
     found = {path: node["default"] for path, node in nodes(schema_of(kind)) if "default" in node}
     assert found == {
         "spec.suspend": False,
+        "spec.interconnect.type": "ComputeDomain",
+        "spec.interconnect.scope": "Unit",
+        "spec.interconnect.exclusive": False,
         "spec.replicas": 1,
         "spec.backend": "Auto",
         "spec.proximity[].mode": "Preferred",

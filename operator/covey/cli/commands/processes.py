@@ -114,6 +114,13 @@ def _common(command: F) -> F:
     flag_value="true",
     help="Groups of LeaderWorkerSets with covey.dev/gang in their templates start whole.",
 )
+@click.option(
+    "--compute-domains",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Honour spec.interconnect: ComputeDomains.",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -28,8 +28,6 @@ from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
-from covey.operator.model.capacity import Capacity
-from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.model.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
@@ -46,9 +44,10 @@ from covey.operator.observe.claims import Claims
 from covey.operator.observe.expectations import Ledger, Newborns
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.nodes import Nodes, RolloutClock
-from covey.operator.observe.probing import IMAGE, Probing
+from covey.operator.observe.probing import Probing
 from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.scope import EVERYTHING, Scope
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
 
@@ -63,28 +62,6 @@ _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 _ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
 #: The index of pods by their node.
 _NODE = "node"
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The part of a cluster that an operator looks at."""
-
-    #: Empty means everywhere.
-    namespaces: Sequence[str] = ()
-    #: Those whose kinds are watched.
-    backends: Collection[Backend] = tuple(Backend)
-    #: Keys of the taints by which autoscalers announce that they delete a node.
-    autoscalers: Collection[str] = AUTOSCALERS
-    #: Keys of the other taints ``NoSchedule`` that replicas leave a node for.
-    evacuations: Collection[str] = ()
-    #: The namespace of dry runs that ask what the API server keeps, and the image of the pod among them.
-    probes_in: str = "default"
-    probe_image: str = IMAGE
-    #: Whom to ask for nodes.
-    capacity: Capacity | None = None
-
-
-EVERYTHING: Final = Scope()
 
 
 class Caches:
@@ -106,13 +83,14 @@ class Caches:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
-        self._requeue, self._client, self._capacity = requeue, client, scope.capacity
+        self._requeue = requeue
+        self._client, self._capacity, self._scope = client, scope.capacity, scope
         self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
-        self._kinds = (*group_kinds(backends), *(scope.capacity.kinds if scope.capacity else ()))
+        self._kinds = (*group_kinds(backends), *scope.kinds)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
             for resource in (*self._kinds, *COMMON_KINDS)
@@ -188,7 +166,7 @@ class Caches:
     @property
     def cluster(self) -> Cluster:
         """Kinds and fields that the cluster has, as far as this process knows."""
-        found = self.probing.cluster(self.unserved)
+        found = replace(self.probing.cluster(self.unserved), compute_domains=self._scope.compute_domains)
         return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
     def is_alive(self) -> bool:

@@ -27,6 +27,7 @@ class Settings:
     server keeps; see ``probes_in``. ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
     ``native_groups``: pods of groups of ``scheduling.k8s.io`` that lost their places are replaced. ``leader_worker_sets``: groups
     of LeaderWorkerSets with the label are gangs.
+    ``compute_domains``: ``spec.interconnect`` is honoured.
     """
 
     kubeconfig: str | None = None
@@ -51,6 +52,7 @@ class Settings:
     job_gangs: bool = False
     native_groups: bool = False
     leader_worker_sets: bool = False
+    compute_domains: bool = False
 
     @property
     def probes_in(self) -> str:
