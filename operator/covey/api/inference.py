@@ -12,7 +12,6 @@ from covey.api.model import (
     IMMUTABLE,
     LIVE,
     LIVE_FOR_NEW_PODS,
-    ROLLED,
     SET,
     LevelName,
     Mode,
@@ -23,6 +22,7 @@ from covey.api.model import (
     Rule,
 )
 from covey.api.roles import Role
+from covey.api.routing import Compat, RoutingSettings
 from covey.api.status import DisaggregatedInferenceStatus
 
 
@@ -205,35 +205,6 @@ class Rollout(Model):
     Default: Paired."""
 
 
-class LwsLabels(StrEnum):
-    """The use of LeaderWorkerSet's labels on pods."""
-
-    NEVER = "Never"
-    ALWAYS = "Always"
-
-
-class LlmdLabels(StrEnum):
-    """The use of llm-d's label on pods."""
-
-    NEVER = "Never"
-    ALWAYS = "Always"
-
-
-class Compat(Model):
-    """Compatibility with engines and routers that were written for another controller."""
-
-    lws: Annotated[bool, ROLLED] = True
-    """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
-    lws_labels: Annotated[LwsLabels | None, LIVE] = None
-    """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>, or <inference> where there is one role),
-    group-index (of the replica in its unit), worker-index, group-key and template-revision-hash. Not where
-    LeaderWorkerSet itself is installed: its webhook denies such pods. Default: Never."""
-    llmd: Annotated[LlmdLabels | None, LIVE] = None
-    """Always: pods of roles that serve have llm-d's label llm-d.ai/role: prefill, decode or, for a role that serves both,
-    prefill-decode, which stays as others have set it. It is gone while a replica drains. Default: Never; pods that run keep
-    what they have."""
-
-
 _NOT_EXCLUSIVE: Final = "!has(self.rollout) || !has(self.rollout.routing) || self.rollout.routing == 'Paired'"
 
 
@@ -307,6 +278,13 @@ class DisaggregatedInferenceSpec(Model):
             "revision: set inPlace to Never, or rollout.routing to Paired",
             at=".rollout.routing",
         ),
+        Rule(
+            "!has(self.routing) || !has(self.routing.pool) || self.roles.filter(r, has(r.serves) || r.name == 'prefill' || "
+            "r.name == 'decode').size() in [1, self.roles.size()]",
+            "an InferencePool selects by equal labels, so it has the pods of one role or of all of them: set serves on every "
+            "role, or on one alone, or remove routing.pool",
+            at=".routing.pool",
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -345,6 +323,8 @@ class DisaggregatedInferenceSpec(Model):
     """Settings for roles with scaling.mode Together."""
     rollout: Rollout | None = None
     """Settings for rolling out a change of rolled fields."""
+    routing: RoutingSettings | None = None
+    """Objects that gateways read. Default: none."""
     compat: Compat = Compat()
     """Compatibility with engines and routers that were written for another controller."""
 

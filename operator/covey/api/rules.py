@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, LlmdLabels, Routing, UnitTopology
+from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
+from covey.api.routing import EndpointPickerRef, LlmdLabels
 from covey.api.template import FOR_PEOPLE, RESERVED
 
 #: The path of a field, what is wrong with it, and what to do.
@@ -51,6 +52,8 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield "spec.compat.llmd", "no role serves prefill or decode", "set serves on a role, or remove compat.llmd"
     if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
         yield from _exclusive("spec.rollout.routing", spec)
+    if spec.routing is not None and spec.routing.pool is not None:
+        yield from _pool("spec.routing.pool", spec, spec.routing.pool.endpoint_picker_ref)
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
@@ -71,6 +74,14 @@ def _exclusive(path: str, spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield path, "no role serves prefill or decode", "set serves on a role, or remove rollout.routing"
     if any(role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE for role in spec.roles):
         yield path, "images change in place", "set inPlace to Never, or rollout.routing to Paired"
+
+
+def _pool(path: str, spec: DisaggregatedInferenceSpec, picker: EndpointPickerRef) -> Iterator[Broken]:
+    if len([role for role in spec.roles if role.capability]) not in {1, len(spec.roles)}:
+        what = "an InferencePool selects by equal labels, so it has the pods of one role or of all of them"
+        yield path, what, "set serves on every role, or on one alone, or remove routing.pool"
+    if picker.port is None and picker.kind in {None, "Service"}:
+        yield f"{path}.endpointPickerRef.port", "a Service needs one", "set port.number to that of the Service"
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:

@@ -136,6 +136,7 @@ class OperatorConfig(Common):
     capacity_wait_seconds: float = Field(900.0, ge=1, le=86400)
     capacity_surplus: bool = True
     job_gangs: bool = False
+    inference_pools: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -159,6 +160,7 @@ class OperatorConfig(Common):
             if isinstance(self.capacity_provider, Provider)
             else None,
             job_gangs=self.job_gangs,
+            inference_pools=self.inference_pools,
         )
 
 

@@ -3,7 +3,6 @@
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 
 The start gate: pods that are placed with their gang, and started when it is their turn.
-
 Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations.
 
 Labels of LeaderWorkerSet's (``api/leaderworkerset/v1``, ``leaderworkerset_types.go``), for selectors that name them. A
@@ -24,8 +23,9 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec, LlmdLabels, LwsLabels
+from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Backoff, Role, Serves, Startup
+from covey.api.routing import LlmdLabels, LwsLabels
 from covey.compile import environment, identity, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot, fit_label

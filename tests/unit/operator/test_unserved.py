@@ -8,8 +8,8 @@ from covey.api import core
 from covey.api.inference import Backend
 from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.observe.caches import Caches, Scope
-from covey.operator.observe.watched import Requeue
+from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Requeue, Scope
 
 
 def made(*backends: Backend) -> Caches:

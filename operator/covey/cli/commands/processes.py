@@ -100,6 +100,13 @@ def _common(command: F) -> F:
 @click.option(
     "--job-gangs", metavar="BOOL", is_flag=False, flag_value="true", help="Jobs with covey.dev/gang start whole."
 )
+@click.option(
+    "--inference-pools",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Make InferencePools (spec.routing.pool).",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

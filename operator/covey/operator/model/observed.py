@@ -194,6 +194,8 @@ class Observed:
     claims: tuple[RootClaim, ...] = ()
     #: Whom to ask for nodes; None where nobody is.
     capacity: Capacity | None = None
+    #: Whether the API server knows InferencePools; None where the operator makes none.
+    pools: bool | None = None
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""

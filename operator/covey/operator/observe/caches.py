@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -28,8 +28,6 @@ from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
-from covey.operator.model.capacity import Capacity
-from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.model.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
@@ -46,11 +44,11 @@ from covey.operator.observe.claims import Claims
 from covey.operator.observe.expectations import Ledger, Newborns
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.nodes import Nodes, RolloutClock
-from covey.operator.observe.probing import IMAGE, Probing
+from covey.operator.observe.probing import Probing
 from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.shared import NamespaceBudgets
-from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
+from covey.operator.observe.watched import EVERYTHING, Domains, Key, Requeue, Scope, Watched, owner_key, shows
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03
@@ -63,28 +61,6 @@ _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 _ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
 #: The index of pods by their node.
 _NODE = "node"
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The part of a cluster that an operator looks at."""
-
-    #: Empty means everywhere.
-    namespaces: Sequence[str] = ()
-    #: Those whose kinds are watched.
-    backends: Collection[Backend] = tuple(Backend)
-    #: Keys of the taints by which autoscalers announce that they delete a node.
-    autoscalers: Collection[str] = AUTOSCALERS
-    #: Keys of the other taints ``NoSchedule`` that replicas leave a node for.
-    evacuations: Collection[str] = ()
-    #: The namespace of dry runs that ask what the API server keeps, and the image of the pod among them.
-    probes_in: str = "default"
-    probe_image: str = IMAGE
-    #: Whom to ask for nodes.
-    capacity: Capacity | None = None
-
-
-EVERYTHING: Final = Scope()
 
 
 class Caches:
@@ -114,9 +90,10 @@ class Caches:
             reflector.add_index(_NODE, _node_of)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = (*group_kinds(backends), *(scope.capacity.kinds if scope.capacity else ()))
+        self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
-            for resource in (*self._kinds, *COMMON_KINDS)
+            for resource in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock)
@@ -194,7 +171,7 @@ class Caches:
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately."""
-        watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
+        watches: tuple[Exposed, ...] = (*self._vital(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
     def begin_leading(self, now: float) -> None:
@@ -243,6 +220,7 @@ class Caches:
             former=tuple(pod for pod in former if podstate.is_published(pod)),
             claims=self.claims.of(key),
             capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
+            pools=resources.INFERENCE_POOLS not in self.unserved if self._pools else None,
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
@@ -310,12 +288,16 @@ class Caches:
         found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
+    def _vital(self) -> list[Reflector[Any]]:
+        """Those without which nothing is decided: a right to InferencePools may be missing."""
+        return [each for each in self._reflectors() if each.resource != resources.INFERENCE_POOLS.plural]
+
     def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)
-        listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
+        listed = [each.settled if each in groups else each.synced for each in self._vital()]
         return [*listed, *(each.synced for each in self.informers), self.probing.asked]
 
     def _subscribe(self) -> None:

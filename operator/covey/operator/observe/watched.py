@@ -5,19 +5,23 @@ Volcano's HyperNodes, watched only where the backend Volcano is enabled: resourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import Backend
 from covey.backends import HyperNodes
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import HYPER_NODES, Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator.model.capacity import Capacity
+from covey.operator.model.node_drain import AUTOSCALERS
+from covey.operator.observe.probing import IMAGE
 
 Key = tuple[str, str]
 T = TypeVar("T", bound=Described)
@@ -42,6 +46,30 @@ class Requeue:
     namespace: Callable[[str], None] = _ignore
     #: A root that claims ordinary pods.
     root: Callable[[Key], None] = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The part of a cluster that an operator looks at."""
+
+    #: Empty means everywhere.
+    namespaces: Sequence[str] = ()
+    #: Those whose kinds are watched.
+    backends: Collection[Backend] = tuple(Backend)
+    #: Keys of the taints by which autoscalers announce that they delete a node.
+    autoscalers: Collection[str] = AUTOSCALERS
+    #: Keys of the other taints ``NoSchedule`` that replicas leave a node for.
+    evacuations: Collection[str] = ()
+    #: The namespace of dry runs that ask what the API server keeps, and the image of the pod among them.
+    probes_in: str = "default"
+    probe_image: str = IMAGE
+    #: Whom to ask for nodes.
+    capacity: Capacity | None = None
+    #: InferencePools are made.
+    pools: bool = False
+
+
+EVERYTHING: Final = Scope()
 
 
 class Watched(Generic[T]):

@@ -26,8 +26,8 @@ from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.observe.caches import Caches, Scope
-from covey.operator.observe.watched import Key, Requeue
+from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Key, Requeue, Scope
 from covey.operator.process.jobs import JobGangs
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
@@ -86,7 +86,7 @@ class OperatorProcess:
             Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
             Scope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
-                *(settings.probes_in, settings.probe_image, settings.capacity),
+                *(settings.probes_in, settings.probe_image, settings.capacity, settings.inference_pools),
             ),
         )
         if settings.job_gangs:

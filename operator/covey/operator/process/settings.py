@@ -25,6 +25,7 @@ class Settings:
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
     ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API
     server keeps; see ``probes_in``. ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
+    ``inference_pools``: ``spec.routing.pool`` is honoured.
     """
 
     kubeconfig: str | None = None
@@ -47,6 +48,7 @@ class Settings:
     probe_image: str = IMAGE
     capacity: Capacity | None = None
     job_gangs: bool = False
+    inference_pools: bool = False
 
     @property
     def probes_in(self) -> str:

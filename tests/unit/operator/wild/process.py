@@ -18,9 +18,9 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.observe.caches import Caches, Scope
+from covey.operator.observe.caches import Caches
 from covey.operator.observe.informer import EVERYWHERE, Informer
-from covey.operator.observe.watched import Key, Requeue
+from covey.operator.observe.watched import Key, Requeue, Scope
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.wild.line import Line
