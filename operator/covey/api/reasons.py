@@ -113,7 +113,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "LacksCapability": Explanation("Too few replicas serve this part of a request.", "See the router's controller."),
     "PoolsSwitchedOff": Explanation("The operator makes no InferencePools.", "Set the chart's routing.inferencePools."),
-    "PoolsNotServed": Explanation("The cluster does not know InferencePools.", "Install the gateway's CRD."),
+    "PoolsNotServed": Explanation("The cluster does not know InferencePools.", "Install the CRD of the gateway."),
     # A vector of roles that are scaled together
     "Judging": Explanation(
         "The targets of a RoleScaler are being judged as a whole; nothing moves meanwhile.",

@@ -152,16 +152,18 @@ def roles() -> list[Object]:
     return [workers("prefill"), workers("decode", size=2)]
 
 
-def message(serving: Serving, reason: str, kind: str = "Degraded") -> str:
-    return serving.await_condition(kind, "True", reason)
+def refusal(serving: Serving, reason: str) -> str:
+    return serving.await_condition("Progressing", "False", reason)
 
 
 def await_silence(serving: Serving) -> None:
     def silent() -> bool:
         (found,) = serving.all("DisaggregatedInference")
-        told = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+        told = {each["type"]: (each["status"], each["reason"]) for each in found["status"]["conditions"]}
         assert "PoolMissing" not in told, told
-        assert told.get("Degraded", "False") == "False", told
+        assert "Stalled" not in told, told
+        assert told["Progressing"] == ("True", "Complete"), told
+        assert told["Ready"][0] == "True", told
         return True
 
     eventually(silent, 90, "nothing is said of the pool any more")
@@ -170,7 +172,7 @@ def await_silence(serving: Serving) -> None:
 def test_a_cluster_without_the_kind_serves_and_gets_a_pool_with_it(serving: Serving, nodes: AddNodes) -> None:
     nodes(nodes=3)
     serving.create(*roles(), routing=pool())
-    assert "InferencePool" in message(serving, "PoolsNotServed", "PoolMissing")
+    assert "InferencePool" in serving.await_condition("PoolMissing", "True", "PoolsNotServed")
     serving.await_ready(3)
     serving.cluster.apply([KIND])
     await_pool(serving)
@@ -219,14 +221,14 @@ def test_another_ones_pool_is_left_and_told(serving: Serving, nodes: AddNodes) -
     }
     before = serving.cluster.api("POST", path(serving, ""), theirs)
     serving.create(*roles(), routing=pool())
-    assert "InferencePool llm exists and" in message(serving, "NameTaken")
+    assert "InferencePool llm exists and" in refusal(serving, "NameTaken")
     serving.await_ready(3)
     assert find(serving) == before
     serving.change({"routing": None})
     await_silence(serving)
     assert find(serving) == before
     serving.change({"routing": pool()})
-    message(serving, "NameTaken")
+    refusal(serving, "NameTaken")
     serving.cluster.api("DELETE", path(serving))
     eventually(lambda: await_pool(serving)["spec"]["selector"] != before["spec"]["selector"], 90, "ours is made")
     await_silence(serving)
@@ -236,7 +238,7 @@ def test_another_ones_pool_is_left_and_told(serving: Serving, nodes: AddNodes) -
 def test_a_denied_write_is_told_and_stops_nothing(serving: Serving, nodes: AddNodes) -> None:
     nodes(nodes=4)
     serving.create(*roles(), routing=pool(8000, 8001))
-    assert "targetPorts" in message(serving, "RequestRefused")
+    assert "targetPorts" in refusal(serving, "RequestRefused")
     serving.await_ready(3)
     serving.change({"roles": [workers("prefill", replicas=2), roles()[1]]})
     serving.await_ready(4)
@@ -255,7 +257,7 @@ def test_without_the_right_everything_else_goes_on(serving: Serving, nodes: AddN
         covey_to_kill.operator.kill()
         covey_to_kill.operator.start()
         serving.create(*roles(), routing=pool())
-        assert "forbidden" in message(serving, "RequestRefused")
+        assert "forbidden" in refusal(serving, "RequestRefused")
         serving.await_ready(3)
     finally:
         serving.cluster.install_rbac(RIGHTS)
@@ -269,6 +271,6 @@ def test_an_operator_without_the_flag_says_so(serving: Serving, nodes: AddNodes,
     covey_to_kill.operator.stop()
     serving.cluster.start_covey("operator", name="covey-operator-plain")
     serving.create(*roles(), routing=pool())
-    assert "routing.inferencePools" in message(serving, "PoolsSwitchedOff", "PoolMissing")
+    assert "routing.inferencePools" in serving.await_condition("PoolMissing", "True", "PoolsSwitchedOff")
     serving.await_ready(3)
     assert find(serving) is None
