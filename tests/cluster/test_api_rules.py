@@ -236,7 +236,7 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         ),
     ),
     (
-        {"spec.roles.0.name": "p", "spec.routing": {"pool": POOL}},
+        {"spec.roles.0.name": "p", "spec.roles.1.name": "d", "spec.routing": {"pool": POOL}},
         "spec.routing.pool",
         (
             "an InferencePool selects by equal labels, so it has the pods of one role or of all of them: set serves on every "
