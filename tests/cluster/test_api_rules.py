@@ -58,6 +58,7 @@ CHILDREN = "a composite needs at least one child: add podGroupTemplates or compo
 NEED_COHORT = "borrow and lend need a cohort, whose queues lend to each other: name one, or remove them"
 LENDS_TOO_MUCH = "lend is more than nominal: nobody lends more than there is, so lower lend or raise nominal"
 SAME_NODES = "two flavors select the same nodes, of which the second would get none: merge them"
+POOL = {"targetPorts": [{"number": 8000}], "endpointPickerRef": {"name": "epp", "port": {"number": 9002}}}
 AMOUNT, AMOUNTS = "spec.flavors.0.resources.0", "spec.flavors[0].resources[0]"
 
 PORT = {"name": "a", "port": 80}
@@ -235,6 +236,19 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
             "a pod whose images change in place would answer with the former ones while routers take it for the new "
             "revision: set inPlace to Never, or rollout.routing to Paired"
         ),
+    ),
+    (
+        {"spec.roles.0.name": "p", "spec.roles.1.name": "d", "spec.routing": {"pool": POOL}},
+        "spec.routing.pool",
+        (
+            "an InferencePool selects by equal labels, so it has the pods of one role or of all of them: set serves on every "
+            "role, or on one alone, or remove routing.pool"
+        ),
+    ),
+    (
+        {"spec.routing": {"pool": {**POOL, "endpointPickerRef": {"name": "epp", "kind": "Service"}}}},
+        "spec.routing.pool.endpointPickerRef.port",
+        "an endpoint picker that is a Service has no port: set port.number to that of the Service",
     ),
     (
         {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},

@@ -448,6 +448,21 @@ def test_only_where_nodes_are_asked_for_the_operator_may_ask(offline: Helm, tmp_
     assert flags == {0: [], 1: [f"--capacity-provider={provider}"], 2: [f"--capacity-provider={provider}"]}
 
 
+def test_only_where_it_is_switched_on_the_operator_may_write_inference_pools(offline: Helm, tmp_path: Path) -> None:
+    values: Object = {"routing": {"inferencePools": True}}
+    manifests = composed(tmp_path, "inference-pools")
+    before, after = ([each for each in offline.render(each) if each["kind"] == "ClusterRole"] for each in ({}, values))
+    known = [rule for each in before for rule in each["rules"]]
+    added = [rule for each in after for rule in each["rules"] if rule not in known]
+    assert [rule["resources"] for rule in added] == [["inferencepools"]]
+    assert find(manifests, "ClusterRole", "covey-operator-inference-pools")["rules"] == added
+    flags = []
+    for objects in (offline.render({}), offline.render(values), manifests):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        flags.append("--inference-pools" in spec["containers"][0]["args"])
+    assert flags == [False, True, True]
+
+
 def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:
     """Policies, rights and a flag: nothing of it is there by default, and both ways make the same."""
     without, served = offline.render(), offline.render({"gangs": {"jobs": True}})

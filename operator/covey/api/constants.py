@@ -195,6 +195,8 @@ QUOTA_LIMITED: Final = "QuotaLimited"
 ROUTING_HELD: Final = "RoutingHeld"
 #: A router's controller has left too few replicas of a unit for prefill, or for decode.
 CAPABILITY_LACKING: Final = "CapabilityLacking"
+#: There is no InferencePool where one is asked for.
+POOL_MISSING: Final = "PoolMissing"
 #: Others give way to a unit that waits; the message says who.
 PREEMPTING: Final = "Preempting"
 #: Replicas or units have given way to others, and have no places again yet.

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api import constants
-from covey.api.compat import Compat
 from covey.api.interconnect import Interconnect
 from covey.api.model import (
     ATOMIC,
@@ -24,6 +23,7 @@ from covey.api.model import (
     Rule,
 )
 from covey.api.roles import Role
+from covey.api.routing import Compat, RoutingSettings
 from covey.api.status import DisaggregatedInferenceStatus
 
 
@@ -295,6 +295,13 @@ class DisaggregatedInferenceSpec(Model):
             at=".interconnect",
             forbids=True,
         ),
+        Rule(
+            "!has(self.routing) || !has(self.routing.pool) || self.roles.filter(r, has(r.serves) || r.name == 'prefill' || "
+            "r.name == 'decode').size() in [1, self.roles.size()]",
+            "an InferencePool selects by equal labels, so it has the pods of one role or of all of them: set serves on every "
+            "role, or on one alone, or remove routing.pool",
+            at=".routing.pool",
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
@@ -335,6 +342,8 @@ class DisaggregatedInferenceSpec(Model):
     """Settings for roles with scaling.mode Together."""
     rollout: Rollout | None = None
     """Settings for rolling out a change of rolled fields."""
+    routing: RoutingSettings | None = None
+    """Objects that gateways read. Default: none."""
     compat: Compat = Compat()
     """Compatibility with engines and routers that were written for another controller."""
 

@@ -52,6 +52,7 @@ BAD: Final[Mapping[str, str]] = {
     names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
     names.CAPACITY_ASKED: "An autoscaler is asked for nodes; False where that is over, or nobody can be asked.",
     names.CAPABILITY_LACKING: "Of replicas that serve both parts of a request too few serve one of them in some unit.",
+    names.POOL_MISSING: "spec.routing.pool asks for an InferencePool, which cannot be made.",
     names.ROUTING_HELD: "With rollout.routing Exclusive: a revision gets no requests yet, or has taken over early.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
@@ -106,14 +107,13 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Supported": Explanation("The cluster has what the backend needs."),
     # Routers
-    "AwaitingMinimum": Explanation(
-        "Another revision takes all requests until the new one has its minimum Ready, and as many."
-    ),
+    "AwaitingMinimum": Explanation("Another revision takes all requests until this one has its minimum, and as many."),
     "NoRoomForBoth": Explanation(
-        "The new revision has taken over below its minimum: the former was not whole any more.",
-        "Make room, raise maxSurge.",
+        "It has taken over below its minimum: the former was not whole any more.", "Make room, raise maxSurge."
     ),
     "LacksCapability": Explanation("Too few replicas serve this part of a request.", "See the router's controller."),
+    "PoolsSwitchedOff": Explanation("The operator makes no InferencePools.", "Set the chart's routing.inferencePools."),
+    "PoolsNotServed": Explanation("The cluster does not know InferencePools.", "Install the CRD of the gateway."),
     # A vector of roles that are scaled together
     "Judging": Explanation(
         "The targets of a RoleScaler are being judged as a whole; nothing moves meanwhile.",

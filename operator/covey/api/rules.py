@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from covey.api.compat import LlmdLabels
 from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
+from covey.api.routing import EndpointPickerRef, LlmdLabels
 from covey.api.template import FOR_PEOPLE, RESERVED
 
 #: The path of a field, what is wrong with it, and what to do.
@@ -49,6 +49,8 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
     if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
         yield from _exclusive("spec.rollout.routing", spec)
     yield from _interconnect(spec)
+    if spec.routing is not None and spec.routing.pool is not None:
+        yield from _pool("spec.routing.pool", spec, spec.routing.pool.endpoint_picker_ref)
     names = [role.name for role in spec.roles]
     for number, role in enumerate(spec.roles):
         path = f"spec.roles[{number}]"
@@ -80,6 +82,14 @@ def _interconnect(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
     if asked is not None and asked.exclusive:
         remedy = "remove it, and require the level of the clique in topology"
         yield f"{path}.exclusive", "is not supported yet, as Covey cannot keep two units from one clique", remedy
+
+
+def _pool(path: str, spec: DisaggregatedInferenceSpec, picker: EndpointPickerRef) -> Iterator[Broken]:
+    if len([role for role in spec.roles if role.capability]) not in {1, len(spec.roles)}:
+        what = "an InferencePool selects by equal labels, so it has the pods of one role or of all of them"
+        yield path, what, "set serves on every role, or on one alone, or remove routing.pool"
+    if picker.port is None and picker.kind in {None, "Service"}:
+        yield f"{path}.endpointPickerRef.port", "a Service needs one", "set port.number to that of the Service"
 
 
 def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:

@@ -139,6 +139,7 @@ class OperatorConfig(Common):
     native_groups: bool = False
     leader_worker_sets: bool = False
     compute_domains: bool = False
+    inference_pools: bool = False
 
     def settings(self) -> OperatorSettings:
         """The settings that the process takes."""
@@ -165,6 +166,7 @@ class OperatorConfig(Common):
             native_groups=self.native_groups,
             leader_worker_sets=self.leader_worker_sets,
             compute_domains=self.compute_domains,
+            inference_pools=self.inference_pools,
         )
 
 

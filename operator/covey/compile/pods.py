@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.compat import LlmdLabels, LwsLabels
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Backoff, Role, Serves, Startup
+from covey.api.routing import LlmdLabels, LwsLabels
 from covey.compile import environment, identity, interconnect, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, Slot, fit_label

@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from covey.api.compat import Compat
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, values_of
 from covey.api.roles import Role, Subdomain
+from covey.api.routing import Compat
 from covey.compile.identity import Slot, short_hash
 
 Template = Mapping[str, Any]

@@ -34,7 +34,7 @@ from covey.compile.groups import Level
 from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
 from covey.compile.revision import Revision
-from covey.kube.resources import POD_DISRUPTION_BUDGETS, SERVICES
+from covey.kube.resources import INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, SERVICES
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
@@ -204,7 +204,7 @@ def _contains(found: object, wanted: object) -> bool:
 
 
 _LWS: Final = frozenset(names.LWS_LABELS)
-_ASKED: Final = frozenset(kind.type for kind in ASK_KINDS)  # ``capacity.asks`` deletes them.
+_ASKED: Final = frozenset(kind.type for kind in (*ASK_KINDS, INFERENCE_POOLS))  # ``find_asks``, ``find_pool`` delete.
 
 
 def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held: Collection[str]) -> Iterator[Relabel]:

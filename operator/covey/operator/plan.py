@@ -65,6 +65,7 @@ from covey.operator.rolling.in_place import find_in_place_updates
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.leaving import Place
 from covey.operator.rolling.observe import find_unmarked, read_complete
+from covey.operator.rolling.pool import find_pool
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.exchange import (
@@ -99,7 +100,7 @@ class Plan:
     actions: Actions
     layout: Layout
     states: States
-    #: Pods that are let go by the operator, and why others are kept.
+    #: Pods that the operator lets go.
     release: Release = field(default_factory=Release)
     starting: Starting = field(default_factory=Starting)
     #: The rollout that is on its way, and when to look at it again.
@@ -114,13 +115,11 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
-    #: What there is to tell of head-room.
     headroom: Headroom = field(default_factory=Headroom)
     #: The hash of the revision that every unit was last complete with.
     complete: str = ""
     #: What there is to say of replicas of revisions that no record explains.
     unexplained: str = ""
-    #: Which pods fit the quotas.
     fitting: Fitting = field(default_factory=Fitting)
     #: The replicas that give way to claims.
     victims: Victims = NO_VICTIMS
@@ -212,6 +211,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_asks(inference, verdict.levels, want.rolling, observed, before)
             if observed.capacity and reserves
             else Outcome(),
+            find_pool(spec, tree.owner, observed) if spec.routing or observed.pools else Outcome(),
             find_in_place_updates(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),

@@ -62,6 +62,8 @@ class World(Stored):
         self.known_nodes: dict[str, core.Node] = {}
         #: Whom to ask for nodes.
         self.autoscaler: Capacity | None = None
+        #: Whether the API server knows InferencePools; None where none are made.
+        self.pools: bool | None = None
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
 
@@ -101,6 +103,7 @@ class World(Stored):
             nodes=dict(self.known_nodes),
             capacity=self.autoscaler,
             elastic={each.metadata.name: [*expand_elastic(each)] for each in self.topologies if each.spec.elastic},
+            pools=self.pools,
         )
 
     def stored(self) -> Inference:

@@ -121,6 +121,13 @@ def _common(command: F) -> F:
     flag_value="true",
     help="Honour spec.interconnect: ComputeDomains.",
 )
+@click.option(
+    "--inference-pools",
+    metavar="BOOL",
+    is_flag=False,
+    flag_value="true",
+    help="Make InferencePools (spec.routing.pool).",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))

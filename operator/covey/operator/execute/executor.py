@@ -223,7 +223,7 @@ class Executor:
             await self._create_pods(create, actions.factory)
         await self._each(self._pods.ungate, actions.ungate)
         for level in actions.ask:
-            await self._each(partial(self._unless_denied, "request for nodes", self._writer.apply), level)
+            await self._each(self._ask, level)
         problem = sum_up([*self._problems, *filter(None, [self._denials.problem])])
         if problem is not None:
             raise Blocked(replace(problem, retry=problem.retry or bool(self._delays)))
@@ -257,6 +257,10 @@ class Executor:
         # What is there already may be older than it should be: pods can do with it.
         if (kind, name) not in self._observed.objects:
             self._dependants.refuse(body)
+
+    async def _ask(self, body: Object) -> None:
+        """Put an object that others read, and that nothing waits for."""
+        await self._unless_denied(f"{body['kind']} {body['metadata']['name']}", self._writer.apply, body)
 
     async def _delete(self, action: DeleteObject) -> None:
         await self._unless_denied(f"deletion of {action.name}", self._writer.delete, action)

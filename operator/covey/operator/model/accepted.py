@@ -34,10 +34,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from covey.api import core
-from covey.api.compat import Compat
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
+from covey.api.routing import Compat
 from covey.api.rules import Broken, broken_bounds, broken_rules_of_template
 from covey.api.status import DisaggregatedInferenceStatus
 from covey.compile.groups import Levels

@@ -228,7 +228,7 @@ class Actions:
     in_place: tuple[UpdateInPlace, ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
-    #: Requests for nodes, after their PodTemplates: nothing waits for them.
+    #: Requests for nodes, after their PodTemplates, and an InferencePool: nothing waits for them.
     ask: tuple[tuple[Object, ...], ...] = ()
     #: Builds the pods of ``create``.
     factory: PodFactory | None = None

@@ -29,16 +29,17 @@ def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
 #: What the operator applies for every resource, whatever its backend.
 COMMON_KINDS: Final = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
 
-_OTHER_KINDS: Final = (
-    *COMMON_KINDS,
-    *ASK_KINDS,
+OTHER_KINDS: Final = (
+    resources.INFERENCE_POOLS,
     resources.COMPUTE_DOMAINS,
     resources.ROLE_SCALERS,
     CONTROLLER_REVISIONS,
 )
 
 #: Every kind that the operator writes besides pods, by its type.
-BY_TYPE: Final = {resource.type: resource for resource in (*group_kinds(Backend), *_OTHER_KINDS)}
+BY_TYPE: Final = {
+    resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, *ASK_KINDS, *OTHER_KINDS)
+}
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
 #: of the wanted fields alone would miss.

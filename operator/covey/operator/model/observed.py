@@ -197,6 +197,8 @@ class Observed:
     capacity: Capacity | None = None
     #: By topology, the domains that may be asked for: those that there are whole are left out.
     elastic: Mapping[str, Sequence[ElasticDomain]] = field(default_factory=dict)
+    #: Whether the API server knows InferencePools; None where the operator makes none.
+    pools: bool | None = None
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""

@@ -91,9 +91,10 @@ class Caches:
             reflector.add_index(_NODE, _node_of)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = (*group_kinds(backends), *scope.kinds)
+        self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
-            for resource in (*self._kinds, *COMMON_KINDS)
+            for resource in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock)
@@ -171,7 +172,7 @@ class Caches:
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately."""
-        watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
+        watches: tuple[Exposed, ...] = (*self._vital(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
     def begin_leading(self, now: float) -> None:
@@ -221,6 +222,7 @@ class Caches:
             claims=self.claims.of(key),
             capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
             elastic=self.nodes.find_elastic(self.topologies.every()) if self._capacity else {},
+            pools=resources.INFERENCE_POOLS not in self.unserved if self._pools else None,
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
@@ -288,12 +290,16 @@ class Caches:
         found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
+    def _vital(self) -> list[Reflector[Any]]:
+        """Those without which nothing is decided: a right to InferencePools may be missing."""
+        return [each for each in self._reflectors() if each.resource != resources.INFERENCE_POOLS.plural]
+
     def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)
-        listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
+        listed = [each.settled if each in groups else each.synced for each in self._vital()]
         return [*listed, *(each.synced for each in self.informers), self.probing.asked]
 
     def _subscribe(self) -> None:

@@ -32,6 +32,8 @@ class Scope:
     capacity: Capacity | None = None
     #: Resources may have ComputeDomains.
     compute_domains: bool = False
+    #: InferencePools are made.
+    pools: bool = False
 
     @property
     def kinds(self) -> tuple[Resource, ...]:

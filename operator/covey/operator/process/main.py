@@ -87,7 +87,9 @@ class OperatorProcess:
             Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
             Scope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
-                *(settings.probes_in, settings.probe_image, settings.capacity, settings.compute_domains),
+                *(settings.probes_in, settings.probe_image, settings.capacity),
+                compute_domains=settings.compute_domains,
+                pools=settings.inference_pools,
             ),
         )
         if settings.job_gangs:

@@ -28,6 +28,7 @@ class Settings:
     ``native_groups``: pods of groups of ``scheduling.k8s.io`` that lost their places are replaced. ``leader_worker_sets``: groups
     of LeaderWorkerSets with the label are gangs.
     ``compute_domains``: ``spec.interconnect`` is honoured.
+    ``inference_pools``: ``spec.routing.pool`` is honoured.
     """
 
     kubeconfig: str | None = None
@@ -53,6 +54,7 @@ class Settings:
     native_groups: bool = False
     leader_worker_sets: bool = False
     compute_domains: bool = False
+    inference_pools: bool = False
 
     @property
     def probes_in(self) -> str:

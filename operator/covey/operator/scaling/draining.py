@@ -24,8 +24,8 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.compat import LlmdLabels
 from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.routing import LlmdLabels
 from covey.compile.identity import Slot, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
