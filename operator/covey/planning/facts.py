@@ -184,8 +184,8 @@ class DeviceFacts:
         """The reason for which a pod cannot be planned, its claims taken for made."""
         if pod.spec.resource_claims:
             try:
-                refused = self.classes.refused if self.classes else {}
-                problem = next((refused[ask] for ask in self.asks(pod) if ask in refused), None)
+                refusals = map(self.classes.refusal, self.asks(pod)) if self.classes else ()
+                problem = next(filter(None, refusals), None)
             except UnsupportedClaimError as error:
                 problem = str(error)
             if problem:

@@ -108,17 +108,25 @@ class DeviceCounts:
     def judge(self) -> Iterator[None]:
         """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
         following = self.classes.follow()
-        judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
-        while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
-            for each in due:
-                judged[each.metadata.name] = (each, _traits_in(each, following.conditions))
-                yield
+        if not following.judges_like(self.classes):
+            judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
+            kinds: dict[str, Counter[Traits]] = {}
+            names = self._slices.keys()
+            while late := [
+                each for each in names | judged.keys() if judged.get(each, "-")[0] is not self._slices.get(each)
+            ]:
+                for name in late:
+                    before, now = judged.pop(name, None), self._slices.get(name)
+                    if before:
+                        kinds[before[0].spec.node_name] -= Counter(before[1])
+                    if now:
+                        judged[name] = (now, _traits_in(now, following.conditions))
+                        kinds.setdefault(now.spec.node_name, Counter()).update(judged[name][1])
+                    yield
+            self._traits = {name: judged[name][1] for name in self._slices}
+            self._kinds_on = {node: each for node, each in kinds.items() if each}
+            self._mixes = Counter(map(frozenset, self._kinds_on.values()))
         self.classes = following.catch_up(self.classes)
-        self._traits = {name: judged[name][1] for name in self._slices}
-        self._kinds_on, self._mixes = {}, Counter()
-        for name, each in self._slices.items():
-            self._kinds_on.setdefault(each.spec.node_name, Counter()).update(self._traits[name])
-        self._mixes.update(map(frozenset, self._kinds_on.values()))
         self._settle()
 
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
