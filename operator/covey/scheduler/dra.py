@@ -263,7 +263,7 @@ class DriverDevices:
 
     def _on_class(self, event: str, found: core.DeviceClass, _previous: object) -> None:
         gone = event == "DELETED"
-        if self.counts.drop_class(found.metadata.name) if gone else self.counts.note_class(found):
+        if self.counts.classes.drop(found.metadata.name) if gone else self.counts.classes.note(found):
             self._stale = True
             self._go_on()
 

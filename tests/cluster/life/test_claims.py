@@ -53,7 +53,7 @@ def test_a_gang_waits_for_its_template_binds_and_leaves_nothing(
     assert len(taken) == len(set(taken)) == 16
     assert all({pool for pool, _ in allocated[uid_of(pod)]} == {node_of(pod)} for pod in pods)
     serving.create(workers("decode", gpus=0, spec=CLAIMING), name="more")
-    eventually(lambda: serving.states()["more"] == "Infeasible", 60, "there is no room for more")
+    serving.await_condition("Admitted", "False", "Infeasible", name="more")
     serving.delete("DisaggregatedInference", "llm")
     serving.await_ready(1, inference="more")
     eventually(lambda: len(driver.allocated()) == 1, 60, "nothing but what the other has is allocated")

@@ -24,10 +24,7 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Requests with different selectors that are in play at a time, in all and of one namespace: each is judged for each device.
 MOST_SELECTED: Final = 32
 MOST_OF_NAMESPACE: Final = 8
-_TOO_MANY: Final = (
-    f"is one too many: {MOST_SELECTED} requests with different selectors are counted at a time,"
-    f" {MOST_OF_NAMESPACE} of a namespace; ask as others do"
-)
+_TOO_MANY: Final = f"is one too many: {MOST_SELECTED} requests with unlike selectors are counted at a time, {MOST_OF_NAMESPACE} of a namespace; ask as others do"
 _UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
 _FAILING: Final = (
     "whose selectors ask devices of several nodes for what these lack, at which kube-scheduler gives up every node:"
@@ -105,8 +102,9 @@ class DeviceClasses:
         """Return why devices that are asked for cannot be counted."""
         if ask not in self._left:
             return self.refused.get(ask)
-        missing = ask.device_class not in self.known
-        return f"{ask.resource} {f'is of DeviceClass {ask.device_class}, which does not exist: create it' if missing else _TOO_MANY}"
+        if ask.device_class in self.known:
+            return f"{ask.resource} {_TOO_MANY}"
+        return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
 
     def judges_like(self, other: DeviceClasses) -> bool:
         """Tell whether every device has the same traits by both."""
@@ -168,7 +166,7 @@ class DeviceClasses:
         self.refused = {}
         taken: list[Ask] = []
         for ask in self._asks:
-            problem = self._problem_of_ask(ask, kinds)
+            problem = self._problem_of(ask.device_class, kinds) or self._problem_of(ask.key, kinds)
             if problem is None:
                 wider = (named[name] for name in named if overlaps.clash(ask.key, name, within=True))
                 others = (each.resource for each in taken if overlaps.clash(ask.key, each.key))
@@ -207,11 +205,6 @@ class DeviceClasses:
             else:
                 chosen.append(ask)
         return tuple(chosen)
-
-    def _problem_of_ask(self, ask: Ask, kinds: Mix) -> str | None:
-        return self._problem_of(ask.device_class, kinds) or (
-            self._problem_of(ask.key, kinds) if ask.selectors else None
-        )
 
     def _problem_of(self, name: str, kinds: Iterable[Traits]) -> str | None:
         """The reason for which devices that meet a condition cannot be counted."""

@@ -87,19 +87,11 @@ class DeviceCounts:
 
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
-        return self._judge_all() if self.note_class(class_) else ()
+        return self._judge_all() if self.classes.note(class_) else ()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
-        return self._judge_all() if self.drop_class(name) else ()
-
-    def note_class(self, class_: core.DeviceClass) -> bool:
-        """Take a DeviceClass down for the next ``judge``; tells whether one is due."""
-        return self.classes.note(class_)
-
-    def drop_class(self, name: str) -> bool:
-        """Drop a DeviceClass from the next ``judge``; tells whether one is due."""
-        return self.classes.drop(name)
+        return self._judge_all() if self.classes.drop(name) else ()
 
     def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
         """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due."""
