@@ -24,7 +24,7 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, claims_named, claims_of
-from covey.placement.cluster.slices import DeviceCounts, Requests
+from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.capacity import Capacity
 
 #: Slices, nodes or pods that are looked at before others on the event loop have their turn.
@@ -192,11 +192,8 @@ class DriverDevices:
             self._recount({node for node in (freed, self._capacity.room.holder(uid)) if node})
 
     def _extend(self, node: core.Node) -> core.Node:
-        return self.counts.extend(node, self._requests_on(node.metadata.name))
-
-    def _requests_on(self, node: str) -> Iterator[tuple[str, Requests]]:
-        for uid, held in self._capacity.room.holders(node).items():
-            yield uid, held.shape.requests
+        holders = self._capacity.room.holders(node.metadata.name)
+        return self.counts.extend(node, ((uid, held.shape.requests) for uid, held in holders.items()))
 
     def _recount(self, nodes: Collection[str]) -> None:
         """Look at nodes again: at once, or if they are many in steps."""
