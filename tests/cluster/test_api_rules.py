@@ -44,6 +44,8 @@ NO_MINIMUM = (
 ELSEWHERE = "set spec.priorityClassName of the DisaggregatedInference instead"
 ELASTIC = {"level": "rack", "names": ["r7"], "nodes": 4, "allocatable": {"pods": "110"}}
 NO_SUCH_LEVEL = "elastic names a level that is not in levels, or lies within its own: use names of levels"
+NO_VALUE = "elastic has a name that is no value of a label: use letters, digits, -, _ and ., with a letter or digit at both ends"
+NO_QUANTITY = "elastic has an allocatable amount that is no quantity: write one such as 8 or 64Gi"
 CHOOSES = "the scheduler chooses the node; use nodeSelector or affinity to restrict the choice"
 SCHEDULING_POLICY = (
     "exactly one of gang and basic must be set: gang for members without which nothing starts, basic for others"
@@ -305,6 +307,10 @@ BAD_OTHERS: list[tuple[Object, Edits, str, str]] = [
     (topology(), {"spec.elastic": [{**ELASTIC, "within": {"row": "7"}}]}, "spec.elastic", NO_SUCH_LEVEL),
     (topology(), {"spec.elastic": [{**ELASTIC, "within": {"rack": "7"}}]}, "spec.elastic", NO_SUCH_LEVEL),
     (topology(), {"spec.elastic": [{**ELASTIC, "nodes": 0}]}, "spec.elastic[0].nodes", "greater than or equal to 1"),
+    (topology(), {"spec.elastic": [{**ELASTIC, "names": ["rack 7"]}]}, "spec.elastic", NO_VALUE),
+    (topology(), {"spec.elastic": [{**ELASTIC, "within": {"block": "7-"}}]}, "spec.elastic", NO_VALUE),
+    (topology(), {"spec.elastic": [{**ELASTIC, "allocatable": {"pods": "many"}}]}, "spec.elastic", NO_QUANTITY),
+    (topology(), {"spec.elastic": [{**ELASTIC, "allocatable": {"pods": "-1"}}]}, "spec.elastic", NO_QUANTITY),
     (topology(), {"spec.elastic": [ELASTIC] * 17}, "spec.elastic", "must have at most 16 items"),
     (composite(), {"spec.schedulingPolicy": GONE}, "spec.schedulingPolicy", "Required value"),
     (composite(), {"spec.schedulingPolicy": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),

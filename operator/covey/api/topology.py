@@ -6,6 +6,7 @@ from pydantic import Field, WithJsonSchema
 
 from covey.api.model import ATOMIC, BY_NAME, LIVE, SET, VERBATIM, LevelName, Model, NodeLabelKey, ObjectMeta, Rule
 
+_VALUE: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _TEXTS: Final[dict[str, Any]] = {
     VERBATIM: True,
     "type": "object",
@@ -71,6 +72,18 @@ class ClusterTopologySpec(Model):
             "!has(self.elastic) || self.elastic.all(e, self.levels.exists(l, l.name == e.level)"
             " && (!has(e.within) || e.within.all(k, k != e.level && self.levels.exists(l, l.name == k))))",
             "elastic names a level that is not in levels, or lies within its own: use names of levels",
+            at=".elastic",
+        ),
+        Rule(
+            "!has(self.elastic) || self.elastic.all(e, e.allocatable.all(k, isQuantity(e.allocatable[k])"
+            " && !e.allocatable[k].startsWith('-')))",
+            "elastic has an allocatable amount that is no quantity: write one such as 8 or 64Gi",
+            at=".elastic",
+        ),
+        Rule(
+            f"!has(self.elastic) || self.elastic.all(e, e.names.all(n, n.matches('{_VALUE}'))"
+            f" && (!has(e.within) || e.within.all(k, e.within[k].matches('{_VALUE}'))))",
+            "elastic has a name that is no value of a label: use letters, digits, -, _ and ., with a letter or digit at both ends",
             at=".elastic",
         ),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -155,6 +155,8 @@ class DeviceFacts:
 
     nodes: tuple[core.Node, ...]
     things: tuple[core.DeviceObject, ...]
+    claims: Mapping[tuple[str, str], core.ResourceClaim] = field(default_factory=dict)
+    templates: Mapping[tuple[str, str], core.ResourceClaimTemplate] = field(default_factory=dict)
     classes: DeviceClasses | None = None
 
     def asks(self, pod: core.Pod) -> Mapping[Ask, int]:
@@ -163,15 +165,13 @@ class DeviceFacts:
         Raises:
             UnsupportedClaimError: some of it is not known, or cannot be counted.
         """
-        claims = {each.metadata.key: each for each in self.things if isinstance(each, core.ResourceClaim)}
-        found = asks_of_pod(pod, claims)
+        found = asks_of_pod(pod, self.claims)
         made = {each.name for each in pod.status.resource_claim_statuses or ()}
-        templates = {each.metadata.key: each for each in self.things if isinstance(each, core.ResourceClaimTemplate)}
         for each in pod.spec.resource_claims or ():
             name = each.get("resourceClaimTemplateName")
             if not name or each.get("name") in made:
                 continue
-            template = templates.get((pod.metadata.namespace, name))
+            template = self.templates.get((pod.metadata.namespace, name))
             if template is None:
                 raise UnsupportedClaimError(f"ResourceClaimTemplate {name} is not known: give it beside the nodes")
             try:
@@ -184,8 +184,8 @@ class DeviceFacts:
         """The reason for which a pod cannot be planned, its claims taken for made."""
         if pod.spec.resource_claims:
             try:
-                refused = self.classes.refused if self.classes else {}
-                problem = next((refused[ask] for ask in self.asks(pod) if ask in refused), None)
+                refusals = map(self.classes.refusal, self.asks(pod)) if self.classes else ()
+                problem = next(filter(None, refusals), None)
             except UnsupportedClaimError as error:
                 problem = str(error)
             if problem:
@@ -214,7 +214,10 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
         things: slices, classes, claims with their templates, and taint rules of the cluster.
         pods: those that are to be planned.
     """
-    counts, known = DeviceCounts(), DeviceFacts(facts.nodes, tuple(things))
+    counts, things = DeviceCounts(), tuple(things)
+    claims = {each.metadata.key: each for each in things if isinstance(each, core.ResourceClaim)}
+    templates = {each.metadata.key: each for each in things if isinstance(each, core.ResourceClaimTemplate)}
+    known = DeviceFacts(facts.nodes, things, claims, templates)
     for node in facts.nodes:
         counts.set_node(node)
     owners = {
@@ -222,14 +225,14 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
         for pod in facts.pods
         for each in pod.status.resource_claim_statuses or ()
     }
-    for each in known.things:
+    for each in things:
         if isinstance(each, core.ResourceClaim):
             counts.set_claim(each, owners.get(each.metadata.key))
         elif not isinstance(each, core.ResourceClaimTemplate):
             _SETTERS[type(each)](counts, each)
     for pod in (*facts.pods, *pods):
         with suppress(UnsupportedClaimError):
-            counts.ask(pod, known.asks(pod).keys() if pod.spec.resource_claims else ())
+            counts.ask(pod, () if core.is_terminal(pod) or not pod.spec.resource_claims else known.asks(pod).keys())
     deque(counts.judge(), maxlen=0)
     known = replace(known, classes=counts.classes)
     held: dict[str, list[tuple[str, Requests]]] = {}

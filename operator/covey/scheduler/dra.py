@@ -24,11 +24,11 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, claims_named, claims_of
-from covey.placement.cluster.slices import DeviceCounts, Requests
+from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.capacity import Capacity
 
-#: Slices or nodes that are looked at before others on the event loop have their turn.
-STEP: Final = 20
+#: Slices, nodes or pods that are looked at before others on the event loop have their turn.
+STEP: Final = 5
 
 
 class DriverDevices:
@@ -95,7 +95,9 @@ class DriverDevices:
     def set_pod(self, pod: core.Pod, freed: str | None) -> None:
         """A pod was taken over: where its devices were allocated by a claim, they are counted by its requests now."""
         uid = pod.metadata.uid
-        if pod.spec.resource_claims:
+        if core.is_terminal(pod):
+            self._drop_claimant(pod)
+        elif pod.spec.resource_claims:
             self._set_claimant(pod)
         for made in _made_claims(pod):
             self._made[made] = uid
@@ -105,12 +107,7 @@ class DriverDevices:
 
     def remove_pod(self, pod: core.Pod, freed: str | None) -> None:
         """A pod is gone; what was allocated for it stays so until its claim says otherwise."""
-        known = self._claimants.pop(pod.metadata.uid, None)
-        if known is not None:
-            self._drop_names(known)
-            self._ask(known, ())
-            # Who shared a claim with it may have it alone now.
-            self._pods_changed({uid for key in claims_named(known) for uid in self._naming.get(key, ())})
+        self._drop_claimant(pod)
         for made in _made_claims(pod):
             if self._made.get(made) == pod.metadata.uid:
                 del self._made[made]
@@ -150,8 +147,8 @@ class DriverDevices:
         except UnsupportedClaimError as error:
             raise UnplannableError(REASON_UNSUPPORTED, str(error)) from None
         classes, asks = self.counts.classes, self._asks(pod)
-        if refused := [classes.refused[ask] for ask in asks if ask in classes.refused]:
-            raise UnplannableError(REASON_UNSUPPORTED, refused[0])
+        if refused := next(filter(None, map(classes.refusal, asks)), None):
+            raise UnplannableError(REASON_UNSUPPORTED, refused)
         return None if all(map(classes.has_judged, asks)) else f"devices for pod {pod.metadata.name} are being counted"
 
     def _asks(self, pod: core.Pod) -> Counter[Ask]:
@@ -171,6 +168,14 @@ class DriverDevices:
                 self._naming.setdefault(key, set()).add(pod.metadata.uid)
             self._ask(pod, self._asks(pod))
 
+    def _drop_claimant(self, pod: core.Pod) -> None:
+        known = self._claimants.pop(pod.metadata.uid, None)
+        if known is not None:
+            self._drop_names(known)
+            self._ask(known, ())
+            # Who shared a claim with it may have it alone now.
+            self._pods_changed({uid for key in claims_named(known) for uid in self._naming.get(key, ())})
+
     def _drop_names(self, pod: core.Pod) -> None:
         for key in claims_of(pod):
             self._naming.get(key, set()).discard(pod.metadata.uid)
@@ -187,11 +192,8 @@ class DriverDevices:
             self._recount({node for node in (freed, self._capacity.room.holder(uid)) if node})
 
     def _extend(self, node: core.Node) -> core.Node:
-        return self.counts.extend(node, self._requests_on(node.metadata.name))
-
-    def _requests_on(self, node: str) -> Iterator[tuple[str, Requests]]:
-        for uid, held in self._capacity.room.holders(node).items():
-            yield uid, held.shape.requests
+        holders = self._capacity.room.holders(node.metadata.name)
+        return self.counts.extend(node, ((uid, held.shape.requests) for uid, held in holders.items()))
 
     def _recount(self, nodes: Collection[str]) -> None:
         """Look at nodes again: at once, or if they are many in steps."""
@@ -215,9 +217,8 @@ class DriverDevices:
 
     async def _finish(self, steps: Iterator[None]) -> None:
         try:
-            for number, _ in enumerate(steps):
-                if number % STEP == 0:
-                    await asyncio.sleep(0)
+            for _ in steps:
+                await asyncio.sleep(0)
         finally:
             self.steady.set()
 
@@ -227,8 +228,11 @@ class DriverDevices:
                 self._stale = False
                 yield from self.counts.judge()
                 self._waiting.update(self.counts.nodes)
-                self._pods_changed(tuple(self._claimants))
                 self._note_refusals()
+                pods = tuple(self._claimants)
+                for number in range(0, len(pods), STEP):
+                    self._pods_changed(pods[number : number + STEP])
+                    yield
             else:
                 self._count(self._waiting.pop())
                 yield
@@ -256,7 +260,7 @@ class DriverDevices:
 
     def _on_class(self, event: str, found: core.DeviceClass, _previous: object) -> None:
         gone = event == "DELETED"
-        if self.counts.drop_class(found.metadata.name) if gone else self.counts.note_class(found):
+        if self.counts.classes.drop(found.metadata.name) if gone else self.counts.classes.note(found):
             self._stale = True
             self._go_on()
 

@@ -235,9 +235,21 @@ def test_a_refusal_names_no_domain_that_is_too_small(elastic: WhatIf) -> None:
     assert "if it came" not in json.dumps(elastic.answer())
 
 
+def test_an_elastic_domain_takes_no_node_away(elastic: WhatIf) -> None:
+    """Names of nodes are often made of their racks."""
+    nodes = [node(f"rack-r9-{number}", gpus=8, labels={RACK: "r0"}) for number in range(4)]
+    elastic.arguments[3] = write(elastic.folder / "named.json", nodes)
+    for options in ((), ("r9",)):
+        (workload,) = elastic.answer(*options)["workloads"]
+        assert workload["verdict"] == "Admitted"
+    gang = inference("llm", role("w", 2, 2, size=4, topology={"required": "rack"}))
+    elastic.arguments[1] = write(elastic.folder / "two.json", [gang])
+    assert elastic.answer("r9")["workloads"][0]["verdict"] == "Admitted"
+
+
 def test_an_elastic_domain_is_added_by_its_name(elastic: WhatIf) -> None:
     answer = elastic.answer("r9")
-    assert placed(answer) == [f"rack-r9-{number}" for number in range(4)]
+    assert placed(answer) == [f"rack/r9/{number}" for number in range(4)]
     (added,) = answer["addedNodes"]
     assert (added["level"], added["domain"], len(added["used"])) == ("rack", "r9", 4)
     assert "no elastic domain" in elastic.refused("r10")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from builders.devices import (
     DRIVER,
@@ -13,11 +18,14 @@ from builders.devices import (
     class_body,
     device,
     gpus,
+    read,
     request_body,
     slice_body,
     wish_body,
 )
 from builders.files import admitted, cluster, covey, inference, plan, pod, role, workload, write
+from covey.api import core
+from covey.planning.facts import Facts, with_devices
 
 
 def nodes_with(*things: Json, count: int = 2) -> list[Json]:
@@ -39,6 +47,35 @@ def test_a_gang_is_planned_on_devices_of_a_driver(tmp_path: Path) -> None:
     answer = plan(*arguments)
     assert admitted(workload(answer, "llm")) == {"w": 2}
     assert answer["warnings"] == []
+
+
+def test_a_pod_is_looked_at_without_a_walk_over_all_claims_and_one_that_has_ended_asks_for_nothing() -> None:
+    class Things(tuple[Any, ...]):
+        __slots__ = ()
+        walks = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            Things.walks += 1
+            return super().__iter__()
+
+    claim = claim_body("c") | {"spec": wish_body(request_body(3))}
+    pod = core.Pod(
+        core.Meta(name="p", namespace="ns", uid="u"),
+        core.PodSpec(resource_claims=({"name": "r", "resourceClaimName": "c"},)),
+    )
+    ended = replace(pod, status=core.PodStatus(phase="Failed"))
+    facts = Facts((), (pod,), ())
+    devices = with_devices(facts, [read(class_body()), read(claim)]).devices
+    assert devices is not None
+    seen = dataclasses.replace(devices, things=Things(devices.things))
+    (ask,) = seen.asks(pod)
+    assert (seen.asks(pod)[ask], Things.walks) == (3, 0)
+    assert devices.classes is not None
+    assert devices.classes.has_judged(ask)
+    gone = with_devices(Facts((), (ended,), ()), devices.things).devices
+    assert gone is not None
+    assert gone.classes is not None
+    assert not gone.classes.has_judged(ask)
 
 
 def test_what_others_have_is_missing_and_counted_once(tmp_path: Path) -> None:

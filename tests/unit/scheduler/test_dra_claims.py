@@ -27,6 +27,7 @@ from covey.api import core
 from covey.placement.cluster.claims import UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE
 from covey.scheduler.cache import Cache
+from covey.scheduler.dra import STEP
 from scheduler_loop import Loop, tree
 
 MIG = "mig.nvidia.com"
@@ -235,11 +236,58 @@ async def test_what_cannot_be_counted_is_refused_by_name(request_: Json, more: J
 async def test_a_tenant_with_too_many_selectors_is_refused_and_nobody_else() -> None:
     made = cluster(nodes=3)
     for number in range(MOST_OF_NAMESPACE + 1):
-        gang(f"g{number}", request_body(1, f"device.attributes['gpu.nvidia.com'].x == {number}", of="none"), made=made)
+        gang(f"g{number}", request_body(1, f"device.attributes['gpu.nvidia.com'].x == {number}"), made=made)
+    await made.devices.steady.wait()
     loop = Loop(made)
     assert await loop.turn() == {}
     refused = [loop.admission.decision(root_key(f"g{n}")).message for n in range(MOST_OF_NAMESPACE + 1)]
     assert sum("is one too many" in each for each in refused) == 1
+
+
+async def test_thousands_of_odd_claims_cost_little_and_are_refused_by_name() -> None:
+    """A tenant may write claims of classes that nobody has, and selectors that differ, as many as his quota allows."""
+    made = cluster(nodes=3)
+    selectors = [f"device.attributes['gpu.nvidia.com'].x == {number}" for number in range(100)]
+    for number, each in enumerate(selectors):
+        gang(f"a{number}", request_body(1, each), made=made)
+        gang(f"b{number}", request_body(1, of=f"nobodys-{number}"), made=made)
+    await made.devices.steady.wait()
+    classes = made.devices.counts.classes
+    assert len(classes.conditions) == 1 + MOST_OF_NAMESPACE
+    assert not classes.refused
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    assert "is one too many" in loop.admission.decision(root_key("a99")).message
+    assert "DeviceClass nobodys-7, which does not exist" in loop.admission.decision(root_key("b7")).message
+    # What is not judged gives no reason to judge all devices anew.
+    judged = classes.follow()
+    assert judged.judges_like(classes)
+
+
+async def test_a_pod_that_has_ended_asks_for_nothing_and_shares_no_claim() -> None:
+    made = cluster()
+    tell(made, claim("mine", request_body(4)))
+    old = next(each for each in tree("old", gpus=0) if isinstance(each, core.Pod))
+    old = with_claims(replace(old, spec=replace(old.spec, node_name="n1")), named="mine")
+    put(made, old)
+    for each in tree("one", gpus=0):
+        put(made, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
+    loop = Loop(made)
+    assert await loop.turn() == {}
+    assert "named by several pods" in loop.admission.decision(root_key("one")).message
+    put(made, replace(old, status=replace(old.status, phase="Succeeded")))
+    assert await loop.turn() != {}
+
+
+async def test_pods_with_claims_are_looked_at_again_a_few_at_a_time() -> None:
+    made, sizes = cluster(), list[int]()
+    gang("one", request_body(1), made=made, replicas=30)
+    await made.devices.steady.wait()
+    told = made.devices._pods_changed
+    made.devices._pods_changed = lambda uids: (sizes.append(len(found := tuple(uids))), told(found))[1]  # type: ignore[func-returns-value]
+    tell(made, class_body("second", resource="b/gpu"))
+    await made.devices.steady.wait()
+    assert (sum(sizes), max(sizes)) == (30, STEP)
 
 
 async def test_an_allocated_claim_that_a_pod_names_ties_it_to_the_nodes_of_its_devices_and_takes_no_more() -> None:
@@ -279,7 +327,9 @@ def test_one_spelling_for_blanks_and_no_loss_of_what_differs() -> None:
     other = SMALL.replace("gpu.nvidia.com'", "x.com'")
     assert ask(SMALL).resource != ask(other).resource
     with pytest.raises(UnsupportedClaimError):
-        ask("(" * 5000)
+        ask("(" * 900)
+    with pytest.raises(UnsupportedClaimError, match="of more than 1,000 characters"):
+        ask(" && ".join(f"device.driver == '{number}'" for number in range(100)))
 
 
 def test_what_is_free_does_not_depend_on_the_order_of_events() -> None:
@@ -322,6 +372,7 @@ async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:
             each["attributes"]["id"] = {"int": n}
         tell(made, slice_body(f"domain-{number}", *channels, node=f"n{number}", driver=driver))
     gang("one", request_body(1, of=name), request_body(1, name="g"), made=made, replicas=2)
+    await made.devices.steady.wait()
     loop = Loop(made)
     assert sorted((await loop.turn()).values()) == ["n1", "n2"]
     gang("two", request_body(1, of=name), made=made)

@@ -57,7 +57,7 @@ class _Wanted:
     Of each of ``choices`` one is asked for: the first that was not refused.
     """
 
-    choices: list[Sequence[tuple[Part, ...]]] = field(default_factory=list)
+    choices: list[Iterable[tuple[Part, ...]]] = field(default_factory=list)
     unclear: set[str] = field(default_factory=set)
     again: list[float] = field(default_factory=list)
 
@@ -112,8 +112,7 @@ def find_asks(
         return Outcome(remarks=(obstacle,))
     asks, passed = list[_Ask](), list[_Ask]()
     for choices in wanted.choices:
-        read = ([_read(part, metadata.name, capacity, observed) for part in parts] for parts in choices)
-        chosen, over = _choose(read, len(choices))
+        chosen, over = _choose([_read(part, metadata.name, capacity, observed) for part in parts] for parts in choices)
         asks += chosen
         passed += over
     actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
@@ -195,17 +194,17 @@ def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) ->
     return _Ask(part, name, template, request, reply)
 
 
-def _choose(choices: Iterable[list[_Ask]], count: int) -> tuple[list[_Ask], list[_Ask]]:
+def _choose(choices: Iterable[list[_Ask]]) -> tuple[list[_Ask], list[_Ask]]:
     """Return the asks of the first choice that was not refused, and those of the choices before it.
 
-    The last one stays, whatever was answered. None is made before those that were refused have gone: a unit has one
-    choice at a time.
+    The last one names no domain and stays, whatever was answered. None is made before those that were refused have
+    gone: a unit has one choice at a time.
     """
     passed: list[_Ask] = []
-    for number, asks in enumerate(choices, 1):
+    for asks in choices:
         # What may lie anywhere is asked for with each choice, and is no reason for another.
         named = [ask for ask in asks if ask.part.domain]
-        if number == count or not any(ask.ended or ask.answer in REFUSED for ask in named):
+        if not any(ask.ended or ask.answer in REFUSED for ask in named):
             stands = any(ask.request is not None for ask in passed)
             return ([] if stands else asks), passed
         passed += named

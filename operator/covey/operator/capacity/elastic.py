@@ -6,6 +6,7 @@ One domain holds what several requests cannot say of each other: pods of unlike 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final
 
 from covey.api import core
@@ -63,7 +64,8 @@ def _admits(domain: ElasticDomain, shapes: Iterable[Shape]) -> bool:
 
 def _fits(pods: Pods, domain: ElasticDomain) -> bool:
     inventory = Inventory()
-    for node in domain.make_nodes():
+    # The nodes are alike: no plan needs more of them than there are pods.
+    for node in islice(domain.make_nodes(), sum(map(len, chain.from_iterable(pods.values())))):
         inventory.set_node(node)
     roles = tuple(RoleRequest(name, len(each), len(each), _replicas(each)) for name, each in pods.items())
     return isinstance(plan_minimum(Gang("", "", 0, roles), inventory, _LIMIT, reasons=False), Plan)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -111,14 +112,14 @@ def find_minimum(
 
 def find_choices(
     waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
-) -> list[tuple[Part, ...]] | None:
+) -> Iterable[tuple[Part, ...]] | None:
     """Find the ways to ask for a minimum, best first: in each domain that may come, then wherever it may lie.
 
-    Args, and None: as for ``find_minimum``.
+    Args, and None: as for ``find_minimum``. They are made one by one: there may be a thousand domains.
     """
     anywhere = find_minimum(waiting, spec, levels, observed)
     if not anywhere:
-        return None if anywhere is None else []
+        return None if anywhere is None else ()
     if not observed.elastic or any(map(podstate.is_admitted, observed.in_unit(waiting.unit).values())):
         return [anywhere]
     chosen = _choose_minimum(waiting, observed)
@@ -132,11 +133,9 @@ def find_choices(
         for name, replicas in chosen.items()
         if name in held
     }
-    named = [
-        _find_parts(waiting, chosen, spec, levels, observed, domain=domain) or ()
-        for domain in find_domains(pods, spec, levels, observed, waiting.unit)
-    ]
-    return [*named, anywhere]
+    domains = find_domains(pods, spec, levels, observed, waiting.unit)
+    named = (_find_parts(waiting, chosen, spec, levels, observed, domain=domain) or () for domain in domains)
+    return chain(named, (anywhere,))
 
 
 def _choose_minimum(waiting: Waiting, observed: Observed) -> dict[str, list[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ from covey.placement.cluster.selectors import canonical_selector, parse_selector
 
 #: As ResourceQuotas name the devices that claims ask for: ``<class>.deviceclass.resource.k8s.io/devices``.
 CLAIMED: Final = ".deviceclass.resource.k8s.io/"
+#: Characters of the selectors of a request, beyond which they are not read: they are judged for every device.
+_LONGEST: Final = 1000
 #: Characters of a selector that stand in the name of its resource.
 _SHOWN: Final = 60
 _MEMBER: Final = re.compile(r'(?:device \. )?(?:attributes|capacity) \[ ["\'][^"\']*["\'] \] \. |device \. (?=driver)')
@@ -34,16 +37,17 @@ class Ask(NamedTuple):
     @property
     def resource(self) -> str:
         """The resource by which such devices are counted, with its selectors as far as people read them."""
-        if not self.selectors:
-            return f"{self.device_class}{CLAIMED}devices"
-        whole = " && ".join(self.selectors)
-        said, number = _MEMBER.sub("", whole), sha256(whole.encode()).hexdigest()[:6]
-        return f"{self.device_class}{CLAIMED}{said[:_SHOWN]}~{number}"
+        return f"{self.device_class}{CLAIMED}{_short(' && '.join(self.selectors)) if self.selectors else 'devices'}"
 
     @property
     def key(self) -> str:
         """Name of the condition that such devices meet."""
         return self.resource if self.selectors else self.device_class
+
+
+@lru_cache(maxsize=1024)
+def _short(whole: str) -> str:
+    return f"{_MEMBER.sub('', whole)[:_SHOWN]}~{sha256(whole.encode()).hexdigest()[:6]}"
 
 
 def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
@@ -112,6 +116,10 @@ def _selectors(request: core.DeviceRequest) -> tuple[str, ...]:
     """The selectors in one spelling. Their order stays: kube-scheduler judges one after the other."""
     exactly = request.exactly
     found = [(each.get("cel") or {}).get("expression", "") for each in (exactly.selectors if exactly else None) or ()]
+    if sum(map(len, found)) > _LONGEST:
+        raise UnsupportedClaimError(
+            f"has request {request.name} with selectors of more than {_LONGEST:,} characters: shorten them"
+        )
     try:
         for each in found:
             parse_selector(each)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, permutations, product
 from typing import Final, NamedTuple
 
 from covey.api import core
@@ -23,6 +24,7 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Requests with different selectors that are in play at a time, in all and of one namespace: each is judged for each device.
 MOST_SELECTED: Final = 32
 MOST_OF_NAMESPACE: Final = 8
+_TOO_MANY: Final = f"is one too many: {MOST_SELECTED} requests with unlike selectors are counted at a time, {MOST_OF_NAMESPACE} of a namespace; ask as others do"
 _UNKNOWN: Final = "whose selectors Covey cannot judge: it knows ==, in, compareTo and && on a device's driver, attributes and capacity"
 _FAILING: Final = (
     "whose selectors ask devices of several nodes for what these lack, at which kube-scheduler gives up every node:"
@@ -53,7 +55,7 @@ class DeviceClasses:
         self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
         self._asked_by: dict[str, frozenset[Ask]] = {}
         self._asks: tuple[Ask, ...] = ()
-        self._too_many: Mapping[Ask, str] = {}
+        self._left: frozenset[Ask] = frozenset()
         self._names: dict[Ask, tuple[str, ...]] = {}
         self._settled: frozenset[Mix] | None = None
         self.known: Mapping[str, core.DeviceClass] = {}
@@ -62,7 +64,7 @@ class DeviceClasses:
         #: Resource → its condition, and why a resource cannot be counted.
         self.served: dict[str, str] = {}
         self.problems: dict[str, str] = {}
-        #: What claims ask for that cannot be counted, and why.
+        #: What claims ask for that was judged and cannot be counted, and why.
         self.refused: dict[Ask, str] = {}
 
     def note(self, class_: core.DeviceClass) -> bool:
@@ -79,20 +81,34 @@ class DeviceClasses:
         """Note what the claims of a pod ask for; tells whether devices have to be judged anew."""
         uid, meta = pod.metadata.uid, pod.metadata
         before, now = self._asked_by.pop(uid, frozenset()), frozenset(asks)
-        known = self._askers.keys() | set()
+        changed = False
         for each in before - now:
             del self._askers[each][uid]
             if not self._askers[each]:
                 del self._askers[each]
+                changed = True
         for each in now - before:
+            changed = changed or each not in self._askers
             self._askers.setdefault(each, {})[uid] = (meta.creation_timestamp, meta.namespace)
         if now:
             self._asked_by[uid] = now
-        return known != self._askers.keys()
+        return changed
 
     def has_judged(self, ask: Ask) -> bool:
         """Tell whether devices were judged since somebody has asked for these."""
-        return ask in self._asks or ask in self._too_many
+        return ask in self._asks or ask in self._left
+
+    def refusal(self, ask: Ask) -> str | None:
+        """Return why devices that are asked for cannot be counted."""
+        if ask not in self._left:
+            return self.refused.get(ask)
+        if ask.device_class in self.known:
+            return f"{ask.resource} {_TOO_MANY}"
+        return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
+
+    def judges_like(self, other: DeviceClasses) -> bool:
+        """Tell whether every device has the same traits by both."""
+        return (self.known, self._asks) == (other.known, other._asks)
 
     def names_of(self, ask: Ask) -> tuple[str, ...]:
         """The resources of which each device that is asked for takes one."""
@@ -102,7 +118,8 @@ class DeviceClasses:
         """Make a copy as of now, for devices to be judged by."""
         made = DeviceClasses()
         made.known = dict(self._noted)
-        made._asks, made._too_many = self._choose()
+        made._asks = self._choose()
+        made._left = frozenset(self._askers).difference(made._asks)
         conditions = {name: _condition(each) for name, each in made.known.items()}
         for each in made._asks:
             if each.selectors and (base := conditions.get(each.device_class)):
@@ -140,19 +157,19 @@ class DeviceClasses:
                 self.served[resource] = name
             else:
                 self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
-        self._settle_asks(named, now, kinds)
+        self._settle_asks(named, _Overlaps(now), kinds)
         return before != (self.served, self.problems, self._names, self.refused)
 
-    def _settle_asks(self, named: Mapping[str, str], mixes: Collection[Mix], kinds: Mix) -> None:
+    def _settle_asks(self, named: Mapping[str, str], overlaps: _Overlaps, kinds: Mix) -> None:
         """Find out which of what claims ask for can be counted, and by which resources."""
         self._names = {}
-        self.refused = {ask: f"{ask.resource} {problem}" for ask, problem in self._too_many.items()}
+        self.refused = {}
         taken: list[Ask] = []
         for ask in self._asks:
-            problem = self._problem_of_ask(ask, kinds)
+            problem = self._problem_of(ask.device_class, kinds) or self._problem_of(ask.key, kinds)
             if problem is None:
-                wider = (named[name] for name in named if _clash(ask.key, name, mixes, within=True))
-                others = (each.resource for each in taken if _clash(ask.key, each.key, mixes))
+                wider = (named[name] for name in named if overlaps.clash(ask.key, name, within=True))
+                others = (each.resource for each in taken if overlaps.clash(ask.key, each.key))
                 if what := next(chain(wider, others), None):
                     problem = (
                         f"which has some devices of a node in common with {what}, and not all: Covey cannot count both"
@@ -162,44 +179,32 @@ class DeviceClasses:
             else:
                 self.refused[ask] = f"{ask.resource} is of DeviceClass {ask.device_class}, {problem}"
         for place, ask in enumerate(taken):
-            mine = _kinds_of(ask.key, kinds)
-            above = [named[name] for name in named if name == ask.device_class or mine & _kinds_of(name, kinds)]
+            mine = overlaps.of(ask.key)
+            above = [named[name] for name in named if name == ask.device_class or mine & overlaps.of(name)]
             for number, each in enumerate(taken):
-                theirs = _kinds_of(each.key, kinds)
+                theirs = overlaps.of(each.key)
                 if mine and (mine < theirs or (mine == theirs and number < place)):
                     above.append(each.resource)
             base = Ask(ask.device_class)
             self._names[ask] = tuple(dict.fromkeys((ask.resource, base.resource, *above)))
             self.served |= {ask.resource: ask.key, base.resource: base.key}
             implicit = f"{IMPLICIT}{ask.device_class}"
-            if implicit in self.served and _clash(ask.key, ask.device_class, mixes):
+            if implicit in self.served and overlaps.clash(ask.key, ask.device_class):
                 del self.served[implicit]
                 self.problems[implicit] = f"{implicit} shares devices with {ask.resource}, which claims ask for"
 
-    def _choose(self) -> tuple[tuple[Ask, ...], Mapping[Ask, str]]:
-        """Choose the asks that came first, as far as they can be judged; and give the others with the reason."""
-        since = {ask: min(askers.values()) for ask, askers in self._askers.items()}
+    def _choose(self) -> tuple[Ask, ...]:
+        """Choose the asks that came first, as far as they can be judged: tenants may write any number of others."""
+        since = {ask: min(of.values()) for ask, of in self._askers.items() if ask.device_class in self._noted}
         chosen: list[Ask] = []
-        refused: dict[Ask, str] = {}
         of = Counter[str]()
         for ask in sorted(since, key=lambda each: (since[each], each)):
             of.update({since[ask][1]: bool(ask.selectors), "": bool(ask.selectors)})
             if ask.selectors and (of[""] > MOST_SELECTED or of[since[ask][1]] > MOST_OF_NAMESPACE):
                 of.subtract((since[ask][1], ""))
-                refused[ask] = (
-                    f"is one too many: {MOST_SELECTED} requests with different selectors are counted at a time,"
-                    f" {MOST_OF_NAMESPACE} of a namespace; ask as others do"
-                )
             else:
                 chosen.append(ask)
-        return tuple(chosen), refused
-
-    def _problem_of_ask(self, ask: Ask, kinds: Mix) -> str | None:
-        if ask.device_class not in self.known:
-            return "which does not exist: create it"
-        return self._problem_of(ask.device_class, kinds) or (
-            self._problem_of(ask.key, kinds) if ask.selectors else None
-        )
+        return tuple(chosen)
 
     def _problem_of(self, name: str, kinds: Iterable[Traits]) -> str | None:
         """The reason for which devices that meet a condition cannot be counted."""
@@ -223,28 +228,35 @@ def _problem_of_sharing(name: str, named: Collection[str], kinds: Iterable[Trait
     return f"which has devices that are of DeviceClass {min(others)} too: Covey cannot count them twice"
 
 
-def _clash(one: str, other: str, mixes: Iterable[Mix], *, within: bool = False) -> bool:
-    """Tell whether the same devices of some node meet both conditions, and cannot be counted by both.
+class _Overlaps:
+    """Conditions that the same devices of some node meet: which of them cannot be counted by both.
 
     Args:
-        one: a condition.
-        other: another one.
         mixes: traits of the devices of each node.
-        within: whether the first must be a part of the other, and not the other of the first.
     """
-    mine, theirs = set[Traits](), set[Traits]()
-    shared = False
-    for mix in mixes:
-        left, right = _kinds_of(one, mix), _kinds_of(other, mix)
-        mine, theirs = mine | left, theirs | right
-        shared = shared or bool(left & right)
-        if left & right and left != right:
-            return True
-    return shared and not (mine <= theirs or (mine >= theirs and not within))
 
+    def __init__(self, mixes: Iterable[Mix]) -> None:
+        self._torn: set[tuple[str, str]] = set()
+        self._kinds: dict[str, set[Traits]] = {}
+        for mix in mixes:
+            names: dict[Mix, list[str]] = {}
+            for name in frozenset[str]().union(*(kind.matched for kind in mix)):
+                mine = frozenset(kind for kind in mix if name in kind.matched)
+                names.setdefault(mine, []).append(name)
+                self._kinds.setdefault(name, set()).update(mine)
+            for one, other in permutations(names, 2):
+                if one & other:
+                    self._torn.update(product(names[one], names[other]))
 
-def _kinds_of(name: str, kinds: Iterable[Traits]) -> frozenset[Traits]:
-    return frozenset(kind for kind in kinds if name in kind.matched)
+    def of(self, name: str) -> AbstractSet[Traits]:
+        """The traits of devices that meet a condition."""
+        return self._kinds.get(name, frozenset())
+
+    def clash(self, one: str, other: str, *, within: bool = False) -> bool:
+        """Tell whether two conditions clash; ``within``: unless the first is a part of the other, or neither has any."""
+        mine, theirs = self.of(one), self.of(other)
+        lies = mine <= theirs or (mine >= theirs and not within)
+        return (one, other) in self._torn or not (lies or mine.isdisjoint(theirs))
 
 
 def traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> Traits:

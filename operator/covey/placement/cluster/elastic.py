@@ -25,8 +25,8 @@ class ElasticDomain:
         return f"{self.level} {self.name}"
 
     def make_nodes(self) -> Iterator[core.Node]:
-        """Make the nodes that it would have: empty and Ready, each a host of its own."""
-        return (self._node(f"{self.level}-{self.name}-{number}") for number in range(self.kind.nodes))
+        """Make the nodes that it would have: empty and Ready, each a host of its own. No node has such a name."""
+        return (self._node(f"{self.level}/{self.name}/{number}") for number in range(self.kind.nodes))
 
     def _node(self, name: str) -> core.Node:
         labels = {**self.kind.labels, **self.selector, HOSTNAME_LABEL: name}

@@ -85,6 +85,7 @@ def in_turn(conditions: Sequence[Condition]) -> Condition:
     return judge
 
 
+@lru_cache(maxsize=1024)
 def canonical_selector(expression: str) -> str:
     """An expression in one spelling of blanks.
 

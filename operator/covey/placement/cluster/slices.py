@@ -87,19 +87,11 @@ class DeviceCounts:
 
     def set_class(self, class_: core.DeviceClass) -> Collection[str]:
         """Take over a DeviceClass as it is now."""
-        return self._judge_all() if self.note_class(class_) else ()
+        return self._judge_all() if self.classes.note(class_) else ()
 
     def remove_class(self, name: str) -> Collection[str]:
         """Forget a DeviceClass."""
-        return self._judge_all() if self.drop_class(name) else ()
-
-    def note_class(self, class_: core.DeviceClass) -> bool:
-        """Take a DeviceClass down for the next ``judge``; tells whether one is due."""
-        return self.classes.note(class_)
-
-    def drop_class(self, name: str) -> bool:
-        """Drop a DeviceClass from the next ``judge``; tells whether one is due."""
-        return self.classes.drop(name)
+        return self._judge_all() if self.classes.drop(name) else ()
 
     def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
         """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due."""
@@ -108,17 +100,25 @@ class DeviceCounts:
     def judge(self) -> Iterator[None]:
         """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
         following = self.classes.follow()
-        judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
-        while due := [each for name, each in self._slices.items() if name not in judged or judged[name][0] is not each]:
-            for each in due:
-                judged[each.metadata.name] = (each, _traits_in(each, following.conditions))
-                yield
+        if not following.judges_like(self.classes):
+            judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
+            kinds: dict[str, Counter[Traits]] = {}
+            names = self._slices.keys()
+            while late := [
+                each for each in names | judged.keys() if judged.get(each, "-")[0] is not self._slices.get(each)
+            ]:
+                for name in late:
+                    before, now = judged.pop(name, None), self._slices.get(name)
+                    if before:
+                        kinds[before[0].spec.node_name] -= Counter(before[1])
+                    if now:
+                        judged[name] = (now, _traits_in(now, following.conditions))
+                        kinds.setdefault(now.spec.node_name, Counter()).update(judged[name][1])
+                    yield
+            self._traits = {name: judged[name][1] for name in self._slices}
+            self._kinds_on = {node: each for node, each in kinds.items() if each}
+            self._mixes = Counter(map(frozenset, self._kinds_on.values()))
         self.classes = following.catch_up(self.classes)
-        self._traits = {name: judged[name][1] for name in self._slices}
-        self._kinds_on, self._mixes = {}, Counter()
-        for name, each in self._slices.items():
-            self._kinds_on.setdefault(each.spec.node_name, Counter()).update(self._traits[name])
-        self._mixes.update(map(frozenset, self._kinds_on.values()))
         self._settle()
 
     def set_rule(self, rule: core.DeviceTaintRule) -> Collection[str]:
