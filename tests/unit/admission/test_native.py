@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from covey.admission.native import MemberPod, Stored, adapt, keep_conditions, obstacle
+from covey.admission.nodes import grow
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
@@ -69,8 +70,30 @@ def always(_pod: core.Pod) -> bool:
         ),
         ({"schedulingGates": [], "metadata": {"annotations": {"scheduling.covey.dev/pinned": "another's"}}}, None),
         ({"metadata": {"labels": {"scheduling.covey.dev/pod-group": "own"}}}, "own"),
+        ({"metadata": {"labels": {"covey.dev/inference": "llm"}}}, None),
+        (
+            {
+                "schedulingGates": [],
+                "metadata": {
+                    "labels": {"covey.dev/inference": "forged"},
+                    "annotations": {"scheduling.covey.dev/pinned": "uid-a"},
+                },
+            },
+            "scheduling.k8s.io/g",
+        ),
     ],
-    ids=["gated", "ungated", "another gate", "no group", "empty", "let go", "a copied mark", "a member of Covey's"],
+    ids=[
+        "gated",
+        "ungated",
+        "another gate",
+        "no group",
+        "empty",
+        "let go",
+        "a copied mark",
+        "a member of Covey's",
+        "the operator's, for kube-scheduler",
+        "let go, whatever its labels say later",
+    ],
 )
 def test_a_pod_is_a_member_by_its_group_and_by_covey_s_gate(fields: Any, label: str | None) -> None:
     assert pod("a", **fields).metadata.label("scheduling.covey.dev/pod-group") == label
@@ -89,6 +112,19 @@ def test_members_may_have_any_controllers() -> None:
     unit = unit_of(group("g", GANG), pod("a"), pod("b", metadata={"ownerReferences": owners}))
     assert unit.minimum_met(always)
     assert not unit.minimum_met(lambda each: each.metadata.name == "a")
+
+
+def test_what_has_a_place_counts_however_few_a_group_wants() -> None:
+    """Else whoever lowers desiredCount would have the others free of quota."""
+    spec = core.GroupSpec(membership="Namespace", desired_count=1)
+    found = group("g", GANG)
+    bound = [pod("a", nodeName="n"), pod("b", nodeName="n")]
+    small = msgspec.structs.replace(found, spec=spec)
+    assert {each.metadata.name for each in grow(small, lambda _: [], lambda _: [pod("c"), *bound], {}).pods} == {
+        "a",
+        "b",
+    }
+    assert len(grow(small, lambda _: [], lambda _: [pod("c"), pod("d")], {}).pods) == 1
 
 
 def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:

@@ -42,6 +42,7 @@ def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> cor
         "namespace": "ml",
         "uid": "pod",
         "creationTimestamp": "2026-01-01T00:00:05Z",
+        "labels": {NAME: "train"},
         "ownerReferences": [{"kind": "Job", "name": "train", "uid": owner, "controller": True}],
         **metadata,
     }
@@ -240,9 +241,12 @@ def test_pods_of_stateful_sets_and_native_groups_are_replaced_too() -> None:
     released = {"annotations": {"scheduling.covey.dev/release": "Timeout"}}
     owner = {"kind": "StatefulSet", "name": "llm", "uid": "x", "controller": True}
     assert has_lost_place(pod(**released, ownerReferences=[owner]))
+    assert not has_lost_place(pod(**released, ownerReferences=[owner], labels={}))
     lost = pod(**released, ownerReferences=[{**owner, "kind": "Anything"}])
     assert not has_lost_place(lost)
     spec = msgspec.structs.replace(lost.spec, scheduling_group={"podGroupName": "g"})
     assert has_lost_place(msgspec.structs.replace(lost, spec=spec))
     alone = msgspec.structs.replace(lost, spec=spec, metadata=pod(**released, ownerReferences=[]).metadata)
     assert not has_lost_place(alone)
+    ours = pod(**released, ownerReferences=[{**owner, "kind": "DisaggregatedInference"}]).metadata
+    assert not has_lost_place(msgspec.structs.replace(lost, spec=spec, metadata=ours))
