@@ -22,8 +22,10 @@ from covey.api import core
 from covey.api.constants import (
     ADMITTED,
     ANNOTATION_PINNED,
+    LABEL_INDEX,
     LABEL_INFERENCE,
     LABEL_POD_GROUP,
+    LABEL_REPLICA,
     MOVABLE,
     SCHEDULED,
     TOPOLOGY_SATISFIED,
@@ -35,6 +37,9 @@ G = TypeVar("G", bound=core.Group)
 _NAME: Final = "scheduling.k8s.io/{}"
 #: The conditions that Covey writes; those of others are theirs.
 _OURS: Final = frozenset({ADMITTED, SCHEDULED, TOPOLOGY_SATISFIED, MOVABLE})
+
+#: Labels by which our operator numbers places. Of pods numbered alike one counts, and these are anybody's.
+_NUMBERS: Final = frozenset({LABEL_REPLICA, LABEL_INDEX})
 
 #: Upstream takes ``basic`` of a group below another for a minimum of 1; Covey's own trees mean "outside the gang" by it.
 _ONE_GROUP: Final = core.SchedulingPolicy(core.GangPolicy(min_group_count=1))
@@ -64,7 +69,8 @@ class MemberPod(core.Pod, frozen=True):
             return
         waits = podstate.is_gated(self) and meta.label(LABEL_INFERENCE) is None
         if waits or meta.annotation(ANNOTATION_PINNED) == meta.uid:
-            labels = {**(meta.labels or {}), LABEL_POD_GROUP: _NAME.format(group)}
+            labels = {name: value for name, value in (meta.labels or {}).items() if name not in _NUMBERS}
+            labels[LABEL_POD_GROUP] = _NAME.format(group)
             msgspec.structs.force_setattr(self, "metadata", msgspec.structs.replace(meta, labels=labels))
 
 

@@ -214,3 +214,10 @@ def test_a_tree_of_many_groups_costs_no_look_at_every_name_for_each() -> None:
     unit = build_unit(top, lambda each: children if each is top else [], lambda _: [])
     assert len(unit.roles) == 300
     assert looks < 10 * 300
+
+
+def test_numbers_that_anybody_writes_on_members_hide_none_of_them() -> None:
+    """Of pods that our operator has numbered alike one counts: the others would be free of quota."""
+    alike = {"labels": {"covey.dev/replica": "0", "covey.dev/index": "0"}}
+    unit = unit_of(group("g", GANG), *(pod(name, nodeName="n", metadata=dict(alike)) for name in "abc"))
+    assert {each.metadata.name for each in unit.pods()} == set("abc")
