@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("covey", "at_rest")
 TEAM = "robbed"
 PODS = "/api/v1/namespaces/{}/pods"
 OTHER_IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "registry.test/miner:1"}]
+PLANNED = {"schedulerName": "covey-scheduler"}
 TOLERANT = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
 
 
@@ -246,6 +247,31 @@ def test_the_operator_ends_pods_of_jobs_only_where_they_lost_their_places(
         _refused(operator, "PATCH", f"{path}?dryRun=All", OTHER_IMAGE, sentence)
     finally:
         cluster.api("DELETE", f"{jobs}/train?propagationPolicy=Background")
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+def test_of_stateful_sets_the_operator_ends_only_members(
+    cluster: Cluster,
+    operator: ApiClient,
+    scheduler: ApiClient,
+    is_member: bool,  # noqa: FBT001 - a column
+) -> None:
+    """Whatever is written into annotations of others."""
+    labels = {"app": "x", **(MEMBER if is_member else {})}
+    template = {"metadata": {"labels": labels}, "spec": manifest(gated=True, spec=PLANNED)["spec"]}
+    sets, name = f"/apis/apps/v1/namespaces/{TEAM}/statefulsets", f"db-{is_member}".lower()
+    spec = {"replicas": 1, "serviceName": "x", "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    cluster.api("POST", sets, {"metadata": {"name": name}, "spec": spec})
+    try:
+        path = f"{PODS.format(TEAM)}/{name}-0"
+        eventually(lambda: cluster.api("GET", path), 60, "the StatefulSet has its pod")
+        request(scheduler, "PATCH", path, {"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}})
+        if is_member:
+            request(operator, "DELETE", f"{path}?dryRun=All")
+        else:
+            _refused(operator, "DELETE", f"{path}?dryRun=All", None, "that lost their places")
+    finally:
+        cluster.api("DELETE", f"{sets}/{name}?propagationPolicy=Background")
 
 
 def test_the_operator_exchanges_images_of_its_pods_and_nothing_else_of_their_spec(

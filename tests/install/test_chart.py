@@ -505,11 +505,16 @@ def test_native_groups_are_an_option_of_chart_and_manifests(offline: Helm, tmp_p
             assert ("--native-groups" in args) is is_on
 
 
-def test_a_kube_scheduler_that_would_plan_native_groups_too_is_refused(offline: Helm) -> None:
-    scheduler = {"kubeScheduler": {"args": ["--feature-gates=GenericWorkload=true"]}}
+@pytest.mark.parametrize(
+    "gates", ["GenericWorkload=true", "X=false,GenericWorkload=True", "AllAlpha=true", "AllBeta=1"]
+)
+def test_a_kube_scheduler_that_would_plan_native_groups_too_is_refused(offline: Helm, gates: str) -> None:
+    scheduler = {"kubeScheduler": {"args": [f"--feature-gates={gates}"]}}
     with pytest.raises(HelmError, match=r"with gangs\.native the groups are Covey's"):
         offline.render({"gangs": {"native": True}, "scheduler": scheduler})
     assert offline.render({"scheduler": scheduler})
+    without = {"kubeScheduler": {"args": ["--feature-gates=AllBeta=true,GenericWorkload=false"]}}
+    assert offline.render({"gangs": {"native": True}, "scheduler": without})
 
 
 def test_gangs_of_leader_worker_sets_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:

@@ -174,6 +174,13 @@ def test_nobody_touches_marks(tenant: ApiClient, waiting: Object, kind: str, key
     denied(tenant, "PATCH", f"/{name_of(waiting)}", body, "are set, changed and removed by Covey alone")
 
 
+@pytest.mark.parametrize("key", ["covey.dev/replica", "covey.dev/index"])
+def test_nobody_numbers_members_anew(tenant: ApiClient, waiting: Object, key: str) -> None:
+    """Of those that are numbered alike one counts: the others would be free of quota."""
+    body = {"metadata": {"labels": {key: "77"}}}
+    denied(tenant, "PATCH", f"/{name_of(waiting)}", body, "number its place and do not change")
+
+
 def test_marks_are_not_written_by_way_of_the_status(cluster: Cluster, waiting: Object) -> None:
     body = {"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}}
     denied(cluster.client, "PATCH", f"/{name_of(waiting)}/status", body, "are set, changed and removed by Covey alone")

@@ -6,7 +6,8 @@ another group, and nobody can write it as the label of a pod. Labels, annotation
 nothing here, and in upstream's API whoever may create pods in a namespace may make them members of its groups.
 
 A pod is a member if it names its group (``spec.schedulingGroup``) and has Covey's gate, or had it until Covey lifted
-it. Every other pod with a group is whoever's it was.
+it. Every other pod with a group is whoever's it was; so are those of a DisaggregatedInference with the backend
+Kubernetes, whose gate the operator lifts for kube-scheduler.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ import msgspec
 
 from covey.admission import podstate
 from covey.api import core
-from covey.api.constants import ADMITTED, ANNOTATION_PINNED, LABEL_POD_GROUP, MOVABLE, SCHEDULED, TOPOLOGY_SATISFIED
+from covey.api.constants import (
+    ADMITTED,
+    ANNOTATION_PINNED,
+    LABEL_INDEX,
+    LABEL_INFERENCE,
+    LABEL_POD_GROUP,
+    LABEL_REPLICA,
+    MOVABLE,
+    SCHEDULED,
+    TOPOLOGY_SATISFIED,
+)
 
 G = TypeVar("G", bound=core.Group)
 
@@ -26,6 +37,9 @@ G = TypeVar("G", bound=core.Group)
 _NAME: Final = "scheduling.k8s.io/{}"
 #: The conditions that Covey writes; those of others are theirs.
 _OURS: Final = frozenset({ADMITTED, SCHEDULED, TOPOLOGY_SATISFIED, MOVABLE})
+
+#: Labels by which our operator numbers places. Of pods numbered alike one counts, and these are anybody's.
+_NUMBERS: Final = frozenset({LABEL_REPLICA, LABEL_INDEX})
 
 #: Upstream takes ``basic`` of a group below another for a minimum of 1; Covey's own trees mean "outside the gang" by it.
 _ONE_GROUP: Final = core.SchedulingPolicy(core.GangPolicy(min_group_count=1))
@@ -53,8 +67,10 @@ class MemberPod(core.Pod, frozen=True):
         meta, group = self.metadata, (self.spec.scheduling_group or {}).get("podGroupName")
         if not group or meta.label(LABEL_POD_GROUP) is not None:
             return
-        if podstate.is_gated(self) or meta.annotation(ANNOTATION_PINNED) == meta.uid:
-            labels = {**(meta.labels or {}), LABEL_POD_GROUP: _NAME.format(group)}
+        waits = podstate.is_gated(self) and meta.label(LABEL_INFERENCE) is None
+        if waits or meta.annotation(ANNOTATION_PINNED) == meta.uid:
+            labels = {name: value for name, value in (meta.labels or {}).items() if name not in _NUMBERS}
+            labels[LABEL_POD_GROUP] = _NAME.format(group)
             msgspec.structs.force_setattr(self, "metadata", msgspec.structs.replace(meta, labels=labels))
 
 

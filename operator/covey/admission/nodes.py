@@ -152,11 +152,11 @@ def grow(
 
 
 def _expected_members(group: core.Group, pods: list[core.Pod]) -> list[core.Pod]:
-    """Of a group that anybody's pods may join no more than it wants: those with a place, then the oldest."""
+    """Of a group that anybody's pods may join no more than it wants: those with a place, which all count, then the oldest."""
     most = group.spec.desired_count
     if group.spec.membership != "Namespace" or most is None or len(pods) <= most:
         return pods
-    return sorted(pods, key=rank)[:most]
+    return sorted(pods, key=rank)[: max(most, sum(map(podstate.is_placed, pods)))]
 
 
 def _one_for_each_place(pods: Iterable[core.Pod]) -> Iterator[core.Pod]:

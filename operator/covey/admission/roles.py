@@ -93,6 +93,7 @@ class Roles:
         self.absent = 0
         #: Composites inside a replica whose children are not alike: which of them are its minimum was guessed.
         self.guessed: list[str] = []
+        self._names: set[str] = set()
         self._root = root
         if root.leaf:
             self._pods(root, follows=True)
@@ -258,9 +259,9 @@ class Roles:
         whole: bool = False,
         free: bool = False,
     ) -> list[Member]:
-        taken = {role.name for role in self.roles}
-        if name in taken and node.group.metadata.label(LABEL_ROLE) is None:
-            name = next(each for each in _others(name, node.group.kind) if each not in taken)
+        if name in self._names and node.group.metadata.label(LABEL_ROLE) is None:
+            name = next(each for each in _others(name, node.group.kind) if each not in self._names)
+        self._names.add(name)
         self.roles.append(Role(name, node.group, minimum, desired, replicas, follows, whole, free))
         return [(name, replica.number) for replica in replicas]
 

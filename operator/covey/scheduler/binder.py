@@ -129,7 +129,7 @@ class Binder:
             return known
         meta = core.Meta(name=args.pod_name, namespace=args.pod_namespace, uid=args.pod_uid)
         try:
-            return await self._writer.read(core.Pod(metadata=meta))
+            return await self._writer.read(self._cache.pod_type(meta))
         except KubeError:
             if known is None:
                 raise

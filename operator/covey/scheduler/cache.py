@@ -94,7 +94,9 @@ class Cache:
         self.volumes = Volumes()
         self.capacity = Capacity(self._counted_spec)
         self._listeners: list[Listener] = []
-        self.pods = Reflector(client, PODS, MemberPod if native else core.Pod, on_event=self._on_pod)
+        #: As what pods are read, wherever they come from.
+        self.pod_type = MemberPod if native else core.Pod
+        self.pods = Reflector(client, PODS, self.pod_type, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
         self.devices = DriverDevices(
             client,

@@ -154,13 +154,17 @@ class Guard:
 
     def filter(self, args: FilterArgs) -> FilterResult:
         """The nodes of a call that the pod may use."""
-        if podstate.claims_membership(args.pod):
-            return self._member(args.pod, args.node_names)
-        return self._stranger(args.pod, args.node_names)
+        pod = self._read(args.pod)
+        judge = self._member if podstate.claims_membership(pod) else self._stranger
+        return judge(pod, args.node_names)
 
     def preempt(self, args: PreemptArgs) -> PreemptResult:
         """The nodes of a call where the pod may evict what kube-scheduler has chosen."""
-        return PreemptResult(allowed_victims(self._cache, args.pod, args.node_name_to_meta_victims or {}))
+        return PreemptResult(allowed_victims(self._cache, self._read(args.pod), args.node_name_to_meta_victims or {}))
+
+    def _read(self, pod: core.Pod) -> core.Pod:
+        """kube-scheduler's copy of a pod, as the watch would have brought it."""
+        return self._cache.pod_type(pod.metadata, pod.spec, pod.status)
 
     def _member(self, pod: core.Pod, names: msgspec.Raw) -> FilterResult:
         leaf = self._cache.index.leaf_of(pod)

@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from covey.admission.native import MemberPod, Stored, adapt, keep_conditions, obstacle
+from covey.admission.nodes import grow
 from covey.admission.status import Decision, observed_status, statuses
-from covey.admission.tree import Unit
+from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.scheduler.index import Index
 
 GATES = [{"name": "scheduling.covey.dev/gang"}]
 GANG = {"gang": {"minCount": 2}}
+ONE = core.GangPolicy(min_count=1)
 
 
 def pod(name: str, group: str = "g", **fields: Any) -> MemberPod:
@@ -69,8 +71,30 @@ def always(_pod: core.Pod) -> bool:
         ),
         ({"schedulingGates": [], "metadata": {"annotations": {"scheduling.covey.dev/pinned": "another's"}}}, None),
         ({"metadata": {"labels": {"scheduling.covey.dev/pod-group": "own"}}}, "own"),
+        ({"metadata": {"labels": {"covey.dev/inference": "llm"}}}, None),
+        (
+            {
+                "schedulingGates": [],
+                "metadata": {
+                    "labels": {"covey.dev/inference": "forged"},
+                    "annotations": {"scheduling.covey.dev/pinned": "uid-a"},
+                },
+            },
+            "scheduling.k8s.io/g",
+        ),
     ],
-    ids=["gated", "ungated", "another gate", "no group", "empty", "let go", "a copied mark", "a member of Covey's"],
+    ids=[
+        "gated",
+        "ungated",
+        "another gate",
+        "no group",
+        "empty",
+        "let go",
+        "a copied mark",
+        "a member of Covey's",
+        "the operator's, for kube-scheduler",
+        "let go, whatever its labels say later",
+    ],
 )
 def test_a_pod_is_a_member_by_its_group_and_by_covey_s_gate(fields: Any, label: str | None) -> None:
     assert pod("a", **fields).metadata.label("scheduling.covey.dev/pod-group") == label
@@ -89,6 +113,19 @@ def test_members_may_have_any_controllers() -> None:
     unit = unit_of(group("g", GANG), pod("a"), pod("b", metadata={"ownerReferences": owners}))
     assert unit.minimum_met(always)
     assert not unit.minimum_met(lambda each: each.metadata.name == "a")
+
+
+def test_what_has_a_place_counts_however_few_a_group_wants() -> None:
+    """Else whoever lowers desiredCount would have the others free of quota."""
+    spec = core.GroupSpec(membership="Namespace", desired_count=1)
+    found = group("g", GANG)
+    bound = [pod("a", nodeName="n"), pod("b", nodeName="n")]
+    small = msgspec.structs.replace(found, spec=spec)
+    assert {each.metadata.name for each in grow(small, lambda _: [], lambda _: [pod("c"), *bound], {}).pods} == {
+        "a",
+        "b",
+    }
+    assert len(grow(small, lambda _: [], lambda _: [pod("c"), pod("d")], {}).pods) == 1
 
 
 def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:
@@ -155,3 +192,32 @@ def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
     assert unit.one_by_one
     going = pod("a", nodeName="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert not unit_of(group("g", {"gang": {"minCount": 3}}), going, pod("b")).one_by_one
+
+
+def test_a_tree_of_many_groups_costs_no_look_at_every_name_for_each() -> None:
+    """Ten thousand groups under one, which whoever makes native groups can have, held up the process for 10 s."""
+    looks = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return super().__hash__()
+
+    children = [
+        core.Group(core.Meta(name=Name(f"g{number}")), "PodGroup", spec=core.GroupSpec(core.SchedulingPolicy(ONE)))
+        for number in range(300)
+    ]
+    top = group("top", {"gang": {"minGroupCount": 300}})
+    unit = build_unit(top, lambda each: children if each is top else [], lambda _: [])
+    assert len(unit.roles) == 300
+    assert looks < 10 * 300
+
+
+def test_numbers_that_anybody_writes_on_members_hide_none_of_them() -> None:
+    """Of pods that our operator has numbered alike one counts: the others would be free of quota."""
+    alike = {"labels": {"covey.dev/replica": "0", "covey.dev/index": "0"}}
+    unit = unit_of(group("g", GANG), *(pod(name, nodeName="n", metadata=dict(alike)) for name in "abc"))
+    assert {each.metadata.name for each in unit.pods()} == set("abc")

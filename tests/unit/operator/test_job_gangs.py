@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -12,13 +13,13 @@ from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.connection import Connection
-from covey.kube.errors import Forbidden, Retryable
+from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Retryable
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.resources import POD_GROUPS, WORKLOADS
-from covey.operator.execute.jobs import JobGroups
+from covey.operator.execute.jobs import JobGroups, LeaderGroups
 from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups, make_leader_group
-from covey.operator.process.jobs import JobGangs
+from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 
 NAME = "scheduling.covey.dev/pod-group"
 
@@ -42,6 +43,7 @@ def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> cor
         "namespace": "ml",
         "uid": "pod",
         "creationTimestamp": "2026-01-01T00:00:05Z",
+        "labels": {NAME: "train"},
         "ownerReferences": [{"kind": "Job", "name": "train", "uid": owner, "controller": True}],
         **metadata,
     }
@@ -207,6 +209,57 @@ def leader(size: str = "3", name: str = "llm-0", **more: Any) -> core.Pod:
     return msgspec.convert({"metadata": metadata}, core.Pod)
 
 
+@pytest.mark.parametrize(
+    ("answer", "owner", "said"),
+    [
+        (Forbidden(403, "Forbidden", "exceeded quota: groups"), None, "RequestRefused"),
+        (AlreadyExists(409, "AlreadyExists", "x"), None, "NameTaken"),
+        (AlreadyExists(409, "AlreadyExists", "x"), {"kind": "Job", "name": "llm-0"}, "NameTaken"),
+        (AlreadyExists(409, "AlreadyExists", "x"), {"kind": "Pod", "name": "llm-0"}, None),
+    ],
+    ids=["denied", "nobody's", "a Job's", "its predecessor's, which goes"],
+)
+def test_a_leader_without_its_group_says_why(answer: ApiError, owner: dict[str, Any] | None, said: str | None) -> None:
+    told: list[str] = []
+
+    class Denying:
+        async def create(self, *_: object, **__: object) -> None:
+            raise answer
+
+        async def get(self, *_: object, **__: object) -> Owned:
+            owners = [{**owner, "uid": "other", "controller": True}] if owner else []
+            return msgspec.convert({"metadata": {"name": "llm-0", "ownerReferences": owners}}, Owned)
+
+    class Recorder:
+        def event(self, about: ObjectRef, _kind: str, reason: str, _note: str, _action: str) -> None:
+            assert (about.kind, about.name, about.uid) == ("Pod", "llm-0", "u")
+            told.append(reason)
+
+    made = LeaderGroups(
+        cast("Client", Denying()), cast("EventRecorder", Recorder()), lambda _: leader(), lambda _: None
+    )
+    with pytest.raises(Retryable):
+        asyncio.run(made(("ns", "llm-0")))
+    assert told == ([said] if said else [])
+
+
+@pytest.mark.parametrize("make", [LeaderWorkerSets, LostPlaces.of_native_groups])
+def test_pods_that_could_not_be_listed_yet_end_no_process(make: Callable[..., LeaderWorkerSets | LostPlaces]) -> None:
+    """As of Jobs: an API server that is away when the operator begins would have it begin again and again."""
+
+    async def run() -> None:
+        found = make(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), ())
+        reflectors = [*found._pods.reflectors, *(found._groups.reflectors if hasattr(found, "_groups") else ())]
+        for each in reflectors:
+            each.last_contact -= 3600
+        assert found.is_alive()
+        for each in reflectors:
+            each.synced.set()
+        assert not found.is_alive()
+
+    asyncio.run(run())
+
+
 def test_a_leader_s_group_is_its_own_and_has_the_size_of_all() -> None:
     group = make_leader_group(leader())
     assert group is not None
@@ -240,9 +293,12 @@ def test_pods_of_stateful_sets_and_native_groups_are_replaced_too() -> None:
     released = {"annotations": {"scheduling.covey.dev/release": "Timeout"}}
     owner = {"kind": "StatefulSet", "name": "llm", "uid": "x", "controller": True}
     assert has_lost_place(pod(**released, ownerReferences=[owner]))
+    assert not has_lost_place(pod(**released, ownerReferences=[owner], labels={}))
     lost = pod(**released, ownerReferences=[{**owner, "kind": "Anything"}])
     assert not has_lost_place(lost)
     spec = msgspec.structs.replace(lost.spec, scheduling_group={"podGroupName": "g"})
     assert has_lost_place(msgspec.structs.replace(lost, spec=spec))
     alone = msgspec.structs.replace(lost, spec=spec, metadata=pod(**released, ownerReferences=[]).metadata)
     assert not has_lost_place(alone)
+    ours = pod(**released, ownerReferences=[{**owner, "kind": "DisaggregatedInference"}]).metadata
+    assert not has_lost_place(msgspec.structs.replace(lost, spec=spec, metadata=ours))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
+from covey.admission.native import MemberPod
 from covey.api import core
 from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
@@ -201,6 +202,21 @@ async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
     for each in PINNED:
         put(made, each)
     assert await asyncio.gather(held, asked.bind(args(PINNED[1], "n1"))) == ["", ""]
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_the_api_server_s_pod_is_read_as_the_cache_s(native: bool) -> None:  # noqa: FBT001 - a column
+    """Else a member of a native group that the cache lags behind would be bound as an ordinary pod, without its gang."""
+    asked: list[type[core.Pod]] = []
+
+    class Asked(Api):
+        async def read(self, found: core.Pod) -> core.Pod | None:
+            asked.append(type(found))
+            return None
+
+    made = Cache(None, native=native)  # type: ignore[arg-type] # nothing is watched
+    await binder(made, Asked()).bind(args(PINNED[0], "n0"))
+    assert asked == [MemberPod if native else core.Pod]
 
 
 async def test_who_could_not_be_asked_is_not_gone() -> None:

@@ -9,11 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.members import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
+from builders.members import PINNED, RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
+from covey.admission.native import Stored
 from covey.api import core
+from covey.kube.resources import NATIVE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Keep
-from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult, Guard
+from covey.scheduler.guard import (
+    BIND_ARGS,
+    ENCODER,
+    FILTER_ARGS,
+    FilterArgs,
+    FilterResult,
+    Guard,
+    MetaPod,
+    MetaVictims,
+    PreemptArgs,
+)
 
 NODES = ["n1", "n2", "n3"]
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=2, minimum=1, size=1)]
@@ -134,3 +146,20 @@ def test_only_the_nodes_that_are_asked_for_are_looked_at(monkeypatch: pytest.Mon
     result = ask(made, pod("ordinary", gpus=1), ["n7", "n60", "free"])
     assert names(result) == ["free"]
     assert set(result.failed_and_unresolvable_nodes) == set(looked) == {"n7", "n60"}
+
+
+def test_a_member_of_a_native_group_is_one_in_kube_scheduler_s_words_too() -> None:
+    """It makes room for itself nowhere, and one whose place was given up goes nowhere."""
+    made = Cache(None, native=True)  # type: ignore[arg-type] # nothing is watched
+    spec = {"schedulingGroup": {"podGroupName": "g"}}
+    pinned = pod("a", pin="n2", annotations={PINNED: "uid-a"}, spec=spec)
+    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}}, Stored)
+    made._on_native_group(NATIVE_POD_GROUPS, "ADDED", found, None)
+    assert names(ask(made, pinned)) == ["n2"]
+    victims = {"n2": MetaVictims((MetaPod("uid-x"),))}
+    put(made, pod("x", node="n2"))
+    assert Guard(made).preempt(PreemptArgs(pinned, victims)).node_name_to_meta_victims == {}
+    ordinary = Guard(made).preempt(PreemptArgs(pod("b"), victims))
+    assert ordinary.node_name_to_meta_victims == victims
+    released = pod("a", pin="n2", annotations={PINNED: "uid-a", RELEASE: "Timeout"}, spec=spec)
+    assert names(ask(made, released)) == []

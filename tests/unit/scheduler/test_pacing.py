@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from builders.members import GATE, START, cache, group, member, put, role_groups, root_key, unit
+from builders.members import GATE, START, cache, group, member, pod, put, role_groups, root_key, unit
+from covey.admission.native import MemberPod, Stored
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
+from covey.kube.resources import NATIVE_POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import pacing
+from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
 from covey.scheduler.statuses import Passing, StatusWriter, passing
@@ -230,3 +234,22 @@ async def test_without_the_lease_no_status_is_written() -> None:
     writer._written.clear()
     await write()
     assert sent == ["root", "root-decode"]
+
+
+async def test_a_native_group_whose_pods_have_gone_is_not_said_to_wait() -> None:
+    """It stood in line for its turn while they went."""
+    made = Cache(None, native=True)  # type: ignore[arg-type] # nothing is watched
+    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": spec}, Stored)
+    made._on_native_group(NATIVE_POD_GROUPS, "ADDED", found, None)
+    plain = pod("a", gates=(GATE,), spec={"schedulingGroup": {"podGroupName": "g"}})
+    waiting = MemberPod(plain.metadata, plain.spec, plain.status)
+    made._on_pod("ADDED", waiting, None)
+    api: Any = None
+    writer = StatusWriter(context_of(made, api), lambda _root: REFUSED)
+    [root] = made.index.roots()
+    await writer._write(root)
+    assert not writer._pacer.idle
+    made._on_pod("DELETED", waiting, None)
+    await writer._write(root)
+    assert writer._pacer.idle

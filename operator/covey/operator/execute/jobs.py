@@ -112,9 +112,7 @@ class JobGroups:
         _log.info("group of a Job created", kind=kind.kind, namespace=job.metadata.namespace, job=job.metadata.name)
 
     def _warn(self, job: Job, reason: str, note: str) -> None:
-        meta = job.metadata
-        regarding = ObjectRef(JOBS.api_version, JOBS.kind, meta.name, meta.namespace, meta.uid)
-        self._recorder.event(regarding, "Warning", reason, note, "Gang")
+        _warn(self._recorder, JOBS, job.metadata, reason, note)
 
     async def _delete(self, kind: Resource, found: Owned | None) -> None:
         if found is None or found.metadata.deletion_timestamp is not None:
@@ -130,12 +128,16 @@ class LeaderGroups:
 
     Args:
         client: to the API server.
+        recorder: of Events.
         leader: finds the leader.
         group: finds the PodGroup of its name.
     """
 
-    def __init__(self, client: Client, leader: Callable[[Key], core.Pod | None], group: Find) -> None:
+    def __init__(
+        self, client: Client, recorder: EventRecorder, leader: Callable[[Key], core.Pod | None], group: Find
+    ) -> None:
         self._client = client
+        self._recorder = recorder
         self._leader = leader
         self._group = group
 
@@ -154,12 +156,19 @@ class LeaderGroups:
         try:
             await self._client.create(POD_GROUPS, body, type=Ignored)
         except AlreadyExists:
+            taken = (await self._client.get(POD_GROUPS, key[1], key[0], type=Owned)).metadata.controller
+            if taken is None or (taken.kind, taken.name) != (PODS.kind, key[1]):
+                note = f"PodGroup {key[1]} exists and is not of this leader, whose group cannot start: delete it, or rename"
+                _warn(self._recorder, PODS, leader.metadata, REASON_NAME_TAKEN, f"{note} the LeaderWorkerSet")
             raise Retryable(_TAKEN, f"PodGroup {key[1]} is its predecessor's, or somebody else's") from None
         except ApiError as error:
             if not is_denial(error):
                 raise
-            _log.warning("group of a leader denied", namespace=key[0], leader=key[1], why=error.message)
-            raise Retryable(_DENIED, error.message) from None
+            note = (
+                f"the API server denies the PodGroup, without which this leader's group cannot start: {error.message}"
+            )
+            _warn(self._recorder, PODS, leader.metadata, REASON_REFUSED, note)
+            raise Retryable(_DENIED, note) from None
 
 
 class JobPods:
@@ -207,6 +216,11 @@ class JobPods:
         except NotFound:
             return
         _log.info("pod of a Job replaced", namespace=meta.namespace, pod=meta.name)
+
+
+def _warn(recorder: EventRecorder, kind: Resource, meta: core.Meta, reason: str, note: str) -> None:
+    regarding = ObjectRef(kind.api_version, kind.kind, meta.name, meta.namespace, meta.uid)
+    recorder.event(regarding, "Warning", reason, note, "Gang")
 
 
 def _is_of(found: core.Meta, job: Job) -> bool:

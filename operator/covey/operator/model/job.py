@@ -189,12 +189,14 @@ def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
 def has_lost_place(pod: core.Pod) -> bool:
     """Tell whether the pod of another controller is to go since its pin was undone: its successor can be planned again.
 
-    A Job's, a StatefulSet's, or one of a group of ``scheduling.k8s.io``; without a controller it would have no successor.
+    A Job's or a StatefulSet's that is a member, or one of a group of ``scheduling.k8s.io``; without a controller it would
+    have no successor. Covey's own have another life.
     """
-    owner = pod.metadata.controller
+    owner, labels = pod.metadata.controller, pod.metadata.labels or {}
     return (
         owner is not None
-        and (owner.kind in _REPLACING or pod.spec.scheduling_group is not None)
+        and owner.kind != "DisaggregatedInference"
+        and (pod.spec.scheduling_group is not None or (owner.kind in _REPLACING and names.LABEL_POD_GROUP in labels))
         and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
         and pod.metadata.deletion_timestamp is None
         and pod.spec.node_name is None

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -18,7 +18,7 @@ from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
-from covey.kube.reflector import expose
+from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import POD_GROUPS, PODS
 from covey.kube.watch import EventType
 from covey.operator.execute.jobs import JobGroups, JobPods, LeaderGroups
@@ -67,14 +67,8 @@ class JobGangs:
             group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, time.time), _WORKERS))
 
     def is_alive(self) -> bool:
-        """Tell whether every watch has been heard of lately, once everything has been listed.
-
-        Until then nobody makes groups, which is no reason to end a process that does much else.
-        """
-        reflectors = self._found.reflectors
-        return any(not each.synced.is_set() for each in reflectors) or all(
-            each.silence < _SILENCE for each in reflectors
-        )
+        """Tell whether every watch has been heard of lately (``_are_alive``)."""
+        return _are_alive(self._found.reflectors)
 
     def _add(self, queue: WorkQueue[Key], key: Key) -> None:
         # Nobody empties the queues of a process that waits to lead, and names of Jobs and pods do not come again.
@@ -116,8 +110,8 @@ class LostPlaces:
         await run_workers(self._queue, JobPods(client, self._pods.get, time.time), _WORKERS)
 
     def is_alive(self) -> bool:
-        """Tell whether the watch has been heard of lately."""
-        return all(each.silence < _SILENCE for each in self._pods.reflectors)
+        """Tell whether the watch has been heard of lately (``_are_alive``)."""
+        return _are_alive(self._pods.reflectors)
 
     def _on_pod(self, _kind: EventType, pod: core.Pod, _before: core.Pod | None) -> None:
         if self._leads and has_lost_place(pod):
@@ -160,12 +154,12 @@ class LeaderWorkerSets:
             self._on_pod("ADDED", pod, None)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lost.work(client, recorder))
-            made = LeaderGroups(client, self._pods.get, self._groups.get)
+            made = LeaderGroups(client, recorder, self._pods.get, self._groups.get)
             group.create_task(run_workers(self._queue, made, _WORKERS))
 
     def is_alive(self) -> bool:
-        """Tell whether every watch has been heard of lately."""
-        return self._lost.is_alive() and all(each.silence < _SILENCE for each in self._groups.reflectors)
+        """Tell whether every watch has been heard of lately (``_are_alive``)."""
+        return self._lost.is_alive() and _are_alive(self._groups.reflectors)
 
     def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
         is_new = before is None or before.metadata.uid != pod.metadata.uid
@@ -175,3 +169,11 @@ class LeaderWorkerSets:
     def _on_group(self, kind: EventType, group: Owned, _before: Owned | None) -> None:
         if self._leads and kind == "DELETED":
             self._queue.add(group.metadata.key)
+
+
+def _are_alive(reflectors: Sequence[Reflector[Any]]) -> bool:
+    """Tell whether watches have been heard of lately, once everything has been listed.
+
+    Until then nobody makes groups, which is no reason to end a process that does much else.
+    """
+    return any(not each.synced.is_set() for each in reflectors) or all(each.silence < _SILENCE for each in reflectors)
