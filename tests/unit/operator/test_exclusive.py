@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.kube.client import Client
+from covey.operator.execute.executor import Executor
 from covey.operator.model import podstate
+from covey.operator.model.actions import Actions
+from covey.operator.model.problem import Blocked
 from covey.operator.rolling.exclusive import choose_shown
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
 from unit.operator.test_edit_storm import Event
+from unit.operator.test_execute import DENIED, OWNER, Server
 from unit.operator.test_pairing import Judged, changes
 from unit.operator.world import World
 
@@ -167,6 +173,35 @@ def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> N
             world.run(name)
     assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
     assert {label for _, label in endpoints(world)} == {"true"}
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+@pytest.mark.parametrize("routing", [EXCLUSIVE, {}])
+async def test_nothing_that_takes_requests_is_rolled_out_while_others_may_not_be_shown(
+    seconds: int, routing: dict[str, Any]
+) -> None:
+    """The new decode is Ready and hidden, and its label is denied for ever; also where the field was taken away."""
+
+    def wanted(image: int, **spec: Any) -> DisaggregatedInference:
+        made = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        return inference(role("prefill"), role("decode", drainSeconds=seconds, template=made), **spec)
+
+    world = World.serving(wanted(1, **EXCLUSIVE))
+    (old,) = (name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
+    world.inference = wanted(2, **EXCLUSIVE)
+    world.carry_out()
+    world.serve()
+    (new,) = (name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ENDPOINT) == "false")
+    world.inference = wanted(2, **routing)
+    for denied in (True, False):
+        server = Server(world)
+        server.denied = {("patch", new): DENIED} if denied else {}
+        found = world.plan().actions
+        actions = Actions(relabel=found.relabel, pair=found.pair, drain=found.drain, delete_pods=found.delete_pods)
+        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+        with pytest.raises(Blocked) if denied else contextlib.nullcontext():
+            await executor.run(actions)
+        assert (old in [*server.patched, *server.deleted]) != denied
 
 
 def test_a_role_without_replicas_does_not_count() -> None:

@@ -22,7 +22,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Slot
-from covey.compile.network import ADDRESSED
+from covey.compile.network import ADDRESSED, HIDDEN
 from covey.compile.revision import Revision
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
@@ -38,8 +38,6 @@ from covey.operator.rolling.pairing import (
     recorded_pairings,
 )
 
-#: The label of a pod that lives and gets no requests, since another revision does.
-HIDDEN: Final = "false"
 REASON_AWAITING: Final = "AwaitingMinimum"
 REASON_NO_ROOM: Final = "NoRoomForBoth"
 
