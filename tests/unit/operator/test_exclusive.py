@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,6 +203,28 @@ async def test_nothing_that_takes_requests_is_rolled_out_while_others_may_not_be
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():
             await executor.run(actions)
         assert (old in [*server.patched, *server.deleted]) != denied
+
+
+@pytest.mark.parametrize(("replicas", "size"), [(1, 1), (1, 2), (3, 2), (12, 1)])
+def test_the_moment_without_a_pair_is_as_long_for_many_pods_as_for_few(replicas: int, size: int) -> None:
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        terms = {"replicas": replicas, "size": size, "template": spec, "update": {"maxSurge": replicas}}
+        return inference(role("prefill", **terms), role("decode", **terms), **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference, without = wanted(2), 0
+    for _ in range(20):
+        for step in world.steps(world.plan().actions):
+            step()
+            routes = find_blind_routes(map(msgspec.to_builtins, world.pods.values()))
+            assert len(routes) < 2, "mixed"
+            without += not routes
+        world.finish()
+        world.serve()
+        world.tell()
+    assert 1 <= without <= 4
+    assert {label for _, label in endpoints(world)} == {"true"}
 
 
 def test_a_role_without_replicas_does_not_count() -> None:
