@@ -120,7 +120,7 @@ def order_turns(
         # Nobody of one role takes requests while the others change.
         first = min(wanted.keys() - right, key=lambda role: (role in served, role))
         kept = {each.role: each for each in wrong if each.ready and each.role not in right and served == wanted.keys()}
-        early = [each for each in candidates if each.shown and each not in wrong and each.role == first]
+        early = [each for each in candidates if each.shown and each.role == first and each.revision == wanted[first]]
         others = [(each, False) for role, each in kept.items() if role != first]
         one = {each.role: (each, True) for each, _ in reversed(show) if each.ready}
         turns = (
