@@ -6,15 +6,18 @@ Nodes are filed under the flavors of a queue, whatever is charged there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.losses import Hold, is_of_same_replica, place_of, role_of_leaf
+from covey.admission.losses import Hold, Place, place_of, role_of_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
+
+#: A replica: its PodGroup, and its number.
+_Which = tuple[str, str | None]
 
 
 @dataclass(slots=True)
@@ -60,16 +63,18 @@ def charges(unit: Unit, ground: Ground) -> tuple[Charge, ...]:
     """The charges of a unit."""
     minimum, spare = Counter[Pool](), Counter[Pool]()
     found: list[Charge] = []
-    held = _held_replicas(unit, ground)
+    there = {place_of(pod)[:2] for pod in unit.pods() if ground.place(pod) is not None} if ground.held else set()
+    held, lost = _held_replicas(unit, ground, there), _held_places(ground, there)
     for role in unit.roles:
         least = {id(each) for each in minimum_replicas(role, lambda pod: ground.place(pod) is not None)}
         lacking = role.minimum
         for replica in role.replicas:
             amounts, lacks = _of_replica(replica, ground)
-            if amounts:
-                lost = _held_places(replica, ground)
-                amounts.update(lost)
-                lacks.update(lost)
+            places = {place_of(pod) for pod in replica.pods} if lost else set[Place]()
+            for which in {place[:2] for place in places} & lost.keys():
+                for place, more in lost[which]:
+                    amounts.update(more if place not in places else {})
+                    lacks.update(more if place not in places else {})
             if amounts and id(replica) in least:
                 lacking -= 1
                 minimum.update(amounts)
@@ -101,30 +106,29 @@ def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Ch
     return (Charge(ground.policy.name, root, ("", -1), charged, priority=ground.priority),) if charged else ()
 
 
-def _held_replicas(unit: Unit, ground: Ground) -> Mapping[str, list[Counter[Pool]]]:
+def _held_replicas(unit: Unit, ground: Ground, there: Container[_Which]) -> Mapping[str, list[Counter[Pool]]]:
     """By role: the room that is held for replicas of which no pod has a node."""
-    lost: dict[tuple[str, str, str | None], Counter[Pool]] = {}
+    lost: dict[tuple[str, _Which], Counter[Pool]] = {}
     for hold in ground.held:
         flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
-        there = any(is_of_same_replica(hold, pod) and ground.place(pod) is not None for pod in unit.pods())
-        if flavor is not None and role is not None and not there:
-            amounts = lost.setdefault((role.name, hold.place.leaf, hold.place.replica), Counter())
+        if flavor is not None and role is not None and hold.place[:2] not in there:
+            amounts = lost.setdefault((role.name, hold.place[:2]), Counter())
             amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
     found: dict[str, list[Counter[Pool]]] = {}
-    for (name, _, _), amounts in lost.items():
+    for (name, _), amounts in lost.items():
         found.setdefault(name, []).extend([amounts] if amounts else [])
     return found
 
 
-def _held_places(replica: Replica, ground: Ground) -> Counter[Pool]:
-    """The room that is held for lost pods of a replica of which others have their nodes."""
-    amounts, places = Counter[Pool](), {place_of(pod) for pod in replica.pods}
+def _held_places(ground: Ground, there: Container[_Which]) -> Mapping[_Which, list[tuple[Place, Amounts]]]:
+    """The room that is held for lost pods of replicas of which others have their nodes."""
+    found: dict[_Which, list[tuple[Place, Amounts]]] = {}
     for hold in ground.held:
         flavor = ground.flavor(hold.node)
-        mine = any(is_of_same_replica(hold, pod) for pod in replica.pods)
-        if mine and hold.place not in places and flavor is not None:
-            amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))
-    return amounts
+        if flavor is not None and hold.place[:2] in there:
+            amounts = dict(ground.policy.chargeable(flavor, hold.shape.requests))
+            found.setdefault(hold.place[:2], []).append((hold.place, amounts))
+    return found
 
 
 def _charge(unit: Unit, ground: Ground, member: Member | None, amounts: tuple[Amounts, Amounts], since: str) -> Charge:

@@ -113,6 +113,8 @@ def _budget(metadata: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any
 
 #: The value of the labels ``covey.dev/address`` and ``covey.dev/endpoint``.
 ADDRESSED: Final = "true"
+#: The value of ``covey.dev/endpoint`` of a pod that lives and gets no requests, since another revision does.
+HIDDEN: Final = "false"
 
 Service = dict[str, Any]
 

@@ -10,6 +10,8 @@ which something may be half carried out.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.context import Context
 from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
 from covey.scheduler.queue import Queueing
+from covey.scheduler.quotas import Swap
 from covey.scheduler.reservations import Reservations
 
 log = get_logger(__name__)
@@ -104,11 +107,25 @@ class Exchanges(Questions[ExchangeQuestion]):
         models_of = {name: [pod.shape for pod in model.pods] for name, model in known.items()}
         gone = {key for donor in found.donors for key in donor.pods}
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
-        refuse = self._queueing.quotas.refuse_exchange
-        if found.feasible and (why := refuse(key, question.roles, models_of, gone)):
+        swaps = [*self._find_promised(root), (key, question.roles, gone)]
+        if found.feasible and (why := self._queueing.quotas.refuse_exchange(swaps, models_of)):
             return Judgement(feasible=False, message=why), ""
         scarcest = (scarce(pod.shape) for model in known.values() for pod in model.pods)
         return found, min(scarcest, key=resources.rank, default="")
+
+    def _find_promised(self, root: core.Group) -> Iterator[Swap]:
+        """What was promised to other units of the resource: the answer to what they ask is a yes, and its time is not over."""
+        for unit in self._units_of(root):
+            told, question = unit.root.status.exchange, self.read(unit.root)
+            if question is None or unit.root.metadata.uid == root.metadata.uid:
+                continue
+            stored = told is not None and told.feasible and told.asked == question.asked
+            since = (core.seconds(told.observed_at) or 0.0) if told is not None and stored else -math.inf
+            _, until = self._claims.get(unit.key, (None, since + question.seconds))
+            if until > self._clock.wall():
+                claim = self.find_claim(unit.key)
+                victims = claim.victims if claim is not None else ()
+                yield unit.key, question.roles, {uid for victim in victims for uid in victim.pods}
 
     def _forget(self, root: Key, group: core.Group | None) -> None:
         super()._forget(root, group)

@@ -48,6 +48,8 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
 
 _NOTHING: Final[Amounts] = {}
+#: A unit in an exchange: replicas wanted by role, and UIDs of the pods that give way.
+Swap = tuple[Key, Mapping[str, int], Collection[str]]
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
 
 
@@ -245,21 +247,24 @@ class Quotas:
             return 0 if root in self._problems else None
         return count_room(self.ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
 
-    def refuse_exchange(
-        self, root: Key, wanted: Mapping[str, int], models: Mapping[str, Sequence[Shape]], gone: Collection[str]
-    ) -> str:
+    def refuse_exchange(self, swaps: Sequence[Swap], models: Mapping[str, Sequence[Shape]]) -> str:
         """Say why there is no quota for all that come to a unit in an exchange; empty where there is.
 
         Args:
-            root: of the unit.
-            wanted: replicas by role.
+            swaps: of other units, to which theirs was promised, and then of this one.
             models: by role: the shapes of the pods of a further replica.
-            gone: UIDs of the pods that give way.
         """
+        ledger = self.ledger.copy()
+        with self._promises.charge_others(ledger, swaps[-1][0]):
+            return [self._carry_out(ledger, each, models) for each in swaps][-1]
+
+    def _carry_out(self, ledger: Ledger, swap: Swap, models: Mapping[str, Sequence[Shape]]) -> str:
+        """Charge a unit for what it has after an exchange; returns why there is no quota for that."""
+        root, wanted, gone = swap
         unit, name = self._cache.index.unit(root), self._queues.get(root)
         if unit is None or name is None:
             return self._problems[root].message if root in self._problems else ""
-        ground = self._ground(root, name, unit)
+        ground, land, policy = self._ground(root, name, unit), self._lands[name], ledger.policies[name]
 
         def stay(pod: core.Pod) -> str | None:
             leaves = pod.metadata.uid in gone or pod.metadata.label(LABEL_DRAINING) == "true"
@@ -269,18 +274,13 @@ class Quotas:
         for role in unit.roles:
             there = sum(any(map(stay, replica.pods)) for replica in role.replicas)
             shapes += [*models.get(role.name, ())] * (wanted.get(role.name, there) - there)
-        before = self.ledger.of(root)
-        with self._promises.charge_others(self.ledger, root):
-            self.ledger.enter(root, charges(unit, replace(ground, place=stay)))
-            try:
-                free = bool(self._lands[name].nodes.get(None))
-                found = fit(self.ledger.policies[name], [Group(shapes)], self.ledger.room(name), free=free)
-                if not shapes or found.taken or found.short is None:
-                    return ""
-                said = describe(self.ledger, name, found.short, surplus=True)
-            finally:
-                self.ledger.enter(root, before)
-        return f"without what gives way, {said}" if gone else said
+        kept = charges(unit, replace(ground, place=stay))
+        ledger.enter(root, kept)
+        found = fit(policy, [Group(shapes)], ledger.room(name), free=bool(land.nodes.get(None)))
+        said = describe(ledger, name, found.short, surplus=True) if shapes and found.short and not found.taken else ""
+        opened = replace(policy, flavors=tuple(each for each in policy.flavors if each not in found.closed))
+        ledger.enter(root, (*kept, Charge(name, root, ("", 0), tuple(first_choice(opened, shapes).items()))))
+        return f"without what gives way, {said}" if said and gone else said
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
@@ -397,4 +397,4 @@ class Quotas:
             callback()
 
 
-__all__ = ["Quotas", "Wish"]
+__all__ = ["Quotas", "Swap", "Wish"]

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
+from builders.members import member
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.kube.client import Client
+from covey.operator.execute.executor import Executor
 from covey.operator.model import podstate
-from covey.operator.rolling.exclusive import choose_shown
+from covey.operator.model.actions import Actions
+from covey.operator.model.problem import Blocked
+from covey.operator.rolling.exclusive import Candidate, choose_shown, order_turns
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
 from unit.operator.test_edit_storm import Event
+from unit.operator.test_execute import DENIED, OWNER, Server
 from unit.operator.test_pairing import Judged, changes
 from unit.operator.world import World
 
@@ -70,6 +79,25 @@ def test_the_new_revision_takes_over_with_its_minimum(
 ) -> None:
     least = {"prefill": 2, "decode": 2}
     assert choose_shown(members(counts, going), shown, PAIRINGS, "new", least) == chosen
+
+
+def test_a_switch_of_many_pods_compares_none_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator's loop does nothing else meanwhile: of 20,000 pods it would be for half a minute."""
+    candidates = [
+        Candidate(serves, revision, revision.endswith("1"), ready=True, pod=member(serves, number, gpus=1))
+        for serves, revision in (*OLD, *NEW)
+        for number in range(40)
+    ]
+    compared, real = Counter[str](), Candidate.__eq__
+
+    def count(self: Candidate, other: object) -> bool:
+        compared["all"] += 1
+        return real(self, other)
+
+    monkeypatch.setattr(Candidate, "__eq__", count)
+    turns = order_turns(candidates, PAIRINGS["new"], PAIRINGS)
+    assert sum(map(len, turns)) == len(candidates)
+    assert compared["all"] <= 8 * len(candidates)
 
 
 class Blind(Judged):
@@ -166,6 +194,57 @@ def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> N
                 world.bind(name, f"node-{name}")
             world.run(name)
     assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
+    assert {label for _, label in endpoints(world)} == {"true"}
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+@pytest.mark.parametrize("routing", [EXCLUSIVE, {}])
+async def test_nothing_that_takes_requests_is_rolled_out_while_others_may_not_be_shown(
+    seconds: int, routing: dict[str, Any]
+) -> None:
+    """The new decode is Ready and hidden, and its label is denied for ever; also where the field was taken away."""
+
+    def wanted(image: int, **spec: Any) -> DisaggregatedInference:
+        made = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        return inference(role("prefill"), role("decode", drainSeconds=seconds, template=made), **spec)
+
+    world = World.serving(wanted(1, **EXCLUSIVE))
+    (old,) = (name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
+    world.inference = wanted(2, **EXCLUSIVE)
+    world.carry_out()
+    world.serve()
+    (new,) = (name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ENDPOINT) == "false")
+    world.inference = wanted(2, **routing)
+    for denied in (True, False):
+        server = Server(world)
+        server.denied = {("patch", new): DENIED} if denied else {}
+        found = world.plan().actions
+        actions = Actions(relabel=found.relabel, pair=found.pair, drain=found.drain, delete_pods=found.delete_pods)
+        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+        with pytest.raises(Blocked) if denied else contextlib.nullcontext():
+            await executor.run(actions)
+        assert (old in [*server.patched, *server.deleted]) != denied
+
+
+@pytest.mark.parametrize(("replicas", "size"), [(1, 1), (1, 2), (3, 2), (12, 1)])
+def test_the_moment_without_a_pair_is_as_long_for_many_pods_as_for_few(replicas: int, size: int) -> None:
+    def wanted(image: int) -> DisaggregatedInference:
+        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        terms = {"replicas": replicas, "size": size, "template": spec, "update": {"maxSurge": replicas}}
+        return inference(role("prefill", **terms), role("decode", **terms), **EXCLUSIVE)
+
+    world = World.serving(wanted(1))
+    world.inference, without = wanted(2), 0
+    for _ in range(20):
+        for step in world.steps(world.plan().actions):
+            step()
+            routes = find_blind_routes(map(msgspec.to_builtins, world.pods.values()))
+            assert len(routes) < 2, "mixed"
+            without += not routes
+        world.finish()
+        world.serve()
+        world.tell()
+    assert 1 <= without <= 4
     assert {label for _, label in endpoints(world)} == {"true"}
 
 

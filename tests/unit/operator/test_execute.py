@@ -24,7 +24,7 @@ from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
-from covey.operator.model.actions import Actions, DeletePod, Drain, Serve
+from covey.operator.model.actions import Actions, DeletePod, Drain, Relabel, Serve
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
@@ -55,6 +55,9 @@ class Server:
         self.patched.append(name)
         self.bodies.append(body)
         return msgspec.convert(merge(msgspec.to_builtins(self.world.pods[name]), body), core.Pod)
+
+    async def apply(self, _: Resource, body: Any, **__: Any) -> None:
+        self._refuse("patch", body["metadata"]["name"])
 
     async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
         self._refuse("patch", name)
@@ -141,6 +144,26 @@ async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: 
     with pytest.raises(Conflict):
         await run(world, server)
     assert not server.created
+
+
+@pytest.mark.parametrize("kind", ["relabel", "drain", "serve"])
+async def test_a_webhook_that_calls_its_denial_a_conflict_keeps_nobody_else_from_anything(
+    world: World, kind: str
+) -> None:
+    """It would end every pass, for ever."""
+    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    server = Server(world)
+    server.denied["patch", stuck] = Conflict(409, "Conflict", DENIED.message)
+    pod = world.pods[stuck]
+    actions: dict[str, Any] = {
+        "relabel": Actions(relabel=(Relabel(pod, {"a": "b"}),)),
+        "drain": Actions(drain=(Drain(pod, 0.0),)),
+        "serve": Actions(serve=(Serve(pod, serving=False),)),
+    }
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+    with pytest.raises(Blocked, match="hands off"):
+        await executor.run(replace(actions[kind], delete_pods=(DeletePod(world.pods[lost], "lost"),)))
+    assert server.deleted == [lost]
 
 
 @pytest.mark.parametrize("gone", [False, True])

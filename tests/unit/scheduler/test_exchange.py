@@ -11,6 +11,7 @@ import pytest
 from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups, root_key
 from builders.members import cache as made_of
 from covey.admission.quota import Pool
+from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, dump_question
@@ -18,7 +19,7 @@ from covey.kube.clock import Clock
 from covey.scheduler.exchange import Exchanges
 from scheduler_loop import Answering, Loop, context_of
 
-ROOT = root_key("root")
+ROOT, OTHER = root_key("root"), root_key("other")
 WALL = 1_767_225_600.0
 
 
@@ -70,9 +71,9 @@ class Bench(Answering):
             await asyncio.sleep(0)
         return found
 
-    def ask(self, asked: str | None, **roles: int) -> None:
+    def ask(self, asked: str | None, root: Key = ROOT, **roles: int) -> None:
         """The operator puts a question, or takes it away."""
-        before = self.cache.index.root(ROOT)
+        before = self.cache.index.root(root)
         assert before is not None
         notes = {ANNOTATION_EXCHANGE: dump_question(ExchangeQuestion(asked, roles, 3600))} if asked else {}
         metadata = msgspec.structs.replace(before.metadata, annotations=notes)
@@ -179,6 +180,40 @@ async def test_quota_is_judged_as_a_whole(roles: dict[str, int], nominal: int, s
         else:
             assert bench.claim is not None
         assert bench.loop.admission._quotas.ledger.use_of("all", Pool((), "nvidia.com/gpu")) == before == 24
+
+
+@pytest.mark.parametrize(("nominal", "said"), [(40, [True, False]), (48, [True, True])])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_was_promised_to_another_unit_is_charged(nominal: int, said: list[bool], *, restarts: bool) -> None:
+    """Two units of two replicas each want one more; the other unit's yes is charged until its question has gone."""
+    nodes = [node(f"n{number}") for number in range(6)]
+    units = [*unit("root", ("n0",), ("n1",)), *unit("other", ("n2",), ("n3",)), queue("all", nominal)]
+    async with Bench(*nodes, *units) as bench:
+        await bench.turn()
+        bench.ask("one", prefill=1, decode=2)
+        await bench.turn()
+        bench.shows_claim()
+        await bench.turn()
+        if restarts:
+            before = bench.cache.index.root(ROOT)
+            assert before is not None
+            told = msgspec.convert(bench.client.written[0], core.GroupExchange)
+            put(
+                bench.cache,
+                msgspec.structs.replace(before, status=msgspec.structs.replace(before.status, exchange=told)),
+                before,
+            )
+            bench.exchanges._claims.clear()
+        bench.ask("two", OTHER, prefill=1, decode=2)
+        await bench.turn()
+        assert [each["feasible"] for each in bench.client.written] == [True] + [False] * (not said[1])
+        assert (bench.loop.admission.decision(OTHER).claim is not None) == said[1]
+        if not said[1]:
+            assert "40 of 40 nvidia.com/gpu of queue all are in use; 8 short" in bench.client.written[1]["message"]
+        bench.ask(None)
+        bench.ask("three", OTHER, prefill=1, decode=2)
+        await bench.turn()
+        assert bench.loop.admission.decision(OTHER).claim is not None
 
 
 async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:

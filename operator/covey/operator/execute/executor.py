@@ -25,6 +25,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Owner, PodFactory, type_of
 from covey.compile.identity import hostname
+from covey.compile.network import ADDRESSED
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
@@ -197,9 +198,10 @@ class Executor:
         await self._each(self._pods.relabel, actions.relabel)
         for turn in actions.pair:
             await self._each(self._pods.relabel, turn)
-            if self._pods.unpaired:
-                actions = _keep_paired(actions, self._pods.unpaired - {None})
+            if self._pods.unpaired or self._pods.unswitched:
                 break
+        if self._pods.unpaired or self._pods.unswitched:
+            actions = _keep_paired(actions, self._pods.unpaired - {None}, shown=self._pods.unswitched)
         await self._each(self._pods.relabel, actions.protect)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
@@ -340,11 +342,12 @@ class Executor:
             self._delays += creations.delays
 
 
-def _keep_paired(actions: Actions, pairings: Collection[str | None]) -> Actions:
-    """Leave alone what rolls out of these pairings: a router has nothing else while the others cannot follow."""
+def _keep_paired(actions: Actions, pairings: Collection[str | None], *, shown: bool) -> Actions:
+    """Leave alone what rolls out of these pairings, or is shown: a router has nothing else while the others cannot follow."""
 
     def goes(pod: core.Pod) -> bool:
         paired = pod.metadata.label(names.LABEL_PAIRING) in pairings
+        paired |= shown and pod.metadata.label(names.LABEL_ENDPOINT) == ADDRESSED
         return not paired or podstate.is_dead(pod) or podstate.is_draining(pod)
 
     return replace(

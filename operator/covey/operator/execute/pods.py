@@ -10,6 +10,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import Slot, hostname, slot_of
+from covey.compile.network import HIDDEN
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
@@ -73,6 +74,8 @@ class PodWriter:
         self.addressed: set[Slot | None] = set()
         #: Pairings that pods have kept and should have lost (None where they have none): others make them whole.
         self.unpaired: set[str | None] = set()
+        #: Whether routers take pods of which they should not, or not those that they should: others do their work.
+        self.unswitched = False
         self._relabelled: dict[str, core.Pod] = {}
 
     async def relabel(self, action: Relabel) -> None:
@@ -80,24 +83,27 @@ class PodWriter:
         metadata = action.pod.metadata
         try:
             changed = await self._label(metadata, action.labels, action.annotations)
-        except (NotFound, Conflict) as error:
-            await self._check_gone(metadata, error)
         except ApiError as error:
+            if await self._is_gone(metadata, error):
+                return
             self._denials.add("labels", metadata, error)
-            if not {names.LABEL_PAIRING, names.LABEL_ENDPOINT}.isdisjoint(action.labels):
+            if names.LABEL_PAIRING in action.labels:
                 self.unpaired.add(metadata.label(names.LABEL_PAIRING))
+            self.unswitched |= HIDDEN in {
+                each.get(names.LABEL_ENDPOINT) for each in (action.labels, metadata.labels or {})
+            }
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
         else:
             self._relabelled[metadata.uid] = changed
             self._callbacks.changed(changed)
 
-    async def _check_gone(self, metadata: core.Meta, error: NotFound | Conflict) -> None:
-        """Raise a conflict with a pod that is still there: the API server also answers so where an object is busy."""
+    async def _is_gone(self, metadata: core.Meta, error: ApiError) -> bool:
+        """Tell whether a write failed because the pod has gone: a conflict may also mean that an object is busy."""
         if isinstance(error, NotFound):
             _log.debug("pod has gone", pod=metadata.name)
-        elif await self._find(metadata) is not None:
-            raise error
+            return True
+        return isinstance(error, Conflict) and await self._find(metadata) is None
 
     async def _find(self, metadata: core.Meta) -> core.Pod | None:
         """Read this very pod again, None if it has gone: a conflict may mean another incarnation, or a new version."""
@@ -132,10 +138,9 @@ class PodWriter:
         patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
         try:
             await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch, type=Ignored)
-        except (NotFound, Conflict) as error:
-            await self._check_gone(metadata, error)
         except ApiError as error:
-            self._denials.add("mark", metadata, error)
+            if not await self._is_gone(metadata, error):
+                self._denials.add("mark", metadata, error)
 
     async def serve(self, action: Serve) -> None:
         """Set the readiness gate of a pod."""
@@ -156,20 +161,18 @@ class PodWriter:
             await self._client.apply(
                 resources.PODS, body, manager=names.MANAGER_OPERATOR_STATUS, subresource="status", type=Ignored
             )
-        except (NotFound, Conflict) as error:
-            await self._check_gone(metadata, error)
         except ApiError as error:
-            self._denials.add("readiness", metadata, error)
+            if not await self._is_gone(metadata, error):
+                self._denials.add("readiness", metadata, error)
 
     async def update_in_place(self, action: UpdateInPlace) -> None:
         """Give a pod other images."""
         metadata = action.pod.metadata
         try:
             changed = await put_images(self._client, action)
-        except (NotFound, Conflict) as error:
-            await self._check_gone(metadata, error)
         except ApiError as error:
-            self._denials.add("images", metadata, error)
+            if not await self._is_gone(metadata, error):
+                self._denials.add("images", metadata, error)
         else:
             if changed is not None:
                 self._callbacks.changed(changed)
@@ -190,14 +193,13 @@ class PodWriter:
             await self._client.json_patch(
                 resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
             )
-        except (NotFound, Conflict) as error:
-            await self._check_gone(metadata, error)
         except Invalid as error:
             # A test that fails has no code of its own: an earlier pass may have let it go.
             if await self._is_held(metadata, action.gate):
                 self._denials.add("release", metadata, error)
         except ApiError as error:
-            self._denials.add("release", metadata, error)
+            if not await self._is_gone(metadata, error):
+                self._denials.add("release", metadata, error)
 
     async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
         """Tell whether this very pod still has a gate."""

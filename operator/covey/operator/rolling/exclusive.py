@@ -8,7 +8,8 @@ given up for one that is not whole.
 A write changes one pod. Where one role differs, new pods are shown before old ones are hidden, since either pairs with
 the other role. Where several do, no order of writes is without both a mixed pair and a moment without any: from prefill
 and decode of one revision, a single write leads to a mixed pair or to a role with nobody. Nothing is ever mixed here: all
-but one old pod of each role are hidden first, so that the moment is as long as about four writes.
+but one old leader of each role are hidden first, and one new leader of each is shown before the others, so that the
+moment is as long as about four writes, however many replicas there are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Slot
-from covey.compile.network import ADDRESSED
+from covey.compile.network import ADDRESSED, HIDDEN
 from covey.compile.revision import Revision
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
@@ -38,15 +39,16 @@ from covey.operator.rolling.pairing import (
     recorded_pairings,
 )
 
-#: The label of a pod that lives and gets no requests, since another revision does.
-HIDDEN: Final = "false"
 REASON_AWAITING: Final = "AwaitingMinimum"
 REASON_NO_ROOM: Final = "NoRoomForBoth"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod of a role that serves, not on its way out; ``shown``: routers take it when it is Ready."""
+    """A pod of a role that serves, not on its way out.
+
+    ``shown``: routers take it when it is Ready. ``ready``: it leads its replica, and is.
+    """
 
     role: str
     revision: str
@@ -118,13 +120,15 @@ def order_turns(
         # Nobody of one role takes requests while the others change.
         first = min(wanted.keys() - right, key=lambda role: (role in served, role))
         kept = {each.role: each for each in wrong if each.ready and each.role not in right and served == wanted.keys()}
-        early = [each for each in candidates if each.shown and each not in wrong and each.role == first]
+        early = [each for each in candidates if each.shown and each.role == first and each.revision == wanted[first]]
         others = [(each, False) for role, each in kept.items() if role != first]
+        one = {each.role: (each, True) for each, _ in reversed(show) if each.ready}
         turns = (
             [(each, False) for each in (*early, *wrong) if each not in kept.values()],
             [(kept[first], False)] if first in kept else [],
-            [*others, *((each, shown) for each, shown in show if each.role != first)],
-            [*((each, True) for each in early), *((each, shown) for each, shown in show if each.role == first)],
+            [*others, *(each for role, each in one.items() if role != first)],
+            [one[first]] if first in one else [],
+            [*((each, True) for each in early), *(each for each in show if each not in one.values())],
         )
     return tuple(tuple(turn) for turn in turns if turn)
 
@@ -209,7 +213,8 @@ def _candidates(roles: Collection[str], observed: Observed) -> Iterator[Candidat
     for slot, pod in observed.current.items():
         if slot.role in roles and not (podstate.is_draining(pod) or podstate.is_dead(pod)):
             revision, label = map(pod.metadata.label, (names.LABEL_REVISION, names.LABEL_ENDPOINT))
-            yield Candidate(slot.role, revision or "", label == ADDRESSED, podstate.is_ready(pod), pod)
+            ready = slot.index == 0 and podstate.is_ready(pod)
+            yield Candidate(slot.role, revision or "", label == ADDRESSED, ready, pod)
 
 
 def _remarks(
