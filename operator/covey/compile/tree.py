@@ -82,12 +82,12 @@ def compile_inference(
     published = () if spec.suspend else tuple(network.cluster_ip_services())
     budgets = (namespace_budget(owner.namespace),) if needs_budget(spec) else ()
     pods = PodFactory(owner, spec, revision, layout, compiled, tuple(told))
-    domains = Level("domains", tuple(pods.interconnect.domains(layout)) if pods.interconnect else ())
+    domains = (Level("domains", tuple(pods.interconnect.domains(layout))),) if pods.interconnect else ()
     return Tree(
         owner,
         layout,
         revision,
-        (*compiled.levels(layout), domains, Level("budgets", budgets), Level("services", services)),
+        (*compiled.levels(layout), *domains, Level("budgets", budgets), Level("services", services)),
         pods,
         published,
     )
