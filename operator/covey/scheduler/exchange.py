@@ -114,7 +114,7 @@ class Exchanges(Questions[ExchangeQuestion]):
         return found, min(scarcest, key=resources.rank, default="")
 
     def _find_promised(self, root: core.Group) -> Iterator[Swap]:
-        """What was promised to other units of the resource: the answer to what they ask is a yes, and its time is not over."""
+        """Promises to other units of the resource: the answer to their question is a yes, and its time is not over."""
         for unit in self._units_of(root):
             told, question = unit.root.status.exchange, self.read(unit.root)
             if question is None or unit.root.metadata.uid == root.metadata.uid:
