@@ -20,6 +20,7 @@ labels show. What the labels show is looked at again only when they may have cha
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +59,23 @@ class Topologies:
         self._cache = cache
         self._chosen: dict[str | None, Topology] = {}
         self._known: dict[str, Topology] = {}
-        cache.subscribe(Listener(node=lambda _name: self._chosen.clear(), world=self._prune))
+        #: Labels by which presets are told, of each node, and on how many nodes each is: thousands of nodes come and go.
+        self._labels: dict[str, frozenset[str]] = {}
+        self._present: Counter[str] = Counter()
+        for _, name in cache.nodes.store:
+            self._look(name)
+        cache.subscribe(Listener(node=self._look, world=self._prune))
+
+    def _look(self, name: str) -> None:
+        """A node has come, changed or gone."""
+        node = self._cache.node(name)
+        now, before = presets.known_labels(node) if node else frozenset(), self._labels.pop(name, frozenset())
+        if node:
+            self._labels[name] = now
+        if now != before:
+            self._present.update(now)
+            self._present.subtract(before)
+            self._chosen.clear()
 
     def _prune(self) -> None:
         """Topologies or priorities have changed: the planner need not know those that are gone, Covey's own apart."""
@@ -101,7 +118,7 @@ class Topologies:
                 for each in resources
                 if each.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"
             ],
-            self._cache.nodes.store.values(),
+            self._present,
         )
 
 
@@ -294,7 +311,7 @@ class Queueing:
 
     def is_misjudged(self, entry: Entry) -> bool:
         """The unit waits and would be planned in another topology, or keeps room since nodes were closed that may be open."""
-        if entry.want in {Want.NOTHING, Want.SURPLUS}:
+        if entry.want is Want.NOTHING or entry.want is Want.SURPLUS:
             return entry.decision.claim is not None and entry.decision.claim.purpose == PURPOSE_EVACUATION
         try:
             return self._topologies.choose(entry.unit.root) != entry.decision.topology

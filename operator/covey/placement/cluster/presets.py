@@ -11,6 +11,7 @@ others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -113,14 +114,23 @@ PRESETS: Final[tuple[Topology, ...]] = (
 )
 
 _COMMON: Final = frozenset({*REGION.keys, *ZONE.keys, *HOST.keys})
+#: All labels that any preset knows.
+_KEYS: Final = frozenset(key for preset in PRESETS for level in preset.levels for key in level.keys)
 
 
-def detect(nodes: Iterable[core.Node]) -> Topology | None:
-    """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
-    present: dict[str, int] = {}
-    for node in nodes:
-        for key, value in (node.metadata.labels or {}).items():
-            present[key] = present.get(key, 0) + bool(value)
+def known_labels(node: core.Node) -> frozenset[str]:
+    """The labels of a node that presets know, and that have a value."""
+    labels = node.metadata.labels or {}
+    return frozenset(key for key in labels.keys() & _KEYS if labels[key])
+
+
+def detect(nodes: Iterable[core.Node] | Counter[str]) -> Topology | None:
+    """The preset that most nodes' labels match, the more specific first among equals; None without any label.
+
+    Args:
+        nodes: all of them, or on how many nodes each of their ``known_labels`` is.
+    """
+    present = nodes if isinstance(nodes, Counter) else Counter(key for node in nodes for key in known_labels(node))
     best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
     if _coverage(best, present) > 0:
         return best
@@ -137,7 +147,7 @@ def choose(
     name: str | None,
     topologies: Mapping[str, Topology] | Sequence[Topology],
     defaults: Sequence[str],
-    nodes: Iterable[core.Node],
+    nodes: Iterable[core.Node] | Counter[str],
 ) -> Topology:
     """The topology of a resource: the one it names, else the default, else the only one, else what the labels show.
 
@@ -145,7 +155,7 @@ def choose(
         name: what ``spec.topology.name`` says.
         topologies: the ClusterTopologies there are.
         defaults: names of those marked default.
-        nodes: nodes to detect a preset from when there is no ClusterTopology.
+        nodes: nodes to detect a preset from when there is no ClusterTopology, as ``detect`` takes them.
 
     Raises:
         LookupError: when the choice is not clear; the message says why.
