@@ -232,11 +232,9 @@ class Admission:
         while self._dirty or self._rooms or self._relabelled or self._books.unkept:
             if self._relabelled:
                 self._relabelled = False
-                for number, (root, entry) in enumerate([*self._books.shelf.entries.items()]):
-                    if self._queueing.is_misjudged(entry):
-                        self._dirty.add(root)
-                    if number % 64 == 0:
-                        await self._breath.take()
+                self._dirty.update(
+                    r for r, entry in self._books.shelf.entries.items() if self._queueing.is_misjudged(entry)
+                )
             while self._dirty:
                 root = self._dirty.pop()
                 with self._alone(root):

@@ -20,7 +20,6 @@ labels show. What the labels show is looked at again only when they may have cha
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,22 +58,11 @@ class Topologies:
         self._cache = cache
         self._chosen: dict[str | None, Topology] = {}
         self._known: dict[str, Topology] = {}
-        #: Labels by which presets are told, of each node, and on how many nodes each is: thousands of nodes come and go.
-        self._labels: dict[str, frozenset[str]] = {}
-        self._present: Counter[str] = Counter()
-        for _, name in cache.nodes.store:
-            self._look(name)
+        self._labels = presets.LabelCounts(cache.nodes.store.values())
         cache.subscribe(Listener(node=self._look, world=self._prune))
 
     def _look(self, name: str) -> None:
-        """A node has come, changed or gone."""
-        node = self._cache.node(name)
-        now, before = presets.known_labels(node) if node else frozenset(), self._labels.pop(name, frozenset())
-        if node:
-            self._labels[name] = now
-        if now != before:
-            self._present.update(now)
-            self._present.subtract(before)
+        if self._labels.note(name, self._cache.node(name)):
             self._chosen.clear()
 
     def _prune(self) -> None:
@@ -109,17 +97,9 @@ class Topologies:
         return self._chosen.get(None) or self._choose(None)
 
     def _choose(self, name: str | None) -> Topology:
-        resources = list(self._cache.topologies.store.values())
-        return presets.choose(
-            name,
-            [presets.topology_of(resource) for resource in resources],
-            [
-                each.metadata.name
-                for each in resources
-                if each.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"
-            ],
-            self._present,
-        )
+        found = list(self._cache.topologies.store.values())
+        marked = [r.metadata.name for r in found if r.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+        return presets.choose(name, [presets.topology_of(each) for each in found], marked, self._labels)
 
 
 #: Seconds for which a unit is parked after its first failure; doubled at each further one.

@@ -42,7 +42,7 @@ def covey(cluster: Cluster) -> Covey:
     cluster.install_rbac(ROOT / "manifests" / "base" / "rbac", RIGHTS)
     scheduler = cluster.start_covey("scheduler", "--reserve-after=3s")
     kube_scheduler = cluster.start_scheduler(scheduler_config(scheduler))
-    flags = ("--capacity-provider=CapacityBuffer", "--capacity-after-seconds=1", "--capacity-wait-seconds=120")
+    flags = ("--capacity-provider=CapacityBuffer", "--capacity-after-seconds=1", "--capacity-wait-seconds=300")
     return Covey(cluster.start_covey("operator", *flags), scheduler, kube_scheduler)
 
 
@@ -121,6 +121,8 @@ def test_a_pool_that_scales_to_zero_leaves_nothing_behind(serving: Serving, cove
     eventually(lambda: len(kept()) == 3, 60, "the nodes are kept for who has waited")
     assert scrape(covey.scheduler)("covey_domains_reserved") == 1
     eventually(lambda: "covey_free_domains" in series(), 30, "devices are counted")
+    # The pool may have no more: Karpenter says the same as of nodes that are on their way.
+    serving.await_condition("CapacityAsked", "True", "Coming")
     # Karpenter drains the nodes: the ordinary pods are evicted, and nobody may come.
     delete_pools(cluster, ["rack-a"])
     eventually(lambda: not items(cluster, "/api/v1/nodes"), 120, "no node is left")

@@ -118,19 +118,32 @@ _COMMON: Final = frozenset({*REGION.keys, *ZONE.keys, *HOST.keys})
 _KEYS: Final = frozenset(key for preset in PRESETS for level in preset.levels for key in level.keys)
 
 
-def known_labels(node: core.Node) -> frozenset[str]:
-    """The labels of a node that presets know, and that have a value."""
-    labels = node.metadata.labels or {}
-    return frozenset(key for key in labels.keys() & _KEYS if labels[key])
+class LabelCounts:
+    """On how many nodes each label is that presets know; thousands of nodes have dozens of labels, and come and go."""
+
+    def __init__(self, nodes: Iterable[core.Node] = ()) -> None:
+        self.present: Counter[str] = Counter()
+        self._labels: dict[str, frozenset[str]] = {}
+        for node in nodes:
+            self.note(node.metadata.name, node)
+
+    def note(self, name: str, node: core.Node | None) -> bool:
+        """Take over a node as it is now, None once it is gone. Returns whether any count has changed."""
+        labels = (node.metadata.labels if node else None) or {}
+        now, before = (
+            frozenset(key for key in labels.keys() & _KEYS if labels[key]),
+            self._labels.pop(name, frozenset()),
+        )
+        if now:
+            self._labels[name] = now
+        self.present.update(now - before)
+        self.present.subtract(before - now)
+        return now != before
 
 
-def detect(nodes: Iterable[core.Node] | Counter[str]) -> Topology | None:
-    """The preset that most nodes' labels match, the more specific first among equals; None without any label.
-
-    Args:
-        nodes: all of them, or on how many nodes each of their ``known_labels`` is.
-    """
-    present = nodes if isinstance(nodes, Counter) else Counter(key for node in nodes for key in known_labels(node))
+def detect(nodes: Iterable[core.Node] | LabelCounts) -> Topology | None:
+    """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
+    present = (nodes if isinstance(nodes, LabelCounts) else LabelCounts(nodes)).present
     best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
     if _coverage(best, present) > 0:
         return best
@@ -147,7 +160,7 @@ def choose(
     name: str | None,
     topologies: Mapping[str, Topology] | Sequence[Topology],
     defaults: Sequence[str],
-    nodes: Iterable[core.Node] | Counter[str],
+    nodes: Iterable[core.Node] | LabelCounts,
 ) -> Topology:
     """The topology of a resource: the one it names, else the default, else the only one, else what the labels show.
 
@@ -155,7 +168,7 @@ def choose(
         name: what ``spec.topology.name`` says.
         topologies: the ClusterTopologies there are.
         defaults: names of those marked default.
-        nodes: nodes to detect a preset from when there is no ClusterTopology, as ``detect`` takes them.
+        nodes: nodes to detect a preset from when there is no ClusterTopology.
 
     Raises:
         LookupError: when the choice is not clear; the message says why.
