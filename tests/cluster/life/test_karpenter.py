@@ -135,5 +135,5 @@ def test_a_pool_that_scales_to_zero_leaves_nothing_behind(serving: Serving, cove
     serving.await_ready(3, inference="llm")
     serving.delete("DisaggregatedInference", "llm")
     serving.await_nothing_left()
-    await_empty(cluster)
     delete_pools(cluster, ["rack-a"])
+    await_empty(cluster)
