@@ -11,12 +11,12 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfil
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-rollout test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+.PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
 	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Covey needs Python 3.11 or newer; this is " + sys.version.split()[0])'
@@ -28,6 +28,9 @@ $(READY): requirements/dev.txt pyproject.toml
 
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
+
+demo-autoscaling: $(READY) ## Let load bring replicas and nodes, and take them away: a real HorizontalPodAutoscaler, and Karpenter
+	@PYTHONPATH=dev $(BIN)/python dev/demo_autoscaling.py
 
 demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mixed, latency drawn (SVG=file for a picture)
 	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
@@ -83,6 +86,7 @@ check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of w
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/arriving.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
 

@@ -9,22 +9,15 @@ from typing import Final
 import pytest
 
 from cluster.conftest import namespace, nodes, pytest_runtest_makereport
-from cluster.metrics_api import Metrics, serve_metrics
 from cluster.serving import Serving, serving
 from examples.files import EXAMPLES, of_kind
 from install.foreign import KEDA, foreign_crds
 from localcluster import Cluster, Nodes
+from localcluster.metrics_api import QUICK_AUTOSCALERS, Metrics, serve_metrics
 from localcluster.programs import ROOT
 
 __all__ = ["namespace", "nodes", "pytest_runtest_makereport", "serving"]
 
-_FLAGS: Final = {
-    "kube-controller-manager": (
-        "--horizontal-pod-autoscaler-sync-period=1s",
-        "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
-        "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
-    )
-}
 #: What the autoscalers of the examples ask for; pods that ask for nothing else share it with the others of their replica or unit.
 _METRICS: Final = {
     "vllm_num_requests_waiting": ("unit", "replica"),
@@ -38,7 +31,7 @@ Apply = Callable[[Path], list[str]]
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A control plane whose autoscalers do not take minutes, with the kinds of KEDA."""
-    with Cluster(crds=[ROOT / "crds", *foreign_crds(KEDA)], flags=_FLAGS) as running:
+    with Cluster(crds=[ROOT / "crds", *foreign_crds(KEDA)], flags=QUICK_AUTOSCALERS) as running:
         running.install_rbac()
         # With several topologies, resources that name none need one that is the default.
         running.apply((EXAMPLES / "topology.yaml").read_text())
@@ -52,9 +45,9 @@ def racks(cluster: Cluster) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def metrics(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metrics]:
+def metrics(cluster: Cluster) -> Iterator[Metrics]:
     """The metrics API."""
-    with serve_metrics(cluster, tmp_path_factory.mktemp("metrics"), _METRICS) as served:
+    with serve_metrics(cluster, _METRICS) as served:
         yield served
 
 

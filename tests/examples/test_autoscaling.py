@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from cluster.metrics_api import Metrics
 from cluster.serving import Serving
 from cluster.workbench import name_of
 from examples.conftest import Apply, await_ready
 from examples.files import EXAMPLES, of_kind
 from localcluster import eventually
+from localcluster.metrics_api import Metrics
 
 AUTOSCALING = EXAMPLES / "autoscaling"
 pytestmark = pytest.mark.usefixtures("racks")

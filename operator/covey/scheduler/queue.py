@@ -58,7 +58,12 @@ class Topologies:
         self._cache = cache
         self._chosen: dict[str | None, Topology] = {}
         self._known: dict[str, Topology] = {}
-        cache.subscribe(Listener(node=lambda _name: self._chosen.clear(), world=self._prune))
+        self._labels = presets.LabelCounts(cache.nodes.store.values())
+        cache.subscribe(Listener(node=self._look, world=self._prune))
+
+    def _look(self, name: str) -> None:
+        if self._labels.note(name, self._cache.node(name)):
+            self._chosen.clear()
 
     def _prune(self) -> None:
         """Topologies or priorities have changed: the planner need not know those that are gone, Covey's own apart."""
@@ -92,17 +97,9 @@ class Topologies:
         return self._chosen.get(None) or self._choose(None)
 
     def _choose(self, name: str | None) -> Topology:
-        resources = list(self._cache.topologies.store.values())
-        return presets.choose(
-            name,
-            [presets.topology_of(resource) for resource in resources],
-            [
-                each.metadata.name
-                for each in resources
-                if each.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"
-            ],
-            self._cache.nodes.store.values(),
-        )
+        found = list(self._cache.topologies.store.values())
+        marked = [r.metadata.name for r in found if r.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+        return presets.choose(name, [presets.topology_of(each) for each in found], marked, self._labels)
 
 
 #: Seconds for which a unit is parked after its first failure; doubled at each further one.
@@ -294,7 +291,7 @@ class Queueing:
 
     def is_misjudged(self, entry: Entry) -> bool:
         """The unit waits and would be planned in another topology, or keeps room since nodes were closed that may be open."""
-        if entry.want in {Want.NOTHING, Want.SURPLUS}:
+        if entry.want is Want.NOTHING or entry.want is Want.SURPLUS:
             return entry.decision.claim is not None and entry.decision.claim.purpose == PURPOSE_EVACUATION
         try:
             return self._topologies.choose(entry.unit.root) != entry.decision.topology

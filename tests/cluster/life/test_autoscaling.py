@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from builders.manifests import Object
 from cluster.conftest import AddNodes, Covey
-from cluster.metrics_api import REPLICAS, UNITS, Metrics, serve_metrics
 from cluster.serving import Serving, workers
 from cluster.workbench import label
 from localcluster import Cluster, eventually
+from localcluster.metrics_api import QUICK_AUTOSCALERS, REPLICAS, UNITS, Metrics, serve_metrics
 
 #: What one unit, and one replica, can bear.
 TARGET: Final = 10
 _KINDS: Final = {UNITS: "DisaggregatedInference", REPLICAS: "RoleScaler"}
-_FLAGS: Final = {
-    "kube-controller-manager": (
-        "--horizontal-pod-autoscaler-sync-period=1s",
-        "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
-        "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
-    )
-}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A control plane of its own, whose autoscalers do not take minutes."""
-    with Cluster(flags=_FLAGS) as running:
+    with Cluster(flags=QUICK_AUTOSCALERS) as running:
         running.install_rbac()
         yield running
 
 
 @pytest.fixture(scope="module")
-def metrics(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metrics]:
+def metrics(cluster: Cluster) -> Iterator[Metrics]:
     """The metrics API."""
-    directory: Path = tmp_path_factory.mktemp("metrics")
-    with serve_metrics(cluster, directory) as served:
+    with serve_metrics(cluster) as served:
         yield served
 
 

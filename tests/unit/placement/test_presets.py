@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders.requests import make_node
 from covey.api import core
 from covey.placement.cluster.inventory import path_of
-from covey.placement.cluster.presets import PRESETS, choose, detect, topology_of
+from covey.placement.cluster.presets import PRESETS, LabelCounts, choose, detect, topology_of
 from covey.placement.model import Topology
 
 ORDER = (
@@ -157,3 +159,30 @@ def test_an_unclear_choice_is_refused() -> None:
         choose(None, [one, two], [], [])
     with pytest.raises(LookupError, match="several ClusterTopologies are marked default: one, two"):
         choose(None, [one, two], ["one", "two"], [])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["n1", "n2", "n3"]),
+            st.none()
+            | st.dictionaries(
+                st.sampled_from([*(key for keys in TIERS.values() for key in keys), "other"]),
+                st.sampled_from(["", "v"]),
+            ),
+        ),
+        max_size=30,
+    )
+)
+def test_nodes_counted_one_by_one_show_the_same_as_all_at_once(events: list[tuple[str, dict[str, str] | None]]) -> None:
+    counts, there = LabelCounts(), dict[str, core.Node]()
+    for name, labels in events:
+        before = +counts.present
+        if labels is None:
+            there.pop(name, None)
+        else:
+            there[name] = core.Node(metadata=core.Meta(name=name, labels=labels))
+        changed = counts.note(name, there.get(name))
+        assert changed or +counts.present == before
+        assert +counts.present == LabelCounts(there.values()).present
+        assert detect(counts) == detect(there.values())

@@ -11,6 +11,7 @@ others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -113,14 +114,36 @@ PRESETS: Final[tuple[Topology, ...]] = (
 )
 
 _COMMON: Final = frozenset({*REGION.keys, *ZONE.keys, *HOST.keys})
+#: All labels that any preset knows.
+_KEYS: Final = frozenset(key for preset in PRESETS for level in preset.levels for key in level.keys)
 
 
-def detect(nodes: Iterable[core.Node]) -> Topology | None:
+class LabelCounts:
+    """On how many nodes each label is that presets know; thousands of nodes have dozens of labels, and come and go."""
+
+    def __init__(self, nodes: Iterable[core.Node] = ()) -> None:
+        self.present: Counter[str] = Counter()
+        self._labels: dict[str, frozenset[str]] = {}
+        for node in nodes:
+            self.note(node.metadata.name, node)
+
+    def note(self, name: str, node: core.Node | None) -> bool:
+        """Take over a node as it is now, None once it is gone. Returns whether any count has changed."""
+        labels = (node.metadata.labels if node else None) or {}
+        now, before = (
+            frozenset(key for key in labels.keys() & _KEYS if labels[key]),
+            self._labels.pop(name, frozenset()),
+        )
+        if now:
+            self._labels[name] = now
+        self.present.update(now - before)
+        self.present.subtract(before - now)
+        return now != before
+
+
+def detect(nodes: Iterable[core.Node] | LabelCounts) -> Topology | None:
     """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
-    present: dict[str, int] = {}
-    for node in nodes:
-        for key, value in (node.metadata.labels or {}).items():
-            present[key] = present.get(key, 0) + bool(value)
+    present = (nodes if isinstance(nodes, LabelCounts) else LabelCounts(nodes)).present
     best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
     if _coverage(best, present) > 0:
         return best
@@ -137,7 +160,7 @@ def choose(
     name: str | None,
     topologies: Mapping[str, Topology] | Sequence[Topology],
     defaults: Sequence[str],
-    nodes: Iterable[core.Node],
+    nodes: Iterable[core.Node] | LabelCounts,
 ) -> Topology:
     """The topology of a resource: the one it names, else the default, else the only one, else what the labels show.
 

@@ -8,21 +8,29 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from authority import Authority
-from builders.manifests import Object
-from cluster.workbench import is_ready, label, name_of
-from localcluster import Cluster, eventually
+from localcluster.cluster import Cluster
+from localcluster.ports import HOST
+from localcluster.waiting import eventually
+
+Object = dict[str, Any]
 
 API: Final = "custom.metrics.k8s.io/v1beta2"
+#: Flags of a cluster whose autoscalers do not take minutes.
+QUICK_AUTOSCALERS: Final[Mapping[str, Sequence[str]]] = {
+    "kube-controller-manager": (
+        "--horizontal-pod-autoscaler-sync-period=1s",
+        "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+        "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+    )
+}
 #: Metrics that the tests of Covey itself use.
 UNITS, REPLICAS = "load-of-units", "load-of-replicas"
 SHARED: Final[Mapping[str, tuple[str, ...]]] = {UNITS: ("unit",), REPLICAS: ("unit", "replica")}
@@ -47,10 +55,11 @@ class Metrics:
         """The values of all pods that a selector finds."""
         self.asked[namespace, metric] = self.asked.get((namespace, metric), 0) + 1
         path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(selector)}"
-        pods = [pod for pod in self.cluster.api("GET", path)["items"] if is_ready(pod)]
-        bearers = {tuple(label(pod, key) for key in self.shared[metric]) for pod in pods}
+        pods = [pod for pod in self.cluster.api("GET", path)["items"] if _is_ready(pod)]
+        keys = [f"covey.dev/{key}" for key in self.shared[metric]]
+        bearers = {tuple(pod["metadata"]["labels"].get(key, "") for key in keys) for pod in pods}
         load = self.loads.get((namespace, metric), 0)
-        return [_value(namespace, name_of(pod), metric, 1000 * load // len(bearers)) for pod in pods]
+        return [_value(namespace, pod["metadata"]["name"], metric, 1000 * load // len(bearers)) for pod in pods]
 
     def await_rounds(self, namespace: str, metric: str, rounds: int) -> None:
         """Wait until an autoscaler has looked so many times more."""
@@ -59,13 +68,11 @@ class Metrics:
 
 
 @contextmanager
-def serve_metrics(
-    cluster: Cluster, directory: Path, shared: Mapping[str, tuple[str, ...]] = SHARED
-) -> Iterator[Metrics]:
+def serve_metrics(cluster: Cluster, shared: Mapping[str, tuple[str, ...]] = SHARED) -> Iterator[Metrics]:
     """Serve the API until the block ends."""
     metrics = Metrics(cluster, shared=shared)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(metrics))
-    server.socket = _tls(directory).wrap_socket(server.socket, server_side=True)
+    server = ThreadingHTTPServer((HOST, 0), _handler(metrics))
+    server.socket = _tls(cluster).wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -112,13 +119,17 @@ def _service(name: str = "") -> str:
     return f"{path}/{name}" if name else path
 
 
-def _tls(directory: Path) -> ssl.SSLContext:
-    certificate, key = Authority().issue("metrics")
-    for name, content in (("metrics.crt", certificate), ("metrics.key", key)):
-        (directory / name).write_bytes(content)
+def _tls(cluster: Cluster) -> ssl.SSLContext:
+    """The API server's own certificate, which is at hand; the API server is told not to look at it."""
+    certificate = cluster.files.authority
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "metrics.crt", directory / "metrics.key")
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     return context
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _value(namespace: str, pod: str, metric: str, thousandths: int) -> Object:
