@@ -19,6 +19,8 @@ overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's 
                 though all others had been there for a while.
 unfit           Covey's scheduler binds a pod to a node that has been unfit for a while.
 astray          A replica or a unit lies in two domains of the level that it requires.
+blind           A watch of the checker has ended by an error (``watching.py``): what it still judges it would judge by what
+                was long ago.
 """
 
 from __future__ import annotations

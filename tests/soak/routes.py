@@ -61,8 +61,10 @@ class Routes:
 
     def note_spec(self, owner: Owner, spec: Json) -> None:
         """A spec is about to be written, or was seen: it may be in force from now on."""
-        images = {each["name"]: each["template"]["spec"]["containers"][0]["image"] for each in _serving(spec)}
-        self._specs.setdefault(owner, set()).add(tuple(images[role] for role in _roles(images)))
+        # A tenant's container may lack an image: then no pod can be made of it, and no request can go there.
+        images = {each["name"]: each["template"]["spec"]["containers"][0].get("image") for each in _serving(spec)}
+        if all(images.values()):
+            self._specs.setdefault(owner, set()).add(tuple(images[role] for role in _roles(images)))
 
     def take(self, body: Json, pod: Pod, *, gone: bool, at: float) -> Iterator[Violation]:
         """Judge an event of a pod."""

@@ -74,6 +74,20 @@ class Watching:
             self._say(self.checker.tick(self.quiet.now()))
 
     def _follow(self, kind: str) -> None:
+        try:
+            self._keep_following(kind)
+        finally:
+            if not self._end.is_set():
+                self._give_up(kind)
+
+    def _give_up(self, kind: str) -> None:
+        """Say that a watch has broken for good: what is judged from now on is judged by what was long ago."""
+        with self.lock:
+            blind = Violation("blind", f"the watch of {kind} has ended, so nothing can be judged", self.quiet.now())
+            self.checker.violations.append(blind)
+            self._say([blind])
+
+    def _keep_following(self, kind: str) -> None:
         known: dict[str, dict[str, Any]] = {}
         version = ""
         while not self._end.is_set():

@@ -53,6 +53,15 @@ def test_pairings_beside_each_other_are_not_mixed() -> None:
     assert [found.see(name, "2", "b", number=1) for name in ("prefill", "decode")] == [[], []]
 
 
+def test_a_tenants_container_without_an_image_is_read_and_allows_nothing() -> None:
+    found = Routed()
+    decode = role("decode", template={"spec": {"containers": [{"name": "c", "resources": "none", "env": 7}]}})
+    found.history.wanted(engine("prefill", "1"), decode)
+    assert found.see("decode", "1", "a") == []
+    assert found.see("decode", "2", "b", number=1) == []
+    assert found.see("prefill", "1", "b", number=1) == ["mixed"]
+
+
 def test_a_pod_that_drains_and_is_found() -> None:
     assert "routed" in Routed().see("decode", "1", "a", labels={"covey.dev/draining": "true"})
 
