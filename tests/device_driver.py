@@ -6,6 +6,7 @@ from typing import Any
 
 from builders.devices import DRIVER, Json, gpus, request_body, slice_body, wish_body
 from localcluster import Cluster
+from scheduler_trees import Tree, node_of
 
 API = "/apis/resource.k8s.io/v1"
 
@@ -51,3 +52,15 @@ class Driver:
                 mine = found.setdefault(meta["ownerReferences"][0]["uid"], set())
                 mine |= {(each["pool"], each["device"]) for each in results}
         return found
+
+
+def assert_devices(driver: Driver, tree: Tree, each: int) -> None:
+    """Every pod of a unit has so many devices of its own node, and no device has two owners."""
+    allocated = driver.allocated()
+    taken: list[tuple[str, str]] = []
+    for pod in tree.bound():
+        devices = allocated[pod["metadata"]["uid"]]
+        assert len(devices) == each
+        assert {pool for pool, _ in devices} == {node_of(pod)}
+        taken += devices
+    assert len(taken) == len(set(taken))

@@ -38,7 +38,7 @@ SHARED: Final[Mapping[str, tuple[str, ...]]] = {UNITS: ("unit",), REPLICAS: ("un
 
 @dataclass
 class Metrics:
-    """What is reported.
+    """The loads that the stand-in reports.
 
     Attributes:
         loads: by namespace and metric.

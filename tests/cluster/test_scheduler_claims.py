@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders.devices import DRIVER, class_body, device, gpus, request_body, slice_body, wish_body
-from device_driver import API, Driver
+from device_driver import API, Driver, assert_devices
 from localcluster import Cluster, eventually
-from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, Tree, node_of, pin_of
+from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, node_of, pin_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
@@ -49,18 +49,6 @@ def named(bench: Bench, name: str, *requests: Json) -> Json:
     path = f"{API}/namespaces/{bench.namespace}/resourceclaims"
     bench.cluster.api("POST", path, {"metadata": {"name": name}, "spec": wish_body(*requests)})
     return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
-
-
-def assert_devices(driver: Driver, tree: Tree, each: int) -> None:
-    """Every pod of a unit has so many devices of its own node, and no device has two owners."""
-    allocated = driver.allocated()
-    taken: list[tuple[str, str]] = []
-    for pod in tree.bound():
-        devices = allocated[pod["metadata"]["uid"]]
-        assert len(devices) == each
-        assert {pool for pool, _ in devices} == {node_of(pod)}
-        taken += devices
-    assert len(taken) == len(set(taken))
 
 
 def test_a_gang_of_claims_shares_nodes_with_one_of_the_extended_resource(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from builders.devices import DRIVER, GPU, class_body, gpus, slice_body
-from device_driver import API, Driver
+from device_driver import API, Driver, assert_devices
 from localcluster import Cluster, eventually
-from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, Tree, node_of, pin_of
+from scheduler_trees import GATE, START_GATE, Bench, Replacing, Role, node_of, pin_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
@@ -40,18 +40,6 @@ def claimed(bench: Bench, name: str, count: int, class_: str = DRIVER) -> Json:
     path = f"{API}/namespaces/{bench.namespace}/resourceclaims"
     bench.cluster.api("POST", path, {"metadata": {"name": name}, "spec": spec})
     return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
-
-
-def assert_devices(driver: Driver, tree: Tree, each: int) -> None:
-    """Every pod of a unit has so many devices of its own node, and no device has two owners."""
-    allocated = driver.allocated()
-    taken: list[tuple[str, str]] = []
-    for pod in tree.bound():
-        devices = allocated[pod["metadata"]["uid"]]
-        assert len(devices) == each
-        assert {pool for pool, _ in devices} == {node_of(pod)}
-        taken += devices
-    assert len(taken) == len(set(taken))
 
 
 def test_a_gang_is_admitted_and_bound_whole_on_devices_of_a_driver(

@@ -119,7 +119,7 @@ _KEYS: Final = frozenset(key for preset in PRESETS for level in preset.levels fo
 
 
 class LabelCounts:
-    """On how many nodes each label is that presets know; thousands of nodes have dozens of labels, and come and go."""
+    """Counts of nodes by label, of the labels that presets know; kept, as thousands of nodes have dozens of labels each."""
 
     def __init__(self, nodes: Iterable[core.Node] = ()) -> None:
         self.present: Counter[str] = Counter()
@@ -130,10 +130,8 @@ class LabelCounts:
     def note(self, name: str, node: core.Node | None) -> bool:
         """Take over a node as it is now, None once it is gone. Returns whether any count has changed."""
         labels = (node.metadata.labels if node else None) or {}
-        now, before = (
-            frozenset(key for key in labels.keys() & _KEYS if labels[key]),
-            self._labels.pop(name, frozenset()),
-        )
+        now = frozenset(key for key in labels.keys() & _KEYS if labels[key])
+        before = self._labels.pop(name, frozenset())
         if now:
             self._labels[name] = now
         self.present.update(now - before)
