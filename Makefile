@@ -51,8 +51,10 @@ test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's
 		|| { echo "make test-ui needs a browser: install Debian's package chromium, or set COVEY_CHROMIUM" >&2; exit 1; }
 	@$(BIN)/python -m pytest -n0 tests/ui $(ARGS)
 
+# Only their files: reading all tests to choose among them takes half a minute.
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
-	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
+	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' \
+		$(or $(ARGS),$$(grep -rlw 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 from click.testing import CliRunner, Result
 
 from builders.pods import pod_body
@@ -24,12 +23,19 @@ def covey(*arguments: object, stdin: str | None = None, env: Mapping[str, str | 
     return CliRunner().invoke(command, [str(each) for each in arguments], input=stdin, env=env)
 
 
+def conforms(document: Any, schema: Any) -> None:
+    """See that a document is as a JSON schema says."""
+    import jsonschema  # noqa: PLC0415 - it compiles grammars for seconds, in every process that only lists the tests
+
+    jsonschema.validate(document, schema)
+
+
 def plan(*arguments: object, stdin: str | None = None) -> Any:
     """The JSON answer of `covey plan`, which is as its schema says."""
     result = covey("plan", *arguments, "-o", "json", stdin=stdin)
     assert result.stdout, result.stderr
     answer = json.loads(result.stdout)
-    jsonschema.validate(answer, SCHEMA)
+    conforms(answer, SCHEMA)
     return answer
 
 

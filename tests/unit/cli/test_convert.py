@@ -4,11 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
-from builders.files import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
+from builders.files import (
+    EXAMPLES,
+    admitted,
+    cluster,
+    conforms,
+    covey,
+    inference,
+    plan,
+    role,
+    roles_of,
+    workload,
+    write,
+)
 from covey.api.inference import DisaggregatedInference
 from covey.api.rules import unsupported_fields
 from covey.api.schema import structural
@@ -39,7 +50,7 @@ def test_what_comes_out_is_valid_compiles_and_finds_its_place(name: str, file: A
     result = covey("convert", "-f", file(document))
     assert result.exit_code == 0, result.stderr
     (body,) = yaml.safe_load_all(result.stdout)
-    jsonschema.validate(body, SCHEMA)
+    conforms(body, SCHEMA)
     assert unsupported_fields(DisaggregatedInference.model_validate(body).spec) == [], "the operator runs it"
 
     compiled = covey("compile", "-f", "-", "-o", "json", stdin=result.stdout)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from builders.files import EXAMPLES, Object, cluster, covey, inference, member, plan, role, write
-
-SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
+from builders.files import Object, cluster, covey, inference, member, plan, role, write
 
 
 def serving(workload: str, replica: int, node: str, since: str = "2026-01-01T00:00:00Z") -> Object:
@@ -47,7 +43,6 @@ def arguments(tmp_path: Path) -> Any:
 
 def test_the_surplus_of_another_would_give_way(arguments: Any) -> None:
     answer = plan(*arguments(), "--preempt")
-    jsonschema.validate(answer, SCHEMA)
     (found,) = answer["preemptions"]
     assert (found["namespace"], found["name"], found["verdict"]) == ("default", "chat", "Preempting")
     assert found["victims"] == [

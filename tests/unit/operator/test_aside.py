@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,19 +17,24 @@ from covey.operator.reconcile import _LARGE, _aside
 from unit.operator.world import World
 
 
-def observed(pods: int, **more: Any) -> Observed:
+@cache
+def observed(pods: int) -> Observed:
     world = World(inference(role("prefill", replicas=pods)))
     world.carry_out()
-    return replace(world.observe(), **more)
+    return world.observe()
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "here"),
-    [(observed(_LARGE - 1), True), (observed(_LARGE), False), (observed(_LARGE, room=object()), True)],
+    ("pods", "more", "here"),
+    [(_LARGE - 1, {}, True), (_LARGE, {}, False), (_LARGE, {"room": object()}, True)],
     ids=["small", "large", "large, and it may ask for room"],
 )
-async def test_only_a_large_resource_that_asks_nobody_is_planned_in_a_thread(snapshot: Observed, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    assert (await _aside(snapshot, threading.get_ident) == threading.get_ident()) == here
+async def test_only_a_large_resource_that_asks_nobody_is_planned_in_a_thread(
+    pods: int,
+    more: dict[str, Any],
+    here: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    assert (await _aside(replace(observed(pods), **more), threading.get_ident) == threading.get_ident()) == here
 
 
 async def test_others_have_their_turn_while_a_large_resource_is_planned() -> None:
