@@ -68,7 +68,9 @@ def _fits(listed: Listed, free: dict[str, int], replica: Replica, pods: list[Pod
     nodes = [listed.nodes[name] for name in free]
     near = [each for each in wanted.near if replica.side.role in each.roles]
     for label, roles in (*([(wanted.required, wanted.parts)] if wanted.required else []), *near):
-        inside = {listed.nodes[node].labels.get(label) for node, role in beside if node in listed.nodes and role in roles}
+        inside = {
+            listed.nodes[node].labels.get(label) for node, role in beside if node in listed.nodes and role in roles
+        }
         nodes = [node for node in nodes if {node.labels.get(label)} == inside]
     places: Counter[str] = Counter()
     for node in nodes:

@@ -114,7 +114,9 @@ class Routes:
 
     def describe(self) -> str:
         """Say what there was to judge."""
-        somewhere = f"routers had somewhere to go after {self.judged} events, and had to keep to a domain after {self.in_reach}"
+        somewhere = (
+            f"routers had somewhere to go after {self.judged} events, and had to keep to a domain after {self.in_reach}"
+        )
         return f"{somewhere}; {self.handed_over} pods were handed over"
 
     def _mixed(self, pod: Pod, engine: _Engine, at: float) -> Iterator[Violation]:
