@@ -66,12 +66,14 @@ ROLE_SCALERS: Final = Resource(INFERENCE_GROUP, VERSION, "rolescalers", "RoleSca
 WORKLOADS: Final = Resource(SCHEDULING_GROUP, VERSION, "workloads", "Workload")
 COMPOSITE_POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "compositepodgroups", "CompositePodGroup")
 POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")
-#: Kubernetes' own groups in the versions of 1.37, and PodGroups in that of 1.36; a release serves one or the other.
-NATIVE_GROUPS: Final = (
-    Resource("scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup"),
-    Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"),
-    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
+#: Kubernetes' own groups, in the versions of 1.37.
+NATIVE_POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+NATIVE_COMPOSITE_POD_GROUPS: Final = Resource(
+    "scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup"
 )
+#: And those of 1.36; a release serves one or the other.
+NATIVE_POD_GROUPS_1_36: Final = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+NATIVE_GROUPS: Final = (NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS, NATIVE_POD_GROUPS_1_36)
 CLUSTER_TOPOLOGIES: Final = Resource(
     SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
 )

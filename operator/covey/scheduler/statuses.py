@@ -28,8 +28,8 @@ from covey.api.constants import MANAGER_SCHEDULER, REASON_UNSUPPORTED, REASON_WA
 from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
-from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.events import ObjectRef
+from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, NATIVE_GROUPS, POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import NO_TOPOLOGY

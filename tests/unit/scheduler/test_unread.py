@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import REGISTRY
-
 from builders.members import GATE, cache, drop, pod, put
 from covey.api import core
+from covey.observability.metrics import REGISTRY
 from covey.scheduler.context import Context
 from covey.scheduler.statuses import UnreadGroups
 
