@@ -175,7 +175,7 @@ def test_a_denied_write_is_told_and_stops_nothing(serving: Serving, nodes: AddNo
     serving.change({"roles": [workers("prefill", replicas=2), roles()[1]]})
     serving.await_ready(4)
     assert find(serving) is None
-    serving.change({"routing": pool()})
+    serving.change({"routing": {"pool": {"endpointPickerRef": {"group": None}}}})
     await_pool(serving)
     await_silence(serving)
 
