@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from builders.manifests import Object
@@ -37,13 +37,14 @@ def pod_spec(cpu: str = "1", **spec: Any) -> Object:
 
 @dataclass(frozen=True)
 class Foreign:
-    """One namespace, where the tests are the controller of somebody else's kind."""
+    """One namespace, where the tests are the controller of somebody else's kind. ``versions`` are those of the groups."""
 
     cluster: Cluster
     namespace: str
+    versions: Mapping[str, str] = field(default_factory=lambda: _VERSIONS)
 
     def path(self, kind: str, name: str = "") -> str:
-        version = _VERSIONS.get(kind)
+        version = self.versions.get(kind)
         group = f"/apis/scheduling.k8s.io/{version}" if version else "/apis/batch/v1" if kind == "Job" else "/api/v1"
         return f"{group}/namespaces/{self.namespace}/{kind.lower()}s" + (f"/{name}" if name else "")
 

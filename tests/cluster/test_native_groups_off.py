@@ -60,7 +60,11 @@ def test_where_the_api_is_absent_one_line_says_so_and_gangs_go_on() -> None:
         eventually(lambda: all(map(node_of, foreign.all_pods())), 60, "the gang is bound")
         lines = [json.loads(line) for line in cluster.processes["covey-scheduler"].log_text().splitlines()]
         absent = [each for each in lines if each["event"] == "resource is not served"]
-        assert sorted(each["resource"] for each in absent) == ["compositepodgroups", "podgroups"]
+        assert sorted((each["resource"], each["version"]) for each in absent) == [
+            ("compositepodgroups", "v1alpha3"),
+            ("podgroups", "v1alpha2"),
+            ("podgroups", "v1beta1"),
+        ]
         assert {each["level"] for each in absent} == {"info"}
 
 

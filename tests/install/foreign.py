@@ -1,4 +1,4 @@
-"""The CRDs of the Prometheus operator, of cert-manager and of KEDA, from their own modules, pinned by go.sum."""
+"""The CRDs of the Prometheus operator, of cert-manager, of KEDA and of InferencePools, from their modules, pinned by go.sum."""
 
 import json
 import os
@@ -18,6 +18,9 @@ OF_THE_CHART: Final[Wanted] = {
         ("podmonitors", "servicemonitors", "prometheusrules"),
     ),
     "github.com/cert-manager/cert-manager": ("deploy/crds", ("_certificates", "_issuers")),
+}
+INFERENCE_POOLS: Final[Wanted] = {
+    "sigs.k8s.io/gateway-api-inference-extension": ("config/crd/bases", ("_inferencepools",))
 }
 KEDA: Final[Wanted] = {"github.com/kedacore/keda/v2": ("config/crd/bases", ("_scaledobjects",))}
 

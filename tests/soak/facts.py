@@ -253,6 +253,13 @@ class Part:
         return min(self.floor, self.minimum) if self.unavailable is None else self.floor
 
 
+class Near(NamedTuple):
+    """The node label of a level, and the roles that lie in one domain of it within a unit."""
+
+    label: str
+    roles: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A spec."""
@@ -265,6 +272,8 @@ class Wanted:
     required: str = ""
     #: It names a level that does not exist, so it is not accepted.
     broken: bool = False
+    #: The proximity that it requires.
+    near: tuple[Near, ...] = ()
 
     def pods(self, totals: Mapping[str, int]) -> int:
         """How many there shall be; ``totals`` are replicas of external roles, over all units."""
@@ -292,6 +301,11 @@ def read_wanted(spec: Json) -> Wanted:
         parts={each["name"]: _part(each) for each in spec["roles"]},
         required=LEVELS.get((spec.get("topology") or {}).get("required") or "", ""),
         broken=((spec.get("topology") or {}).get("preferred") or "rack") not in LEVELS,
+        near=tuple(
+            Near(LEVELS[each["level"]], frozenset(each["roles"]))
+            for each in spec.get("proximity") or ()
+            if each.get("mode") == "Required" and each["level"] in LEVELS
+        ),
     )
 
 

@@ -18,7 +18,7 @@ double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
 unfit           Covey's scheduler binds a pod to a node that has been unfit for a while.
-astray          A replica or a unit lies in two domains of the level that it requires.
+astray          A replica, a unit, or roles that require proximity lie in two domains of the level that is required.
 blind           A watch of the checker has ended by an error (``watching.py``): what it still judges it would judge by what
                 was long ago.
 """
@@ -208,7 +208,12 @@ def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Vi
     if spec is None or part is None:
         return
     unit = [replica for replica in world.replicas if _unit(replica) == _unit(pod.replica)]
-    for level, replicas in ((part.required, [pod.replica]), (spec.required, unit)):
+    near = [
+        (each.label, [replica for replica in unit if replica.side.role in each.roles])
+        for each in spec.near
+        if side.role in each.roles
+    ]
+    for level, replicas in ((part.required, [pod.replica]), (spec.required, unit), *near):
         # A replica that was told to go binds nobody to its domain: its successor may have another.
         staying = [
             each for replica in replicas for each in world.members(replica) if each.updated_in_place or not each.leaves

@@ -61,14 +61,17 @@ def _fits(listed: Listed, free: dict[str, int], replica: Replica, pods: list[Pod
     if wanted is None or part is None or not pods[0].gpus:
         return False
     beside = {
-        pod.node
+        (pod.node, pod.replica.side.role)
         for pod in listed.pods
         if pod.replica and pod.live and pod.node and pod.replica.side[:2] == replica.side[:2]
     }
     nodes = [listed.nodes[name] for name in free]
-    if wanted.required:
-        inside = {listed.nodes[name].labels.get(wanted.required) for name in beside if name in listed.nodes}
-        nodes = [node for node in nodes if {node.labels.get(wanted.required)} == inside]
+    near = [each for each in wanted.near if replica.side.role in each.roles]
+    for label, roles in (*([(wanted.required, wanted.parts)] if wanted.required else []), *near):
+        inside = {
+            listed.nodes[node].labels.get(label) for node, role in beside if node in listed.nodes and role in roles
+        }
+        nodes = [node for node in nodes if {node.labels.get(label)} == inside]
     places: Counter[str] = Counter()
     for node in nodes:
         places[node.labels.get(part.required or LEVELS["block"], "")] += free[node.name] // pods[0].gpus

@@ -9,7 +9,11 @@ refused     For half a minute no pairing of a unit is whole, though engines of a
             Ready in every role (R1). Excused while a pod of the unit was lost a moment ago, and for a resource that is
             suspended or going.
 
-No kind of the soak has ``proximity``, so R5 is not judged. Combinations are told apart by images in ``mixed``, since only
+out of reach  A prefill takes requests in a domain, and of its pairing no decode does, though one does elsewhere in the unit:
+            a router that keeps to the domain of a level for which ``proximity`` is required would fail them (R5). Nothing
+            excuses it.
+
+Combinations are told apart by images in ``mixed``, since only
 the image says what runs, and by revisions in ``refused``, since other combinations may have the same images.
 """
 
@@ -41,6 +45,8 @@ class _Engine:
     pairing: str
     image: str
     revision: str
+    owner_uid: str
+    node: str
 
 
 @dataclass
@@ -51,6 +57,8 @@ class Routes:
     #: How many events a request could go somewhere after, and how many labels of pods that serve were changed.
     judged: int = 0
     handed_over: int = 0
+    #: How many events a prefill had a decode in its domain after, where it has to.
+    in_reach: int = 0
     _engines: dict[Owner, dict[str, _Engine]] = field(default_factory=dict)
     #: Images of all roles that serve, as they were in specs.
     _specs: dict[Owner, set[tuple[str, ...]]] = field(default_factory=dict)
@@ -75,11 +83,14 @@ class Routes:
         before, found = engines.pop(pod.uid, None), None if gone else Endpoint.of(body)
         if not gone and {"covey.dev/draining", "covey.dev/endpoint"} <= pod.labels.keys():
             yield Violation("routed", f"{pod.name} drains, and routers find it", at)
+        unit = (side.owner, side.unit)
         if found is None:
+            yield from self._out_of_reach(unit, at)
             return
         revision = pod.labels.get("covey.dev/revision", "")
-        engine = _Engine(body, (side.owner, side.unit), side.role, found.revision, found.image, revision)
+        engine = _Engine(body, unit, side.role, found.revision, found.image, revision, pod.owner_uid, pod.node)
         engines[pod.uid] = engine
+        yield from self._out_of_reach(unit, at)
         yield from self._mixed(pod, engine, at)
         if before is not None and before.pairing and found.revision and before.pairing != found.revision:
             self.handed_over += 1
@@ -103,7 +114,10 @@ class Routes:
 
     def describe(self) -> str:
         """Say what there was to judge."""
-        return f"routers had somewhere to go after {self.judged} events; {self.handed_over} pods were handed over"
+        somewhere = (
+            f"routers had somewhere to go after {self.judged} events, and had to keep to a domain after {self.in_reach}"
+        )
+        return f"{somewhere}; {self.handed_over} pods were handed over"
 
     def _mixed(self, pod: Pod, engine: _Engine, at: float) -> Iterator[Violation]:
         owner = engine.unit[0]
@@ -117,6 +131,24 @@ class Routes:
             if known != engine.image:
                 words = f"{pod.name} runs {engine.image} in {engine.pairing}, of which {engine.role} is {known}"
                 yield Violation("mixed", words, at)
+
+    def _out_of_reach(self, unit: _Unit, at: float) -> Iterator[Violation]:
+        resource = self.world.resources.get(unit[0])
+        for near in resource.wanted.near if resource is not None else ():
+            found: dict[tuple[str, str], dict[str, set[str | None]]] = {}
+            for each in self._of(unit) if near.roles.issuperset(ROLES) else ():
+                node = self.world.nodes.get(each.node)
+                domain = node.labels.get(near.label) if node is not None else None
+                found.setdefault((each.owner_uid, each.pairing), {}).setdefault(each.role, set()).add(domain)
+            for (_, pairing), domains in found.items():
+                prefill, decode = (domains.get(role, set()) for role in ROLES)
+                # Nobody knows where a node lies that was deleted, and whose pods are about to go.
+                if not pairing or not prefill or not decode or None in prefill | decode:
+                    continue
+                self.in_reach += 1
+                if alone := prefill - decode:
+                    words = f"{unit[0].namespace}/{unit[0].name} unit {unit[1]}: prefill of {pairing} in {sorted(map(str, alone))}"
+                    yield Violation("out of reach", f"{words}, its decode in {sorted(map(str, decode))}", at)
 
     def _whole(self, side: Side) -> set[str]:
         """The pairings that are whole in a unit."""

@@ -52,7 +52,7 @@ def _role(name: str, *, gpus: int, replicas: int = 1, grace: int = 0, **fields: 
 
 def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Kind:
     topology, priority = roles.pop("topology", {}), roles.pop("priority", "middle")
-    spec: Spec = {"replicas": units[0], "roles": [], "topology": topology}
+    spec: Spec = {"replicas": units[0], "roles": [], "topology": topology, "proximity": roles.pop("proximity", [])}
     spec |= {"priorityClassName": priority, "preemption": roles.pop("preemption", wait_and_run(2, 5))}
     ranges = {}
     for part, (least, most, fields) in roles.items():
@@ -62,6 +62,7 @@ def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Ki
 
 
 _RACK: Final = {"required": "rack"}
+_NEAR: Final = [{"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}]
 KINDS: Final = (
     _kind(
         "soak",
@@ -110,6 +111,7 @@ KINDS: Final = (
         "soak",
         "mixed",
         (1, 2),
+        proximity=_NEAR,
         router=(1, 4, {"gpus": 0, "minReplicas": 0, "update": {"maxSurge": 0, "maxUnavailable": 1}}),
         prefill=(
             2,

@@ -144,6 +144,22 @@ def keep_conditions(status: dict[str, Any]) -> dict[str, Any]:
     return {"conditions": status["conditions"]}
 
 
+def find_unread(pod: core.Pod) -> str | None:
+    """The reason for which the group that a pod names is not read: in Kubernetes 1.35 it is no object and has no status.
+
+    Whether it waits, and why, could be said nowhere.
+    """
+    meta, reference = pod.metadata, pod.spec.workload_ref
+    others = meta.label(LABEL_POD_GROUP) is not None or meta.label(LABEL_INFERENCE) is not None
+    if not reference or others or not podstate.is_gated(pod):
+        return None
+    return (
+        f"spec.workloadRef names {reference.get('podGroup')} of Workload {reference.get('name')}: Covey reads the groups of"
+        f" scheduling.k8s.io from Kubernetes 1.36 on; before that make a PodGroup of scheduling.covey.dev, and give its"
+        f" pods the label {LABEL_POD_GROUP}"
+    )
+
+
 def obstacle(pod: core.Pod, direct: str) -> str | None:
     """The reason for which a member of a native group is not planned beside a kube-scheduler of the user's.
 

@@ -284,9 +284,14 @@ class Shelf:
         self.unplaced.pop(root, None)
 
     def leads(self, root: Key, queue_of: Callable[[Key], str | None]) -> bool:
-        """Tell whether a refused unit is the first of its queue among those that ask the same question."""
+        """Tell whether a refused unit is the first of its queue among those that ask the same question.
+
+        Native groups come before nobody: room is kept for none of them.
+        """
         alike, mine = self._asleep.get(self._of.get(root)), queue_of(root)
-        return alike is not None and next(each for each in alike.members if queue_of(each) == mine) == root
+        members = alike.members if alike is not None else ()
+        own = (each for each in members if queue_of(each) == mine and not self.entries[each].unit.root.is_native)
+        return next(own, None) == root
 
     def amend(self, root: Key, entry: Entry) -> None:
         """Something that a sleeping unit keeps has changed; it sleeps on."""

@@ -258,7 +258,9 @@ class Reflector(Generic[T]):
         # What is not served is asked for as long as the process lives: one line of that is enough.
         again = cause == "absent" and self._failures > 1
         level = logging.DEBUG if again else logging.WARNING if error and cause != "absent" else logging.INFO
-        _log.log(level, why, resource=self._resource.plural, delay=round(delay, 2), **known)
+        _log.log(
+            level, why, resource=self._resource.plural, version=self._resource.version, delay=round(delay, 2), **known
+        )
         await asyncio.sleep(delay)
 
 

@@ -53,6 +53,10 @@ REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
     "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
     " again after a minute, one a second; 0 when there is none.",
 )
+UNREAD_GROUPS: Final = FAMILIES.gauge(
+    "covey_pods_of_unread_groups",
+    "Gated pods that name their group by `spec.workloadRef` (Kubernetes 1.35), which is not read where `gangs.native` is on.",
+)
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
     "Gangs whose minimum has no place: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"

@@ -28,8 +28,7 @@ from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
     NAMESPACES,
-    NATIVE_COMPOSITE_POD_GROUPS,
-    NATIVE_POD_GROUPS,
+    NATIVE_GROUPS,
     NODES,
     POD_GROUPS,
     PODS,
@@ -115,7 +114,7 @@ class Cache:
         self._groups = [each for kind in own for each in watch(kind, core.Group, self._on_group)]
         self._native = [
             each
-            for resource in ((NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS) if native else ())
+            for resource in (NATIVE_GROUPS if native else ())
             for each in watch(resource, Stored, partial(self._on_native_group, resource))
         ]
         self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, on_event=self._on_volume)

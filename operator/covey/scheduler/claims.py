@@ -109,11 +109,11 @@ class Claims:
         """
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
         since = queue.waiting_since(root)
-        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute:
+        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute or root.is_native:
             return None
         owner = root.metadata.controller
         if owner is not None and owner.kind == "Job":
-            return None  # the operator obeys the claims of resources only: others would be kept off for nothing
+            return None  # the gang of a Job gives way to nobody, so it takes no room from others either
         if not right and not self._may_preempt(root):
             return None
         said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None

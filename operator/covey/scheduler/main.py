@@ -52,7 +52,7 @@ from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import OrdinaryPods, Settings
-from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
@@ -244,6 +244,7 @@ class _Leader:
             obstacle=lambda pod: beside(pod) or obstacle(pod) or self._direct.obstacle(pod),
         )
         self._recorder = context.recorder
+        self._unread = UnreadGroups(context) if settings.native_groups else None
         reservations = Reservations(
             cache,
             reserve_after=settings.reserve_after,
@@ -273,6 +274,8 @@ class _Leader:
     async def run(self) -> None:
         """Decide for ever."""
         self._direct.begin()
+        if self._unread is not None:
+            self._unread.begin()
         parts: tuple[Coroutine[None, None, None], ...] = (
             self._admission.run(),
             self._statuses.run(self._admission.settled.wait),

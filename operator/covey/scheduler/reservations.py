@@ -155,8 +155,8 @@ class Reservations:
         return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
     def allows(self, root: Key, entry: Entry) -> bool:
-        """Few enough gangs before it have nodes kept for them."""
-        if entry.gang is None:
+        """Few enough gangs before it have nodes kept for them; the status of a native group has no room for a claim."""
+        if entry.gang is None or entry.unit.root.is_native:
             return False
         before = self._find_before(root, entry.order)
         of_namespace = sum(each.gang.namespace == root.namespace for each in before)

@@ -20,21 +20,18 @@ from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.levels import preferences
-from covey.admission.native import keep_conditions
+from covey.admission.native import find_unread, keep_conditions
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING
+from covey.api.constants import MANAGER_SCHEDULER, REASON_UNSUPPORTED, REASON_WAITING
 from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
+from covey.kube.events import ObjectRef
 from covey.kube.queue import WorkQueue, run_workers
-from covey.kube.resources import (
-    COMPOSITE_POD_GROUPS,
-    NATIVE_COMPOSITE_POD_GROUPS,
-    NATIVE_POD_GROUPS,
-    POD_GROUPS,
-)
+from covey.kube.resources import COMPOSITE_POD_GROUPS, NATIVE_GROUPS, POD_GROUPS
+from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
@@ -58,11 +55,8 @@ STEP_PAUSE: Final = 0.02
 DETAIL: Final = 3.0
 #: Seconds between two of those writes: a unit of 100 replicas has 100 of them.
 DETAIL_PAUSE: Final = 0.05
-#: Of each kind of group Covey's and Kubernetes' own.
-_RESOURCES: Final = {
-    "CompositePodGroup": (COMPOSITE_POD_GROUPS, NATIVE_COMPOSITE_POD_GROUPS),
-    "PodGroup": (POD_GROUPS, NATIVE_POD_GROUPS),
-}
+_OWN: Final = {each.kind: each for each in (COMPOSITE_POD_GROUPS, POD_GROUPS)}
+_NATIVE: Final = {(each.kind, each.api_version): each for each in NATIVE_GROUPS}
 
 
 class Passing(Enum):
@@ -249,8 +243,10 @@ class StatusWriter:
         if self._is_written(root, group, status):
             return True
         written, uid = self._written.setdefault(root, {}), group.metadata.uid
-        own, native = _RESOURCES[group.kind]
-        resource, name = (native, group.original) if isinstance(group, core.NativeGroup) else (own, group.metadata.name)
+        if isinstance(group, core.NativeGroup):
+            resource, name = _NATIVE[group.kind, group.api_version], group.original
+        else:
+            resource, name = _OWN[group.kind], group.metadata.name
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -268,6 +264,37 @@ class StatusWriter:
             return False  # the group is gone, or has a successor
         written[uid] = _timeless(status)
         return True
+
+
+class UnreadGroups:
+    """Reports pods whose group is of a form that is not read, since it has no status: by an Event on each, and a metric."""
+
+    def __init__(self, context: Context) -> None:
+        self._recorder = context.recorder
+        self._leads = context.leads
+        self._pods: dict[str, core.Pod] = {}
+        context.cache.subscribe(Listener(pod=self._look_at, gone=self._forget))
+
+    def begin(self) -> None:
+        """Report those that were there before this process led."""
+        for pod in self._pods.values():
+            self._report(pod)
+
+    def _look_at(self, pod: core.Pod) -> None:
+        if find_unread(pod) is None:
+            self._forget(pod)
+        elif self._pods.setdefault(pod.metadata.uid, pod) is pod and self._leads():
+            self._report(pod)
+
+    def _forget(self, pod: core.Pod) -> None:
+        if self._pods.pop(pod.metadata.uid, None) is not None:
+            metrics.UNREAD_GROUPS.set(len(self._pods))
+
+    def _report(self, pod: core.Pod) -> None:
+        meta = pod.metadata
+        metrics.UNREAD_GROUPS.set(len(self._pods))
+        about = ObjectRef("v1", "Pod", meta.name, meta.namespace, meta.uid)
+        self._recorder.event(about, "Warning", REASON_UNSUPPORTED, find_unread(pod) or "", "Admit")
 
 
 def _is_due(group: core.Group, status: dict[str, Any]) -> bool:

@@ -1,7 +1,6 @@
 """One InferencePool for a resource, with everything running: made, changed, withdrawn, and refused in one sentence.
 
-Its kind is written by hand after ``api/v1/inferencepool_types.go`` of kubernetes-sigs/gateway-api-inference-extension, as far
-as Covey writes it, with one port at most as in its first releases. No gateway and no endpoint picker runs.
+Its kind is the CRD that kubernetes-sigs/gateway-api-inference-extension publishes. No gateway and no endpoint picker runs.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import uid_of, uids
+from install.foreign import INFERENCE_POOLS, foreign_crds
 from localcluster import Cluster, eventually
 from localcluster.programs import ROOT, scheduler_config
 
@@ -26,78 +26,6 @@ pytestmark = pytest.mark.usefixtures("covey")
 RIGHTS = ROOT / "manifests" / "components" / "inference-pools" / "rights.yaml"
 GROUP: Final = "inference.networking.k8s.io"
 DEFINITION: Final = f"inferencepools.{GROUP}"
-PORT: Final = {
-    "type": "object",
-    "required": ["number"],
-    "properties": {"number": {"type": "integer", "minimum": 1, "maximum": 65535}},
-}
-LABELS: Final = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 63}}
-SELECTOR: Final = {"type": "object", "required": ["matchLabels"], "properties": {"matchLabels": LABELS}}
-PICKER: Final = {
-    "type": "object",
-    "required": ["name"],
-    "x-kubernetes-validations": [
-        {"rule": "self.kind != 'Service' || has(self.port)", "message": "port is required when kind is 'Service'"}
-    ],
-    "properties": {
-        "group": {"type": "string", "default": ""},
-        "kind": {"type": "string", "default": "Service"},
-        "name": {"type": "string"},
-        "port": PORT,
-        "failureMode": {"type": "string", "enum": ["FailOpen", "FailClose"], "default": "FailClose"},
-    },
-}
-SPEC: Final = {
-    "type": "object",
-    "required": ["endpointPickerRef", "selector", "targetPorts"],
-    "properties": {
-        "endpointPickerRef": PICKER,
-        "selector": SELECTOR,
-        "targetPorts": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 1,
-            "items": PORT,
-            "x-kubernetes-list-type": "atomic",
-        },
-    },
-}
-STATUS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-KIND: Final[Object] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": DEFINITION,
-        "annotations": {
-            "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api-inference-extension/pull/1173"
-        },
-    },
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {
-            "kind": "InferencePool",
-            "listKind": "InferencePoolList",
-            "plural": "inferencepools",
-            "singular": "inferencepool",
-        },
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "required": ["spec"],
-                        "properties": {"spec": SPEC, "status": STATUS},
-                    }
-                },
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +45,11 @@ def covey(cluster: Cluster) -> Iterator[Covey]:
 @pytest.fixture
 def kind(cluster: Cluster) -> None:
     """The kind is there."""
-    cluster.apply([KIND])
+    install_kind(cluster)
+
+
+def install_kind(cluster: Cluster) -> None:
+    cluster.install_crds(*foreign_crds(INFERENCE_POOLS))
 
 
 def path(serving: Serving, name: str = "llm") -> str:
@@ -174,7 +106,7 @@ def test_a_cluster_without_the_kind_serves_and_gets_a_pool_with_it(serving: Serv
     serving.create(*roles(), routing=pool())
     assert "InferencePool" in serving.await_condition("PoolMissing", "True", "PoolsNotServed")
     serving.await_ready(3)
-    serving.cluster.apply([KIND])
+    install_kind(serving.cluster)
     await_pool(serving)
     await_silence(serving)
 
@@ -237,13 +169,13 @@ def test_another_ones_pool_is_left_and_told(serving: Serving, nodes: AddNodes) -
 @pytest.mark.usefixtures("kind")
 def test_a_denied_write_is_told_and_stops_nothing(serving: Serving, nodes: AddNodes) -> None:
     nodes(nodes=4)
-    serving.create(*roles(), routing=pool(8000, 8001))
-    assert "targetPorts" in refusal(serving, "RequestRefused")
+    serving.create(*roles(), routing=pool(8000, group="Not a group"))
+    assert "spec.endpointPickerRef.group" in refusal(serving, "RequestRefused")
     serving.await_ready(3)
     serving.change({"roles": [workers("prefill", replicas=2), roles()[1]]})
     serving.await_ready(4)
     assert find(serving) is None
-    serving.change({"routing": pool()})
+    serving.change({"routing": {"pool": {"endpointPickerRef": {"group": None}}}})
     await_pool(serving)
     await_silence(serving)
 

@@ -12,7 +12,7 @@ from cluster.conftest import Covey
 from cluster.serving import RACK, AddNodes, Serving, serving, workers
 from cluster.workbench import label, uid_of, uids
 from localcluster import Cluster, eventually
-from scheduler_trees import node_of
+from scheduler_trees import GATE, SCHEDULER, node_of, resources
 
 __all__ = ["serving"]
 
@@ -130,6 +130,54 @@ def test_a_beneficiary_that_is_deleted_pardons_who_drains(
     )
     eventually(lambda: uids(of(serving, "batch")) == before, 60, "the successor goes again")
     assert label(victim, "role") == "decode"
+
+
+def make_gang(serving: Serving, name: str, count: int, priority: str) -> None:
+    """A PodGroup and its pods, as a controller of somebody else makes them."""
+    path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{serving.namespace}/podgroups"
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": count}},
+        "desiredCount": count,
+        "priorityClassName": priority,
+        "preemption": AT_ONCE,
+    }
+    kind = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "PodGroup"}
+    serving.cluster.api("POST", path, {**kind, "metadata": {"name": name}, "spec": spec})
+    for number in range(count):
+        body = {
+            "metadata": {"name": f"{name}-{number}", "labels": {"scheduling.covey.dev/pod-group": name}},
+            "spec": {
+                "schedulerName": SCHEDULER,
+                "schedulingGates": [{"name": GATE}],
+                "priorityClassName": priority,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [resources(8)],
+            },
+        }
+        serving.cluster.api("POST", serving.path("Pod"), body)
+
+
+def test_replicas_give_way_to_a_tree_of_another_controller(
+    serving: Serving, nodes: AddNodes, classes: tuple[str, str], covey_to_kill: Covey
+) -> None:
+    """Nothing of it has a label of the operator, which obeys its claim all the same, also after a restart."""
+    spare, online = classes
+    nodes(blocks=1, racks=1, nodes=4)
+    create(serving, "batch", spare, workers("decode", replicas=4, minReplicas=1, drainSeconds=5))
+    before = uids(serving.await_ready(4, inference="batch"))
+    make_gang(serving, "theirs", 2, online)
+    eventually(lambda: serving.pods(draining="true"), 60, "a replica drains")
+    covey_to_kill.operator.kill()
+    covey_to_kill.operator.start()
+
+    def placed() -> bool:
+        found = [serving.cluster.api("GET", f"{serving.path('Pod')}/theirs-{number}") for number in range(2)]
+        return all(map(node_of, found))
+
+    eventually(placed, 90, "the tree has its places")
+    assert len(bound(serving, "batch") & before) == 2
+    message = serving.await_condition("Preempted", "True", "Preemption", "batch")
+    assert f"gave way to {serving.namespace}/theirs" in message
 
 
 def test_processes_that_are_killed_take_no_more_than_the_claim(

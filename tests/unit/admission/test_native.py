@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.native import MemberPod, Stored, adapt, keep_conditions, obstacle
+from covey.admission.native import MemberPod, Stored, adapt, find_unread, keep_conditions, obstacle
 from covey.admission.nodes import grow
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit, build_unit
@@ -126,6 +126,27 @@ def test_what_has_a_place_counts_however_few_a_group_wants() -> None:
         "b",
     }
     assert len(grow(small, lambda _: [], lambda _: [pod("c"), pod("d")], {}).pods) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "unread"),
+    [
+        ({}, True),
+        ({"schedulingGates": []}, False),
+        ({"workloadRef": None}, False),
+        ({"metadata": {"labels": {"scheduling.covey.dev/pod-group": "own"}}}, False),
+        ({"metadata": {"labels": {"covey.dev/inference": "llm"}}}, False),
+    ],
+)
+def test_a_pod_of_kubernetes_135_is_refused_by_name(fields: dict[str, Any], *, unread: bool) -> None:
+    """But for one with a group of Covey's, and those of the backend Kubernetes, whose gate the operator lifts."""
+    reference = {"name": "train", "podGroup": "workers", "podGroupReplicaKey": "0"}
+    found = pod("a", **{"schedulingGroup": None, "workloadRef": reference, **fields})
+    said = find_unread(found)
+    assert (said is not None) == unread
+    if said is not None:
+        assert said.startswith("spec.workloadRef names workers of Workload train: ")
+        assert found.metadata.label("scheduling.covey.dev/pod-group") is None
 
 
 def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:

@@ -37,6 +37,11 @@ def refused(*arguments: object, stdin: str | None = None) -> str:
         ("apiVersion: v1\nkind: List\nitems:\n- 3\n", "document 1, items[0]: is a number"),
         ("apiVersion: v1\nkind: Foo\nmetadata: 3\n", "document 1, metadata: is not an object"),
         ("apiVersion: v1\nkind: Foo\n", "holds nothing that can be planned, only Foo;"),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n---\n"
+            "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: b}\n",
+            "holds nothing that can be planned, only Job, JobSet;",
+        ),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "holds nothing that can be planned, only Pod;"),
         ("apiVersion: v1\nkind: Foo\nkind: Bar\n", 'key "kind" is set twice'),
         ("a: &a [*a]\n", "is not valid YAML"),

@@ -70,10 +70,18 @@ def test_each_resource_sees_what_is_named_of_it(resource: str) -> None:
     assert not seen.claims(CHAT)
 
 
-def test_a_root_that_belongs_to_nobody_is_named_itself() -> None:
+def test_a_root_that_belongs_to_nobody_is_watched_and_named_itself() -> None:
+    """A resource of its name says nothing of its priority."""
     seen = Seen()
-    seen.show(ADDED, root(victim(VICTIM, "a"), label=None))
-    assert [claim.name for claim in seen.claims(VICTIM)] == ["chat-0"]
+    kinds = (COMPOSITE_POD_GROUPS.type, POD_GROUPS.type)
+    watches = [each for kind in kinds for each in seen.caches.objects[kind].reflectors]
+    assert [each._selection.labels for each in watches] == [None, None]
+    labels = {names.LABEL_INFERENCE: "chat-0"}
+    pod = {"metadata": {"name": "p", "namespace": "prod", "uid": "p", "labels": labels}, "spec": {"priority": 7}}
+    seen.caches.pods.reflectors[0]._take(ADDED, msgspec.convert(pod, core.Pod))
+    for label, priority in ((None, None), ("chat-0", 7)):
+        seen.show(ADDED, root(victim(VICTIM, "a"), label=label))
+        assert [(claim.name, claim.priority) for claim in seen.claims(VICTIM)] == [("chat-0", priority)]
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,51 @@ def test_nobody_gives_way_to_a_gang(high: dict[str, Any]) -> None:
     assert claim is None or not claim.victims
 
 
-def test_nobody_gives_way_to_the_gang_of_a_job() -> None:
-    """The operator obeys claims of resources; nodes would be kept for a claim that nobody obeys."""
-    job = core.OwnerReference(kind="Job", name="train", uid="job", controller=True, api_version="batch/v1")
+@pytest.mark.parametrize(
+    ("controller", "takes"),
+    [
+        ("Job", False),
+        ("Pod", True),  # the leader of a LeaderWorkerSet's group
+        ("PodGang", True),
+        (None, True),
+    ],
+)
+def test_trees_of_other_controllers_take_room_and_jobs_do_not(controller: str | None, *, takes: bool) -> None:
+    """None of them gives any: the operator would not take it down."""
+    owner = core.OwnerReference(kind=controller or "", name="a", uid="a", controller=True, api_version="example.com/v1")
+    owners = {"owner_references": (owner,) if controller else ()}
+
+    def of_another(*made: Any) -> list[Any]:
+        return [replace(each, metadata=replace(each.metadata, **owners)) for each in made]
+
     low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1)
+    theirs = unit("theirs", replicas=2, nodes=("n2", "n2"), priority=1)
     high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
-    owned = [replace(each, metadata=replace(each.metadata, owner_references=(job,))) for each in high]
-    claim = refused(Loop(cache(node("n1", labels=labels()), *low, *owned)))
-    assert claim is None or not claim.victims
+    there = [node("n1", labels=labels()), node("n2", labels=labels())]
+    claim = refused(Loop(cache(*there, *low, *of_another(*theirs, *high))))
+    assert [each.name for each in (claim.victims if claim is not None else ())] == (["low"] if takes else [])
+    only = refused(Loop(cache(there[1], *of_another(*theirs, *high))))
+    assert only is None or not only.victims
+
+
+@pytest.mark.parametrize("gpus", [7, 8])
+def test_a_native_group_keeps_no_room_and_holds_up_nobody_in_the_line_for_it(gpus: int) -> None:
+    """Its status has no place for a claim: whoever comes after it gets one, also one that asks for the same."""
+    first, late = (
+        unit(name, replicas=1, gpus=8, priority=priority, preemption={"delaySeconds": 10**9}, status=status)
+        for name, priority, status in (("first", 9, {"conditions": [WAITED]}), ("late", 1, {"conditions": [WAITED]}))
+    )
+    root, *rest = unit("native", replicas=1, gpus=gpus, priority=5, status={"conditions": [WAITED]})
+    native = core.NativeGroup(**{name: getattr(root, name) for name in root.__struct_fields__}, original="native")
+    taken = pod("ordinary", gpus=8, node="n1", phase="Running")
+    made = cache(node("n1", labels=labels()), taken, *first, native, *rest, *late)
+    loop = Loop(made, limits=Limits(1, 1, percent=100))
+    assert refused(loop, "first") is not None
+    assert (claim_of(loop, "native"), claim_of(loop, "late")) == (None, None)
+    for each in first:
+        drop(loop.cache, each)
+    assert refused(loop, "late") is not None
+    assert claim_of(loop, "native") is None
 
 
 def test_a_class_that_never_preempts_makes_no_claim() -> None:

@@ -16,8 +16,8 @@ def engine(name: str, image: str) -> Json:
 class Routed:
     """A resource whose pods have labels as Covey writes them."""
 
-    def __init__(self) -> None:
-        self.history = History(engine("prefill", "1"), engine("decode", "1"))
+    def __init__(self, **spec: Any) -> None:
+        self.history = History(engine("prefill", "1"), engine("decode", "1"), **spec)
         for name in ("prefill", "decode"):
             assert self.see(name, "1", "a") == []
 
@@ -102,6 +102,39 @@ def test_engines_that_could_serve_and_are_not_paired() -> None:
     assert [each.rule for each in found.history.wait(2)] == ["refused"]
     assert found.see("decode", "1", "a") == []
     assert found.history.wait(UNPAIRED + 1) == []
+
+
+NEAR = {"proximity": [{"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}]}
+
+
+def test_a_prefill_without_decode_in_its_domain() -> None:
+    """Node ``n1`` lies in another rack than ``n0`` and ``n2``."""
+    found = Routed(**NEAR)
+    assert found.see("decode", "1", "a", number=1) == ["astray"]
+    assert found.see("prefill", "1", "a", number=2) == ["astray"]
+    assert found.history.checker.routes.in_reach
+    assert found.history.delete("0/decode/0/0") == ["out of reach"]
+
+
+def test_a_prefill_that_comes_elsewhere() -> None:
+    found = Routed(**NEAR)
+    assert found.see("prefill", "1", "a", number=1) == ["astray", "out of reach"]
+
+
+def test_a_pairing_without_decode_or_in_a_domain_that_nobody_knows_is_not_out_of_reach() -> None:
+    found = Routed(**NEAR)
+    assert found.history.delete("0/decode/0/0", by_operator=False) == []
+    assert found.see("decode", "1", "a", number=2, node="gone") == []
+    assert found.see("decode", "1", "b", number=1) == ["astray"]
+
+
+def test_without_required_proximity_a_pair_may_lie_apart() -> None:
+    preferred = [NEAR["proximity"][0] | {"mode": "Preferred"}]
+    for spec in ({}, {"proximity": preferred}):
+        found = Routed(**spec)
+        assert found.see("prefill", "1", "a", number=1) == []
+        assert found.history.delete("0/prefill/0/0", by_operator=False) == []
+        assert not found.history.checker.routes.in_reach
 
 
 def test_what_a_suspended_resource_could_do_is_nothing() -> None:

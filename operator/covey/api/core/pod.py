@@ -189,6 +189,8 @@ class PodSpec(Read, frozen=True):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: dict[str, Any] | None = None
+    #: Kubernetes 1.35 has it in place of the former.
+    workload_ref: dict[str, Any] | None = None
     readiness_gates: tuple[ReadinessGate, ...] | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None

@@ -30,7 +30,7 @@ from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Relea
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference, identity
 from covey.compile.groups import Anchor, Level, Membership, Object, replica_template, role_template
 from covey.compile.revision import Replicas, Scale
-from covey.kube.resources import Resource
+from covey.kube.resources import NATIVE_POD_GROUPS_1_36, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class FlatGroups:
 
 
 WORKLOADS_1_36: Final = Resource(shared.GROUP, "v1alpha2", "workloads", "Workload")
-POD_GROUPS_1_36: Final = Resource(shared.GROUP, "v1alpha2", "podgroups", "PodGroup")
+POD_GROUPS_1_36: Final = NATIVE_POD_GROUPS_1_36
 
 _VERSIONS: Final[Mapping[str, Version]] = {
     "1.37-flat": Version(shared.WORKLOADS, shared.POD_GROUPS, counts=True, atomic=True),

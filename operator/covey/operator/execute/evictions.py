@@ -40,7 +40,7 @@ class Evictor:
         client: to the API server.
         recorder: of Events.
         find: the kinds of which a root claims ordinary pods.
-        priority_of: the priority of the pods of a resource; None where it has none.
+        priority_of: the priority of the pods of the resource that a claim benefits; None where nobody knows it.
         clock: seconds since the epoch.
     """
 
@@ -49,7 +49,7 @@ class Evictor:
         client: Client,
         recorder: EventRecorder,
         find: Callable[[Key], Iterable[Resource]],
-        priority_of: Callable[[Key], int | None],
+        priority_of: Callable[[RootClaim], int | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -123,7 +123,7 @@ class Evictor:
         if not await self._may_go(victim, dry_run=False):
             return [victim]
         pod = ObjectRef("v1", "Pod", victim.name, victim.namespace, victim.pods[0])
-        whom = claim.describe_to(victim.namespace, self._priority_of((claim.namespace, claim.name)))
+        whom = claim.describe_to(victim.namespace, self._priority_of(claim))
         self._recorder.event(pod, "Normal", "Preempted", f"gave way to {whom}", "Preempt")
         metrics.VICTIMS.labels(claim.purpose, POD).inc()
         _log.info("ordinary pod evicted", namespace=victim.namespace, pod=victim.name, root=claim.name)

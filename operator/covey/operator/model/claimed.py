@@ -31,7 +31,7 @@ class RootClaim:
     """A claim, and those of one resource that it names.
 
     ``uid`` is that of the root; ``namespace`` and ``name`` are of the resource that benefits, or of the root itself
-    where it belongs to none. ``priority`` is None where nobody knows it.
+    where it belongs to none (``is_of_resource``). ``priority`` is None where nobody knows it.
     """
 
     uid: str
@@ -41,6 +41,7 @@ class RootClaim:
     victims: tuple[core.Victim, ...]
     message: str = ""
     priority: int | None = None
+    is_of_resource: bool = True
 
     def describe_to(self, namespace: str, priority: int | None) -> str:
         """Describe the root to one that gives way: by name only in its own namespace, by its priority everywhere.
@@ -72,8 +73,16 @@ def read_claim(root: Owned) -> RootClaim | None:
         return None
     if root.spec.get("parentCompositePodGroupName"):
         return None
-    name = metadata.label(names.LABEL_INFERENCE) or metadata.name
-    return RootClaim(metadata.uid, metadata.namespace, name, claim.purpose, claim.victims, claim.message)
+    resource = metadata.label(names.LABEL_INFERENCE)
+    return RootClaim(
+        metadata.uid,
+        metadata.namespace,
+        resource or metadata.name,
+        claim.purpose,
+        claim.victims,
+        claim.message,
+        is_of_resource=bool(resource),
+    )
 
 
 def find_claimed(claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod, ...]]) -> Mapping[Place, Claimed]:

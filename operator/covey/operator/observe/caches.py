@@ -28,6 +28,7 @@ from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
+from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
@@ -93,7 +94,10 @@ class Caches:
         self._kinds = (*group_kinds(backends), *scope.kinds)
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
-            resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
+            # Roots of other controllers claim room as well, which nobody but this process makes.
+            resource.type: Watched(
+                client, resource, Owned, namespaces, labels=None if resource.type in _ROOTS else ours
+            )
             for resource in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
@@ -270,8 +274,9 @@ class Caches:
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
         return {key for pod in pods for key in owner_key(pod)}
 
-    def _priority_of(self, key: Key) -> int | None:
-        return next((pod.spec.priority for pod in self.pods.of(key)), None)
+    def _priority_of(self, claim: RootClaim) -> int | None:
+        pods = self.pods.of((claim.namespace, claim.name)) if claim.is_of_resource else ()
+        return next((pod.spec.priority for pod in pods), None)
 
     def _look_at_node(self, name: str) -> None:
         for key in self.on_node(name):

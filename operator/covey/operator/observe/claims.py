@@ -22,7 +22,7 @@ class Claims:
     Args:
         roots: Covey's groups, in all namespaces that are watched.
         look_at: adds a resource to the work queue.
-        priority_of: the priority of the pods of a resource; None where it has none.
+        priority_of: the priority of the pods of the resource that a claim benefits; None where nobody knows it.
         evict: has ordinary pods evicted that a root claims, by namespace and name of the root.
     """
 
@@ -30,7 +30,7 @@ class Claims:
         self,
         roots: Iterable[Watched[Owned]],
         look_at: Callable[[Key], None],
-        priority_of: Callable[[Key], int | None],
+        priority_of: Callable[[RootClaim], int | None],
         evict: Callable[[Key], None],
     ) -> None:
         self._roots = tuple(roots)
@@ -59,7 +59,7 @@ class Claims:
                 claim = read_claim(root)
                 if claim is not None:
                     victims = tuple(each for each in claim.victims if (each.namespace, each.name) == key)
-                    yield replace(claim, victims=victims, priority=self.priority_of((claim.namespace, claim.name)))
+                    yield replace(claim, victims=victims, priority=self.priority_of(claim))
 
     def _on_root(self, kind: EventType, root: Owned, before: Owned | None) -> None:
         """Have everybody looked at whom a claim names, or has named: the root's own resource sees it change anyhow."""
