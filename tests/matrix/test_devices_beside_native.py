@@ -200,6 +200,10 @@ def test_a_device_that_only_one_of_the_pods_can_use(place: Place, cluster: Clust
     assert place.devices() == []
     print(f"Kubernetes 1.37.1, any and a large one: none of two bound: {said}")
     place.remove("native")
+    # The same two pods, made in the other order, are a gang that it schedules.
+    place.native("lucky", [only, any_])
+    eventually(lambda: len(place.bound("lucky")) == 2, 60, "both are bound")
+    place.remove("lucky")
 
     tree = place.bench.unit("covey", Role("prefill", gpus=0, spec=any_), Role("decode", gpus=0, spec=only))
     tree.wait_bound()
