@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from builders.devices import DRIVER, Json, gpus, request_body, slice_body, wish_body
@@ -54,13 +55,20 @@ class Driver:
         return found
 
 
-def assert_devices(driver: Driver, tree: Tree, each: int) -> None:
-    """Every pod of a unit has so many devices of its own node, and no device has two owners."""
+def assert_devices(driver: Driver, tree: Tree, each: int, pool_of: Callable[[str], str] = str) -> None:
+    """Every pod of a unit has so many devices of its own node, and no device has two owners.
+
+    Args:
+        driver: that has the claims of the unit's namespace.
+        tree: the unit.
+        each: devices of a pod.
+        pool_of: the name of a node's pool.
+    """
     allocated = driver.allocated()
     taken: list[tuple[str, str]] = []
     for pod in tree.bound():
         devices = allocated[pod["metadata"]["uid"]]
         assert len(devices) == each
-        assert {pool for pool, _ in devices} == {node_of(pod)}
+        assert {pool for pool, _ in devices} == {pool_of(node_of(pod))}
         taken += devices
     assert len(taken) == len(set(taken))

@@ -138,13 +138,36 @@ VOLCANO = Module(
         )
     },
 )
-KARPENTER_CRDS = "karpenter-crds.yaml"
 #: Built only for the tests and the story that have Karpenter make nodes.
 KARPENTER = Module(
     _HERE / "tools" / "karpenter",
     (Step({"karpenter": "sigs.k8s.io/karpenter/kwok"}, 1.5),),
-    texts={KARPENTER_CRDS: Text("sigs.k8s.io/karpenter", ".", ("pkg/apis/crds/*.yaml", "kwok/apis/crds/*.yaml"))},
+    texts={
+        "karpenter-crds.yaml": Text("sigs.k8s.io/karpenter", ".", ("pkg/apis/crds/*.yaml", "kwok/apis/crds/*.yaml"))
+    },
 )
+_DRA_KWOK_DRIVER = _HERE / "tools" / "dra-kwok-driver"
+#: Built only for its test, like the next one. Most of it has been compiled for Karpenter.
+DRA_KWOK_DRIVER = Module(
+    _DRA_KWOK_DRIVER,
+    (Step({"dra-kwok-driver": "."}, 1.0),),
+    also=(_DRA_KWOK_DRIVER / "main.go").read_text(),
+    texts={
+        "dra-kwok-driver-crds.yaml": Text(
+            "sigs.k8s.io/karpenter", "dra-kwok-driver", ("pkg/apis/crds/*draconfigs.yaml",)
+        )
+    },
+)
+LEADER_WORKER_SETS = Module(
+    _HERE / "tools" / "leader-worker-sets",
+    (Step({"leader-worker-sets": "sigs.k8s.io/lws/cmd"}, 1.5),),
+    texts={
+        "leader-worker-sets-crds.yaml": Text("sigs.k8s.io/lws", "config/crd/bases", ("*.yaml",)),
+        "leader-worker-sets-rights.yaml": Text("sigs.k8s.io/lws", "config/rbac", ("role.yaml",)),
+        "leader-worker-sets-webhooks.yaml": Text("sigs.k8s.io/lws", "config/webhook", ("manifests.yaml",)),
+    },
+)
+_ON_DEMAND = (VOLCANO, KARPENTER, DRA_KWOK_DRIVER, LEADER_WORKER_SETS)
 _ALLOCATOR = _HERE / "tools" / "allocator"
 _KSTATUS = _HERE / "tools" / "kstatus"
 #: Each family has a module of its own: their dependencies do not agree.
@@ -237,16 +260,14 @@ def ensure_tool(name: str, *, report: bool = True) -> Path:
     return ensure_named([name], report=report)[0]
 
 
-def ensure_karpenter(*, report: bool = True) -> tuple[Path, Path]:
-    """Find Karpenter and its CRDs, and build first what is missing.
+def ensure_files(module: Module, *, report: bool = True) -> list[Path]:
+    """Find the programs and the texts of a module, and build first what is missing.
 
     Raises:
         BuildError: when Go is missing or too old, or a build fails.
     """
-    names = ("karpenter", KARPENTER_CRDS)
-    _build_missing(((name, KARPENTER) for name in names), report=report)
-    program, crds = (_find(name, KARPENTER) or KARPENTER.cache / name for name in names)
-    return program, crds
+    _build_missing(((name, module) for name in module.files), report=report)
+    return [_find(name, module) or module.cache / name for name in module.files]
 
 
 def _named(name: str) -> tuple[Module, tuple[str, ...]]:
@@ -254,13 +275,11 @@ def _named(name: str) -> tuple[Module, tuple[str, ...]]:
     for module in TOOLS:
         if name in module.programs:
             return module, (name,)
-    for module in (*RELEASES.values(), VOLCANO, KARPENTER):
-        if name == module.folder.name:
-            return module, module.files
-    known = [*(name for module in TOOLS for name in module.programs), *(m.folder.name for m in RELEASES.values())]
-    raise BuildError(
-        f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name, KARPENTER.folder.name])}"
-    )
+    modules = {module.folder.name: module for module in (*RELEASES.values(), *_ON_DEMAND)}
+    if name in modules:
+        return modules[name], modules[name].files
+    known = [*(name for module in TOOLS for name in module.programs), *modules]
+    raise BuildError(f"{name} is not known; there are {', '.join(known)}")
 
 
 def _wanted(kubernetes: str, *, volcano: bool) -> dict[str, Module]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from localcluster.binaries import ensure_karpenter
+from localcluster.binaries import KARPENTER, ensure_files
 from localcluster.cluster import Cluster
 from localcluster.ports import address, free_port
 from localcluster.probe import answers
@@ -38,7 +38,7 @@ def start_karpenter(cluster: Cluster, *, report: bool = True) -> Process:
         BuildError: when it is missing and cannot be built.
         ProcessError: when it does not come up.
     """
-    program, crds = ensure_karpenter(report=report)
+    program, crds = ensure_files(KARPENTER, report=report)
     cluster.install_crds(crds)
     cluster.apply(_NODE_CLASS)
     types = cluster.directory / "instance-types.json"

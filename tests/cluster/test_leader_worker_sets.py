@@ -1,7 +1,7 @@
 """Groups of LeaderWorkerSets with the label ``covey.dev/gang``, from StatefulSets as its controller writes them.
 
-The controller itself cannot be had here. The real StatefulSet controller makes the pods; the test makes the workers'
-StatefulSet once the leader's pod is there, as that controller does (``startupPolicy: LeaderCreated``).
+The real StatefulSet controller makes the pods; the test makes the workers' StatefulSet once the leader's pod is there, as that
+controller does (``startupPolicy: LeaderCreated``). The controller itself: ``life/test_lws_controller.py``.
 """
 
 from __future__ import annotations
