@@ -50,6 +50,7 @@ from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.scope import EVERYTHING, Scope
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
+from covey.placement.cluster.claims import unmade_claims
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03
@@ -60,8 +61,8 @@ _ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS, names.A
 _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: Kinds whose roots may claim room.
 _ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
-#: The index of pods by their node.
-_NODE = "node"
+#: The index of pods by their node, and of those by their namespace whose claims were not all made yet.
+_NODE, _CLAIMING = "node", "claiming"
 
 
 class Caches:
@@ -89,6 +90,7 @@ class Caches:
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
+            reflector.add_index(_CLAIMING, _claiming_in)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = (*group_kinds(backends), *scope.kinds)
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
@@ -265,6 +267,11 @@ class Caches:
         for each in known:
             each.forget(key)
 
+    def find_claiming(self, namespace: str) -> tuple[core.Pod, ...]:
+        """The pods of a namespace for which claims are still to be made: no quota has charged these yet."""
+        shown = chain.from_iterable(reflector.by_index(_CLAIMING, namespace) for reflector in self.pods.reflectors)
+        return (*shown, *(pod for pod in self.ledger.newborns.within(namespace) if _claiming_in(pod)))
+
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
@@ -374,6 +381,10 @@ class Caches:
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _claiming_in(pod: core.Pod) -> tuple[str, ...]:
+    return (pod.metadata.namespace,) if any(unmade_claims(pod)) and not podstate.is_dead(pod) else ()
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
