@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -16,6 +17,7 @@ from covey.api.core import rfc3339
 from covey.backends import Cluster, within
 from covey.backends.extender import can_reserve
 from covey.compile import Owner, Scale, network
+from covey.compile.interconnect import CLAIM
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
@@ -47,7 +49,7 @@ from covey.operator.status.lives import Lives, Milestones
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
 from covey.operator.status.status import Pace, is_news, is_passing
 from covey.operator.status.units import Unit, describe_units
-from covey.placement.cluster.claims import templates_of, unmade_claims
+from covey.placement.cluster.claims import unmade_claims
 
 Result = TypeVar("Result")
 
@@ -185,12 +187,12 @@ class Reconciler:
 
     async def _count_claims(self, key: Key, verdict: Verdict, observed: Observed) -> Observed:
         """Count what quotas will charge for claims, which are made after the pods, and the demand that comes first."""
-        reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claiming(key[0])
+        reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claimants(key[0])
         records = (each.record for each in observed.revisions)
         revisions = [verdict.wanted, *(each.revision for each in records if each is not None)]
-        told = (each.get("resourceClaimTemplateName") for revision in revisions for each in revision.pod_claims)
-        templates = {(key[0], name) for name in told if name}.union(*map(templates_of, waiting))
-        charges = await read_charges(self._client, templates) if templates else {}
+        claims = chain.from_iterable((*(each.pod_claims for each in revisions), *map(unmade_claims, waiting)))
+        named = {each.get("resourceClaimTemplateName") for each in claims if each.get("name") != CLAIM}
+        charges = await read_charges(self._client, {(key[0], name) for name in named if name})
         if waiting:
             # They may go without a change of any quota.
             self._caches.look_again(key, _CLAIMING)

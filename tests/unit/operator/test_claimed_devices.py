@@ -155,6 +155,18 @@ async def test_claims_are_judged_again_with_back_off_and_after_a_minute() -> Non
     assert await stored.judge(OF_TEMPLATE)
 
 
+async def test_no_more_is_read_than_a_bound() -> None:
+    kinds = [{"name": f"k{number}", "deviceClassName": f"c{number}"} for number in range(513)]
+    stored = Stored(template=wish_body({"name": "r", "firstAvailable": kinds[:512]}))
+    assert f"c511{DEVICES.removeprefix(DRIVER)}" in (await read_charges(cast("Client", stored), {("ml", "t")}))["t"]
+    stored = Stored(template=wish_body({"name": "r", "firstAvailable": kinds}))
+    problem = await stored.judge(OF_TEMPLATE)
+    assert problem is not None
+    assert problem.message == "role r: more than 512 deviceclasses are named, which Covey does not read"
+    assert stored.asked == ["resourceclaimtemplates/t"]
+    assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
+
+
 async def test_other_schedulers_count_for_themselves() -> None:
     stored = Stored()
     assert await stored.judge(OF_TEMPLATE, counted=False) is None

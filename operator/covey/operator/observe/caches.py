@@ -62,7 +62,7 @@ _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: Kinds whose roots may claim room.
 _ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
 #: The index of pods by their node, and of those by their namespace whose claims were not all made yet.
-_NODE, _CLAIMING = "node", "claiming"
+_NODE, _CLAIMANTS = "node", "claimants"
 
 
 class Caches:
@@ -90,7 +90,7 @@ class Caches:
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
-            reflector.add_index(_CLAIMING, _claiming_in)
+            reflector.add_index(_CLAIMANTS, _claimant_namespace)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = (*group_kinds(backends), *scope.kinds)
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
@@ -267,10 +267,10 @@ class Caches:
         for each in known:
             each.forget(key)
 
-    def find_claiming(self, namespace: str) -> tuple[core.Pod, ...]:
+    def find_claimants(self, namespace: str) -> tuple[core.Pod, ...]:
         """The pods of a namespace for which claims are still to be made: no quota has charged these yet."""
-        shown = chain.from_iterable(reflector.by_index(_CLAIMING, namespace) for reflector in self.pods.reflectors)
-        return (*shown, *(pod for pod in self.ledger.newborns.within(namespace) if _claiming_in(pod)))
+        shown = chain.from_iterable(reflector.by_index(_CLAIMANTS, namespace) for reflector in self.pods.reflectors)
+        return (*shown, *(pod for pod in self.ledger.newborns.within(namespace) if _claimant_namespace(pod)))
 
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
@@ -383,7 +383,7 @@ def _node_of(pod: core.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-def _claiming_in(pod: core.Pod) -> tuple[str, ...]:
+def _claimant_namespace(pod: core.Pod) -> tuple[str, ...]:
     return (pod.metadata.namespace,) if any(unmade_claims(pod)) and not podstate.is_dead(pod) else ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
@@ -35,6 +35,9 @@ Key = tuple[str, str]
 T = TypeVar("T", bound=core.Read)
 
 _log = get_logger(__name__)
+
+#: Objects of a kind that are read for a pod, or for the pods of a namespace: tenants choose how many they name.
+_MOST: Final = 512
 
 
 class _Sources(NamedTuple):
@@ -104,6 +107,8 @@ async def _read_sources(client: Client, templates: Collection[Key], claims: Coll
 
 async def _read(client: Client, resource: Resource, keys: Collection[Key], kind: type[T]) -> dict[Key, T]:
     """Read those of these objects that exist."""
+    if len(keys) > _MOST:
+        raise UnsupportedClaimError(f"more than {_MOST} {resource.plural} are named, which Covey does not read")
 
     async def get(namespace: str, name: str) -> T | None:
         try:
