@@ -384,7 +384,8 @@ def _node_of(pod: core.Pod) -> tuple[str, ...]:
 
 
 def _claimant_namespace(pod: core.Pod) -> tuple[str, ...]:
-    return (pod.metadata.namespace,) if any(unmade_claims(pod)) and not podstate.is_dead(pod) else ()
+    waits = pod.spec.resource_claims and any(unmade_claims(pod)) and not podstate.is_dead(pod)
+    return (pod.metadata.namespace,) if waits else ()
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:

@@ -41,7 +41,7 @@ _MOST: Final = 512
 
 
 class _Sources(NamedTuple):
-    """What claims are made of, as far as it exists."""
+    """Templates, claims and their classes, as far as they exist."""
 
     templates: Mapping[Key, core.ResourceClaimTemplate]
     claims: Mapping[Key, core.ResourceClaim]
