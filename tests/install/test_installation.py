@@ -350,6 +350,22 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     for name in ("llama", "big", "gated"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
+    # What pods would claim is read before they are created.
+    request = {"name": "gpus", "exactly": {"deviceClassName": "none"}}
+    template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    templates = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    cluster.api("POST", templates, template)
+    claiming = yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": "claiming", "namespace": "default"}}
+    for role in claiming["spec"]["roles"]:
+        named = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}, {"name": "more", "resourceClaimName": "none"}]
+        role["template"]["spec"]["resourceClaims"] = named
+    cluster.apply(claiming)
+    path = f"{DINFS.format('default')}/claiming"
+    eventually(lambda: "ResourceClaim none does not exist" in str(cluster.api("GET", path).get("status")), 60)
+    assert not pods(cluster, "default", inference="claiming")
+    cluster.api("DELETE", path)
+    cluster.api("DELETE", f"{templates}/gpus")
+
     # A queue is told what of it is used.
     flavors = [{"resources": [{"name": "nvidia.com/gpu", "nominal": 8}]}]
     body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "unused"}}

@@ -26,6 +26,7 @@ from covey.api.constants import (
     LABEL_POD_GROUP,
     RESOURCE_MEMBER,
 )
+from covey.placement.cluster.claims import unmade_claims
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 
@@ -177,16 +178,11 @@ def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = Fals
     terms = _required_terms(pod)
     if terms and not any(term.match_expressions or term.match_fields for term in terms):
         return f"pod {name} has only empty node affinity terms, which match no node"
-    if pod.spec.resource_claims and (claim := _unmade_claim(pod)):
-        return f"the claim {claim} of pod {name} was not made yet (spec.resourceClaims): see its ResourceClaimTemplate"
+    # kube-scheduler would not take the pod.
+    for each in unmade_claims(pod) if pod.spec.resource_claims else ():
+        claim = f"the claim {each['name']} of pod {name}"
+        return f"{claim} was not made yet (spec.resourceClaims): see its ResourceClaimTemplate"
     return None
-
-
-def _unmade_claim(pod: core.Pod) -> str | None:
-    """The first claim of a template that kube-controller-manager has not made yet: kube-scheduler would not take the pod."""
-    made = {each.name for each in pod.status.resource_claim_statuses or ()}
-    claims = (each for each in pod.spec.resource_claims or () if each.get("resourceClaimTemplateName"))
-    return next((each["name"] for each in claims if each["name"] not in made), None)
 
 
 def unschedulable(pod: core.Pod) -> str | None:

@@ -95,6 +95,13 @@ class Revision:
         """The revision that a spec asks for."""
         return _of({role.name: RoleRevision.of(role, spec.compat) for role in spec.roles})
 
+    @property
+    def pod_claims(self) -> Iterator[Mapping[str, Any]]:
+        """The claims of devices that its templates have (``spec.resourceClaims`` of pods), some more than once."""
+        for role in self.roles.values():
+            for index in range(min(role.size, 2)):
+                yield from role.template_of(index)["spec"].get("resourceClaims") or ()
+
     def is_same(self, other: Revision) -> bool:
         """Tell whether all roles have the same content."""
         return self.roles.keys() == other.roles.keys() and all(

@@ -320,7 +320,9 @@ def _revision_asked_for(spec: DisaggregatedInferenceSpec, known: Sequence[Revisi
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
     spec, known = inference.spec, _readable_revisions(observed)
     wanted = _revision_asked_for(spec, known)
-    unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
+    # What claims are made of may have been changed while nothing of it was there.
+    proven = any(each.is_same(wanted) for each in known) and (_is_there(observed) or not any(wanted.pod_claims))
+    unproven = not (spec.suspend or proven or _runs(wanted, observed))
     former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
     accepted = Accepted(spec, content, resolved, wanted)
     if former is not None:

@@ -185,7 +185,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
         not_yet |= donors | over
     fitting = Fitting(create)
     if observed.quotas:
-        fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
+        fitting = find_fitting(create, charging(tree.pods, observed), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # A surge that the budget has no room for is one that quotas have none for.
     fitting = replace(fitting, unfit=fitting.unfit | {slot[:3] for slot in over})

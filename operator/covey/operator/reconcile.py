@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -13,7 +15,9 @@ import structlog
 from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.backends import Cluster, within
+from covey.backends.extender import can_reserve
 from covey.compile import Owner, Scale, network
+from covey.compile.interconnect import CLAIM
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
@@ -31,18 +35,21 @@ from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.devices import read_charges
 from covey.operator.observe.expectations import find_remaining, missing_pods
 from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
-from covey.operator.quota.fit import Fitting
+from covey.operator.quota.charge import charge_of_claims
+from covey.operator.quota.fit import Fitting, merge_demands
 from covey.operator.repair.history import nodes_told
 from covey.operator.status import status
 from covey.operator.status.lives import Lives, Milestones
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
 from covey.operator.status.status import Pace, is_news, is_passing
 from covey.operator.status.units import Unit, describe_units
+from covey.placement.cluster.claims import unmade_claims
 
 Result = TypeVar("Result")
 
@@ -53,6 +60,8 @@ _AGAIN: Final = 0.2
 #: Pods that run and get another budget, a second; and seconds until the next of them.
 _PROTECTIONS: Final = 50.0
 _NEXT: Final = 1.0
+#: Seconds after which pods are looked at again that wait for a quota beside claims that are still to be made.
+_CLAIMING: Final = 30.0
 #: Pods of a resource from which on it is planned in a thread: 30 to 50 ms of work.
 _LARGE: Final = 1_000
 
@@ -143,7 +152,7 @@ class Reconciler:
         wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
-                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved_demand(key))
+                observed = await self._count_claims(key, verdict, replace(observed, quotas=quotas))
                 planned = self._without_room(key, await _aside(observed, partial(plan, verdict, observed, before)))
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
@@ -176,6 +185,21 @@ class Reconciler:
         create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)
         return replace(planned, actions=replace(planned.actions, create=create))
 
+    async def _count_claims(self, key: Key, verdict: Verdict, observed: Observed) -> Observed:
+        """Count what quotas will charge for claims, which are made after the pods, and the demand that comes first."""
+        reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claimants(key[0])
+        records = (each.record for each in observed.revisions)
+        revisions = [verdict.wanted, *(each.revision for each in records if each is not None)]
+        claims = chain.from_iterable((*(each.pod_claims for each in revisions), *map(unmade_claims, waiting)))
+        named = {each.get("resourceClaimTemplateName") for each in claims if each.get("name") != CLAIM}
+        charges = await read_charges(self._client, {(key[0], name) for name in named if name})
+        if waiting:
+            # They may go without a change of any quota.
+            self._caches.look_again(key, _CLAIMING)
+        unmade = Counter(tuple(tuple(each.items()) for each in unmade_claims(pod)) for pod in waiting)
+        demands = ({charge_of_claims(map(dict, kind), charges): count} for kind, count in unmade.items())
+        return replace(observed, reserved=merge_demands((reserved, *demands)), claim_charges=charges)
+
     async def _observe(self, owner: Owner) -> Observed:
         """Take the snapshot; pods that have lost their label are asked for by name."""
         key = (owner.namespace, owner.name)
@@ -198,7 +222,8 @@ class Reconciler:
         if not verdict.unproven or verdict.backend is None:
             return verdict
         tree = verdict.backend.compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
-        bad_template = await self._templates.find_problem(tree)
+        counted = can_reserve(verdict.backend.name)
+        bad_template = await self._templates.find_problem(tree, counted=counted)
         return _within(judge(case, observed, bad_template), cluster) if bad_template else verdict
 
     async def _act(self, owner: Owner, verdict: Verdict, observed: Observed, planned: Plan) -> Problem | None:

@@ -28,7 +28,7 @@ from covey.manifests.documents import Document, read_documents
 from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
-from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of, asks_of_pod
+from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, asks_of_templates, templates_of
 from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import topology_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
@@ -165,20 +165,10 @@ class DeviceFacts:
         Raises:
             UnsupportedClaimError: some of it is not known, or cannot be counted.
         """
-        found = asks_of_pod(pod, self.claims)
-        made = {each.name for each in pod.status.resource_claim_statuses or ()}
-        for each in pod.spec.resource_claims or ():
-            name = each.get("resourceClaimTemplateName")
-            if not name or each.get("name") in made:
-                continue
-            template = self.templates.get((pod.metadata.namespace, name))
-            if template is None:
-                raise UnsupportedClaimError(f"ResourceClaimTemplate {name} is not known: give it beside the nodes")
-            try:
-                found.update(asks_of(template.spec.spec))
-            except UnsupportedClaimError as error:
-                raise UnsupportedClaimError(f"ResourceClaimTemplate {name} {error}") from None
-        return found
+        for key in templates_of(pod):
+            if key not in self.templates:
+                raise UnsupportedClaimError(f"ResourceClaimTemplate {key[1]} is not known: give it beside the nodes")
+        return asks_of_pod(pod, self.claims) + asks_of_templates(pod, self.templates)
 
     def obstacle(self, pod: core.Pod) -> str | None:
         """The reason for which a pod cannot be planned, its claims taken for made."""

@@ -23,7 +23,15 @@ from covey.api.constants import REASON_UNSUPPORTED
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, claims_named, claims_of
+from covey.placement.cluster.claims import (
+    SHARED,
+    UNSERVED,
+    Ask,
+    UnsupportedClaimError,
+    asks_of_pod,
+    claims_named,
+    claims_of,
+)
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.capacity import Capacity
 
@@ -131,17 +139,14 @@ class DriverDevices:
             UnplannableError: one of its claims asks for something that cannot be counted.
         """
         if not self._claims.served:
-            raise UnplannableError(
-                REASON_UNSUPPORTED, "resourceClaims need resource.k8s.io/v1, which is not served here"
-            )
+            raise UnplannableError(REASON_UNSUPPORTED, UNSERVED)
         for key in claims_of(pod):
             if not self.counts.knows_claim(*key):
                 return f"ResourceClaim {key[1]} of pod {pod.metadata.name} does not exist: create it"
         for key in claims_named(pod):
             claim = self._claims.store.get(key)
             if claim is not None and claim.status.allocation is None and len(self._naming.get(key, ())) > 1:
-                problem = "is named by several pods and not allocated yet: let each pod have its own, of a template"
-                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {key[1]} {problem}")
+                raise UnplannableError(REASON_UNSUPPORTED, f"ResourceClaim {key[1]} {SHARED}")
         try:
             asks_of_pod(pod, self._claims.store)
         except UnsupportedClaimError as error:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from builders.devices import class_body, request_body, wish_body
-from cluster.serving import AddNodes, Serving, serving, workers
+from builders.devices import DRIVER, class_body, request_body, wish_body
+from builders.manifests import Object
+from cluster.serving import KINDS, AddNodes, Serving, serving, workers
 from cluster.workbench import uid_of
+from covey.placement.cluster.classes import IMPLICIT
 from device_driver import API, Driver
 from localcluster import eventually
 from scheduler_trees import node_of
@@ -17,6 +19,8 @@ __all__ = ["serving"]
 
 pytestmark = pytest.mark.usefixtures("covey")
 CLAIMING = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "four"}]}
+DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+CLAIMS = "count/resourceclaims.resource.k8s.io"
 NOBODY = {"labelSelector": {"matchLabels": {"is": "nowhere"}}, "topologyKey": "kubernetes.io/hostname"}
 LONELY = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NOBODY]}}
 
@@ -30,10 +34,19 @@ def driver(serving: Serving) -> Iterator[Driver]:
         serving.cluster.api("DELETE", path)
 
 
-def write_template(serving: Serving) -> None:
+def write_template(serving: Serving, request: Object | None = None) -> None:
+    """Write the template that pods claim by; what its claims ask for nobody can change, so it is exchanged."""
     path = f"{API}/namespaces/{serving.namespace}/resourceclaimtemplates"
-    spec = {"spec": wish_body(request_body(4))}
+    if serving.cluster.api("GET", path)["items"]:
+        serving.cluster.api("DELETE", f"{path}/four")
+    spec = {"spec": wish_body(request or request_body(4))}
     serving.cluster.api("POST", path, {"metadata": {"name": "four"}, "spec": spec})
+
+
+def set_quota(serving: Serving, hard: dict[str, str]) -> None:
+    """A quota that is counted."""
+    serving.cluster.api("POST", serving.path("ResourceQuota"), {"metadata": {"name": "few"}, "spec": {"hard": hard}})
+    eventually(lambda: serving.get("ResourceQuota", "few")["status"]["used"].keys() == hard.keys())
 
 
 def test_a_gang_waits_for_its_template_binds_and_leaves_nothing(
@@ -44,8 +57,9 @@ def test_a_gang_waits_for_its_template_binds_and_leaves_nothing(
     for name in names:
         driver.offer(name, 8)
     serving.create(workers("decode", gpus=0, size=2, replicas=2, minReplicas=2, spec=CLAIMING))
-    eventually(lambda: "was not made yet" in str(serving.get("DisaggregatedInference", "llm")["status"]), 60)
-    assert serving.bound() == []
+    message = serving.await_condition("Admitted", "False", "Waiting")
+    assert message == "role decode: ResourceClaimTemplate four does not exist: create it"
+    assert [kind for kind in KINDS if serving.owned(kind)] == []
     write_template(serving)
     pods = serving.await_ready(4, inference="llm")
     allocated = driver.allocated()
@@ -57,6 +71,61 @@ def test_a_gang_waits_for_its_template_binds_and_leaves_nothing(
     serving.delete("DisaggregatedInference", "llm")
     serving.await_ready(1, inference="more")
     eventually(lambda: len(driver.allocated()) == 1, 60, "nothing but what the other has is allocated")
+
+
+def test_what_cannot_be_counted_is_refused_before_anything_is_there_and_ends_nothing_that_runs(
+    serving: Serving, driver: Driver, nodes: AddNodes
+) -> None:
+    (name,) = nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    every = {"name": "r", "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
+    write_template(serving, every)
+    serving.create(workers("decode", gpus=0, spec=CLAIMING))
+    words = "ResourceClaimTemplate four has request r with allocationMode All, which Covey cannot count: remove it"
+    assert serving.await_condition("Admitted", "False", "Unsupported") == f"role decode: {words}"
+    assert words in serving.await_condition("Stalled", "True", "Unsupported")
+    assert [kind for kind in KINDS if serving.owned(kind)] == []
+    write_template(serving)
+    [pod] = serving.await_ready(1)
+    write_template(serving, every)
+    serving.change({"rollout": {"paused": True}})
+    serving.await_condition("Paused", "True", "RolloutPaused")
+    serving.await_condition("Admitted", "True", "Admitted")
+    assert [uid_of(each) for each in serving.pods()] == [uid_of(pod)]
+
+
+def test_of_two_gangs_with_a_quota_for_one_and_a_half_one_runs_and_the_other_holds_nothing(
+    serving: Serving, driver: Driver, nodes: AddNodes
+) -> None:
+    """The API server's own count is what the operator has charged: claims, and the devices under each of their names."""
+    for name in nodes(nodes=2, gpus=0):
+        driver.offer(name, 8)
+    charged = {DEVICES: 8, "requests.nvidia.com/gpu": 8, f"requests.{IMPLICIT}{DRIVER}": 8, CLAIMS: 2}
+    set_quota(serving, {name: str(count * 3 // 2) for name, count in charged.items()})
+    write_template(serving)
+    for name in ("one", "two"):
+        serving.create(workers("decode", gpus=0, size=2, spec=CLAIMING), name=name)
+
+    def settled() -> list[str]:
+        found = {name: len(serving.pods(inference=name)) for name in ("one", "two")}
+        assert sorted(found.values()) == [0, 2], str(found)
+        return sorted(found, key=lambda name: -found[name])
+
+    runs, waits = eventually(settled, 60)
+    serving.await_ready(2, inference=runs)
+    serving.await_condition("Admitted", "False", "QuotaExceeded", waits)
+    named = [
+        f"quota {serving.namespace}/few: {name} {charged[name]} needed, {charged[name] // 2} left"
+        for name in sorted(charged)
+    ]
+    words = f"no pod of unit 0 is created before its whole minimum fits: {'; '.join(named[:3])}; and 1 more"
+    # A claim that was made a moment ago counts twice until the pod's status names it.
+    eventually(lambda: serving.condition("Admitted", waits)["message"].startswith(words), 60)
+    assert settled() == [runs, waits]
+    used = serving.get("ResourceQuota", "few")["status"]["used"]
+    assert used == {name: str(count) for name, count in charged.items()}
+    serving.delete("DisaggregatedInference", runs)
+    serving.await_ready(2, inference=waits)
 
 
 def test_a_gang_that_is_released_leaves_nothing_allocated(serving: Serving, driver: Driver, nodes: AddNodes) -> None:

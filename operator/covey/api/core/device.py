@@ -120,7 +120,7 @@ class ResourceClaimStatus(Read, frozen=True):
 
 
 class ExactRequest(Read, frozen=True):
-    """``ExactDeviceRequest``."""
+    """``ExactDeviceRequest``, or one of the kinds of which the first that there is will do."""
 
     device_class_name: str = ""
     selectors: tuple[dict[str, Any], ...] | None = None
@@ -136,6 +136,12 @@ class DeviceRequest(Read, frozen=True):
 
     name: str = ""
     exactly: ExactRequest | None = None
+    first_available: tuple[ExactRequest, ...] | None = None
+
+    @property
+    def kinds(self) -> tuple[ExactRequest, ...]:
+        """Kinds of devices that it may be given; one unless it asks for the first of several."""
+        return self.first_available or ((self.exactly,) if self.exactly else ())
 
 
 class DeviceRequests(Read, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
@@ -185,8 +186,11 @@ class Observed:
     #: The ResourceQuotas and LimitRanges of its namespace.
     quotas: tuple[core.ResourceQuota, ...] = ()
     ranges: tuple[core.LimitRange, ...] = ()
-    #: Pods of other resources there that come before its own, by what each is charged (``quota.charge``).
+    #: Pods of other resources there that come before its own, and claims that are still to be made for pods that there
+    #: are, by what each is charged (``quota.charge``).
     reserved: Mapping[Any, int] = field(default_factory=dict)
+    #: By the name of a ResourceClaimTemplate, the amounts that a claim of it is charged.
+    claim_charges: Mapping[str, dict[str, Fraction]] = field(default_factory=dict)
     #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
     unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
     #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.

@@ -28,11 +28,15 @@ _PREAMBLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem, with the condition's reason and message; ``retry`` when it can pass without a change of the spec."""
+    """A problem, with the condition's reason and message; ``retry`` when it can pass without a change of the spec.
+
+    ``by_person``: even so only if a person acts.
+    """
 
     reason: str
     message: str
     retry: bool = False
+    by_person: bool = False
 
     @property
     def may_pass(self) -> bool:
@@ -41,7 +45,9 @@ class Problem:
         What has a name that Covey needs, and levels that do not exist, are looked at again as well, but only because a
         person may have acted.
         """
-        return self.retry and self.reason not in {REASON_NAME_TAKEN, names.REASON_INVALID_TOPOLOGY}
+        return (
+            self.retry and not self.by_person and self.reason not in {REASON_NAME_TAKEN, names.REASON_INVALID_TOPOLOGY}
+        )
 
 
 class Blocked(Exception):  # noqa: N818 - named for what happened

@@ -51,6 +51,7 @@ from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.scope import EVERYTHING, Scope
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
+from covey.placement.cluster.claims import unmade_claims
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
 _GATHER = 0.03
@@ -61,8 +62,8 @@ _ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS, names.A
 _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: Kinds whose roots may claim room.
 _ROOTS: Final = (resources.COMPOSITE_POD_GROUPS.type, resources.POD_GROUPS.type)
-#: The index of pods by their node.
-_NODE = "node"
+#: The index of pods by their node, and of those by their namespace whose claims were not all made yet.
+_NODE, _CLAIMANTS = "node", "claimants"
 
 
 class Caches:
@@ -90,6 +91,7 @@ class Caches:
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
+            reflector.add_index(_CLAIMANTS, _claimant_namespace)
         self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
         self._kinds = (*group_kinds(backends), *scope.kinds)
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
@@ -269,6 +271,11 @@ class Caches:
         for each in known:
             each.forget(key)
 
+    def find_claimants(self, namespace: str) -> tuple[core.Pod, ...]:
+        """The pods of a namespace for which claims are still to be made: no quota has charged these yet."""
+        shown = chain.from_iterable(reflector.by_index(_CLAIMANTS, namespace) for reflector in self.pods.reflectors)
+        return (*shown, *(pod for pod in self.ledger.newborns.within(namespace) if _claimant_namespace(pod)))
+
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
@@ -379,6 +386,11 @@ class Caches:
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _claimant_namespace(pod: core.Pod) -> tuple[str, ...]:
+    waits = pod.spec.resource_claims and any(unmade_claims(pod)) and not podstate.is_dead(pod)
+    return (pod.metadata.namespace,) if waits else ()
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
 
@@ -211,6 +211,12 @@ class Newborns(Generic[T]):
         for uid in [uid for uid, (until, _) in self._items.get(key, {}).items() if until <= now]:
             self.shown(key, uid)
         return tuple(item for _, item in self._items.get(key, {}).values())
+
+    def within(self, namespace: str) -> Iterator[T]:
+        """The objects of a namespace that still count as seen."""
+        for key in tuple(self._items):
+            if key[0] == namespace:
+                yield from self.of(key)
 
     def patience(self, key: Key) -> float | None:
         """Seconds after which the first of them no longer counts as seen; None when there is none."""

@@ -3,7 +3,9 @@
 The CRD stores templates unread. A strict dry run of a leader and a worker of each role gives the API server's own
 answer: unknown fields, wrong types, invalid values, admission policies. It is asked once for a revision; a refusal is
 remembered, one that may pass without a change of the template for a while, which doubles. A revision that has been
-stored was accepted, and is not asked about again.
+stored was accepted, and is not asked about again while anything of the resource is there.
+
+Of pods that claim devices the claims are judged, too, where Covey counts them (``devices``).
 
 Many resources may have one template. A resource that asks while the same is being asked in its namespace gets the same
 answer, and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
@@ -13,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +31,7 @@ from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.observe.devices import find_claim_problem
 
 #: Seconds that an accepted template counts as accepted for other resources, too.
 _SHARED: Final = 60.0
@@ -35,11 +39,15 @@ _SHARED: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A pod to ask about. ``content`` is equal for pods that differ only in whose they are."""
+    """A pod to ask about. ``content`` is equal for pods that differ only in whose they are.
+
+    ``shared`` are the claims that several pods would name; None where its claims are not judged.
+    """
 
     role: str
     body: dict[str, Any]
     content: tuple[object, ...]
+    shared: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +75,12 @@ class TemplateCheck:
         #: Answers by content, and until when each is shared.
         self._answers: dict[tuple[object, ...], tuple[float, asyncio.Task[Problem | None]]] = {}
 
-    async def find_problem(self, tree: Tree) -> Problem | None:
+    async def find_problem(self, tree: Tree, *, counted: bool) -> Problem | None:
         """Report what the API server has against the pods of a tree; None when it would take them.
+
+        Args:
+            tree: what is wanted.
+            counted: Covey counts the devices that its pods claim, and refuses what it cannot count.
 
         Raises:
             KubeError: when it could not be asked.
@@ -79,10 +91,14 @@ class TemplateCheck:
         if known is not None and self._clock() < known.until:
             return known.problem
         # No pod can be made from a template of other types, and nobody says better what is wrong with it.
-        problem = await self._first_problem(_misshapen_samples(tree)) or await self._first_problem(_samples(tree))
+        problem = await self._first_problem(_misshapen_samples(tree)) or await self._first_problem(
+            _samples(tree, counted=counted)
+        )
         attempt = known.attempt + 1 if known is not None else 0
         passes = problem is not None and problem.retry
-        until = self._clock() + retry_delay(attempt) if passes else float("inf")
+        # Claims are judged again when all pods have gone and are to come back.
+        holds = _SHARED if problem is None and any(tree.revision.pod_claims) else float("inf")
+        until = self._clock() + (retry_delay(attempt) if passes else holds)
         self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
         return problem
 
@@ -101,7 +117,7 @@ class TemplateCheck:
         until, asking = self._answers.get(sample.content, (now, None))
         if asking is None or until <= now:
             self._answers = {content: known for content, known in self._answers.items() if known[0] > now}
-            asking = asyncio.create_task(self._ask(sample.body))
+            asking = asyncio.create_task(self._ask(sample))
             self._answers[sample.content] = (now + _SHARED, asking)
             asking.add_done_callback(partial(self._forget_refusal, sample.content))
         # A resource that gives up waiting does not end it for the others.
@@ -113,7 +129,14 @@ class TemplateCheck:
         if not accepted and self._answers.get(content, (0.0, None))[1] is asked:
             del self._answers[content]
 
-    async def _ask(self, body: dict[str, Any]) -> Problem | None:
+    async def _ask(self, sample: _Sample) -> Problem | None:
+        found = await self._ask_about_pod(sample.body)
+        claims = sample.body["spec"].get("resourceClaims")
+        if found or not claims or sample.shared is None:
+            return found
+        return await find_claim_problem(self._client, sample.body["metadata"]["namespace"], claims, sample.shared)
+
+    async def _ask_about_pod(self, body: dict[str, Any]) -> Problem | None:
         try:
             await self._client.create(resources.PODS, body, dry_run=True, strict=True, type=Ignored)
         except (BadRequest, Invalid, Forbidden) as error:
@@ -148,18 +171,31 @@ def _is_of_types(spec: Mapping[str, Any]) -> bool:
     return True
 
 
-def _samples(tree: Tree) -> Iterator[_Sample]:
+def _samples(tree: Tree, *, counted: bool) -> Iterator[_Sample]:
+    shared = frozenset(_shared_claims(tree)) if counted else None
     for name, role in tree.revision.roles.items():
         for index in range(min(role.size, 2)):
             slot = Slot(0, name, 0, index)
             body = tree.pods.build_named(slot, f"{tree.owner.name}-{hostname(slot)}-check")
             spec = body["spec"]
             # The hash stands for the role's template and for what it is made into.
-            content = (tree.owner.namespace, role.hash, index, spec["schedulerName"], spec.get("priorityClassName"))
-            yield _Sample(name, body, content)
+            taken = (spec["schedulerName"], spec.get("priorityClassName"))
+            yield _Sample(name, body, (tree.owner.namespace, role.hash, index, *taken, shared), shared)
+
+
+def _shared_claims(tree: Tree) -> Iterator[str]:
+    """Yield the claims that several pods of a tree name."""
+    if not any(each.get("resourceClaimName") for each in tree.revision.pod_claims):
+        return
+    roles = tree.revision.roles
+    specs = (roles[slot.role].template_of(slot.index)["spec"] for slot in tree.slots)
+    named = Counter(each.get("resourceClaimName") for spec in specs for each in spec.get("resourceClaims") or ())
+    yield from (name for name, count in named.items() if name and count > 1)
 
 
 def _of_role(role: str, said: Problem) -> Problem:
+    if said.reason != names.REASON_TEMPLATE_REJECTED:
+        return replace(said, message=f"role {role}: {said.message}")
     then = "it is tried again" if said.retry else "correct its template"
     message = f"the API server refuses the pods of role {role}: {said.message}; {then}"
     return Problem(said.reason, message, retry=said.retry)

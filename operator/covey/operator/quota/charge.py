@@ -5,6 +5,10 @@ together (containers and sidecars) and of the init containers one after another,
 before it; resources of the pod itself stand above that, and overhead is added. What admission would still change is
 known as far as it comes from defaults of the API (a limit is a request) and of LimitRanges.
 
+Claims that are made of templates for a pod are charged when they are made, by quotas without scopes alone
+(``resource_claims.go``): each claim, and the devices of a class under its own name and under the extended resources by
+which pods may ask for them. Claims that a pod names are there and charged already.
+
 The scopes of ResourceQuotas: a pod is counted where all of them, and of the scope selector, hold.
 
 The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/evaluator/core/pods.go``).
@@ -12,13 +16,25 @@ The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/eva
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from covey.api import core
+from covey.compile.interconnect import CLAIM
+from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import parse_quantity
+
+
+def amounts_in(quota: core.ResourceQuota, pod: Charge) -> Iterator[tuple[str, Fraction]]:
+    """The amounts that a quota charges for a pod and its claims, some resources more than once."""
+    if counts(quota, pod):
+        yield from pod.amounts
+    if pod.claimed and not any(True for _ in _requirements(quota)):
+        yield from pod.claimed
 
 
 def counts(quota: core.ResourceQuota, pod: Charge) -> bool:
@@ -73,8 +89,13 @@ _HUGE_PAGES: Final = "hugepages-"
 #: What the resources of a whole pod may say.
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
 _ONE: Final = Fraction(1)
+#: Devices that a request for all of a node is charged (``AllocationResultsMaxSize``).
+_ALL_DEVICES: Final = 32
 
 Amounts = dict[str, Fraction]
+#: A claim, whatever it asks for; and one of the template that NVIDIA's driver makes of a ComputeDomain once that is there.
+_OF_CLAIM: Final[Amounts] = {"count/resourceclaims.resource.k8s.io": _ONE}
+_OF_CHANNEL: Final[Amounts] = {**_OF_CLAIM, Ask("compute-domain-default-channel.nvidia.com").resource: _ONE}
 Object = Mapping[str, Any]
 
 
@@ -82,7 +103,8 @@ Object = Mapping[str, Any]
 class Charge:
     """The amounts that quotas charge for a pod, and the facts that their scopes ask for.
 
-    ``amounts``: without zeros, sorted by resource; counts, cores and bytes.
+    ``amounts``: without zeros, sorted by resource; counts, cores and bytes. ``claimed``: the same of claims that are to
+    be made for it.
     """
 
     amounts: tuple[tuple[str, Fraction], ...]
@@ -90,18 +112,58 @@ class Charge:
     best_effort: bool = False
     priority_class: str = ""
     across_namespaces: bool = False
+    claimed: tuple[tuple[str, Fraction], ...] = ()
 
     def __hash__(self) -> int:
         """Hash little, for speed: a resource has few kinds of pods, and thousands of each are counted."""
         return hash((len(self.amounts), self.priority_class))
 
 
-def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
+def amounts_of_claim(spec: core.ClaimSpec, classes: Mapping[str, core.DeviceClass]) -> Amounts:
+    """Compute the amounts that a claim is charged.
+
+    Args:
+        spec: what it asks for; of several kinds the most of each class counts.
+        classes: the DeviceClasses that it names, as far as they exist.
+    """
+    devices = Counter[str]()
+    for request in spec.devices.requests or ():
+        most: dict[str, int] = {}
+        for each in request.kinds:
+            count = _ALL_DEVICES if each.allocation_mode == "All" else each.count
+            most[each.device_class_name] = max(count, most.get(each.device_class_name, 0))
+        devices.update(most)
+    amounts = dict(_OF_CLAIM)
+    for name, count in devices.items():
+        amounts[Ask(name).resource] = Fraction(count)
+        if name in classes:
+            asked = (classes[name].spec.extended_resource_name, f"{IMPLICIT}{name}")
+            amounts |= {f"requests.{each}": Fraction(count) for each in asked if each}
+    return amounts
+
+
+def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -> Charge:
+    """Compute the charge of claims that are to be made; one whose template is not known counts as a claim.
+
+    Args:
+        claims: as they stand in a pod's spec.
+        charges: by template, the amounts of a claim.
+    """
+    made = (each for each in claims if each.get("resourceClaimTemplateName"))
+    other = {CLAIM: _OF_CHANNEL}
+    total = _sum(charges.get(each["resourceClaimTemplateName"]) or other.get(each["name"], _OF_CLAIM) for each in made)
+    return Charge((), claimed=tuple(sorted(total.items())))
+
+
+def charge_of(
+    pod: Object, ranges: Sequence[core.LimitRange] = (), charges: Mapping[str, Amounts] | None = None
+) -> Charge:
     """Compute the charge of a pod when it is created.
 
     Args:
         pod: as it is sent to the API server.
         ranges: the LimitRanges of its namespace.
+        charges: by ResourceClaimTemplate, the amounts of a claim.
     """
     spec = _with_defaults(pod["spec"], ranges)
     requests, limits = _total(spec, "requests"), _total(spec, "limits")
@@ -119,6 +181,7 @@ def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
         best_effort=_is_best_effort(spec),
         priority_class=spec.get("priorityClassName") or "",
         across_namespaces=_reaches_across(spec.get("affinity") or {}),
+        claimed=charge_of_claims(spec.get("resourceClaims") or (), charges or {}).claimed,
     )
 
 

@@ -32,7 +32,7 @@ from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
-from covey.operator.quota.charge import Charge, charge_of, counts
+from covey.operator.quota.charge import Charge, amounts_in, charge_of
 from covey.operator.replicas.replace import Replica, replica_of
 from covey.placement.cluster.resources import parse_quantity
 
@@ -107,9 +107,8 @@ def _left(quota: core.ResourceQuota) -> dict[str, Fraction]:
 def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]:
     total: dict[str, Fraction] = {}
     for charge, count in demand.items():
-        if count and counts(quota, charge):
-            for name, value in charge.amounts:
-                total[name] = total.get(name, Fraction(0)) + value * count
+        for name, value in amounts_in(quota, charge) if count else ():
+            total[name] = total.get(name, Fraction(0)) + value * count
     return total
 
 
@@ -260,7 +259,7 @@ def _list_shortages(short: Sequence[Shortage]) -> str:
     return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
 
 
-def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable[[CreatePod], Charge]:
+def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], Charge]:
     """Make a function for the charge of a pod, computed once for those of one role, revision and template."""
     found: dict[tuple[str, str, bool], Charge] = {}
 
@@ -268,7 +267,8 @@ def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable
         slot = item.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
         if kind not in found:
-            found[kind] = charge_of(factory.build_named(slot, hostname(slot), item.told), ranges)
+            body = factory.build_named(slot, hostname(slot), item.told)
+            found[kind] = charge_of(body, observed.ranges, observed.claim_charges)
         return found[kind]
 
     return charge

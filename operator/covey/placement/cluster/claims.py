@@ -24,6 +24,12 @@ _SHOWN: Final = 60
 _MEMBER: Final = re.compile(r'(?:device \. )?(?:attributes|capacity) \[ ["\'][^"\']*["\'] \] \. |device \. (?=driver)')
 
 
+#: Of a claim that pods name: only one of them could be counted with its devices.
+SHARED: Final = "is named by several pods and not allocated yet: let each pod have its own, of a template"
+#: Where claims cannot be had at all.
+UNSERVED: Final = "resourceClaims need resource.k8s.io/v1, which is not served here"
+
+
 class UnsupportedClaimError(ValueError):
     """A claim asks for something that cannot be counted; the text goes on after its name."""
 
@@ -81,6 +87,34 @@ def claims_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
     for each in pod.spec.resource_claims or ():
         if name := each.get("resourceClaimName") or made.get(each.get("name", "")):
             yield pod.metadata.namespace, name
+
+
+def unmade_claims(pod: core.Pod) -> Iterator[Mapping[str, str]]:
+    """The claims of a pod's spec that kube-controller-manager has not made of their templates yet."""
+    made = {each.name for each in pod.status.resource_claim_statuses or ()}
+    for each in pod.spec.resource_claims or ():
+        if each.get("resourceClaimTemplateName") and each.get("name") not in made:
+            yield each
+
+
+def templates_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """Namespace and name of the templates of these, one for each claim."""
+    return ((pod.metadata.namespace, each["resourceClaimTemplateName"]) for each in unmade_claims(pod))
+
+
+def asks_of_templates(pod: core.Pod, templates: Mapping[tuple[str, str], core.ResourceClaimTemplate]) -> Counter[Ask]:
+    """All that claims of a pod will ask for once they are made, of the templates that are known.
+
+    Raises:
+        UnsupportedClaimError: some of it cannot be counted; the text names the template.
+    """
+    found = Counter[Ask]()
+    for key in templates_of(pod):
+        try:
+            found.update(asks_of(templates[key].spec.spec) if key in templates else {})
+        except UnsupportedClaimError as error:
+            raise UnsupportedClaimError(f"ResourceClaimTemplate {key[1]} {error}") from None
+    return found
 
 
 def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[Ask]:

@@ -1,0 +1,297 @@
+"""What claims would ask for is judged, and charged, before there are pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from builders.devices import DRIVER, class_body, request_body, wish_body
+from builders.inferences import inference, role, template
+from covey.api import constants as names
+from covey.api import core
+from covey.compile import compile_inference
+from covey.kube.client import Client
+from covey.kube.errors import ApiError, Forbidden, NotFound
+from covey.kube.resources import Resource
+from covey.operator.model.problem import Problem
+from covey.operator.observe.devices import read_charges
+from covey.operator.observe.expectations import PATIENCE, Newborns
+from covey.operator.observe.templates import TemplateCheck
+from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of, charge_of_claims, counts
+from covey.operator.quota.fit import Balance
+from covey.placement.cluster.claims import unmade_claims
+from unit.operator.test_quota import list_created, plan_with, quota
+from unit.operator.world import World
+
+DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+OF_TEMPLATE = {"name": "gpus", "resourceClaimTemplateName": "t"}
+NAMED = {"name": "gpus", "resourceClaimName": "c"}
+
+
+class Stored:
+    """What an API server would answer; it takes every pod."""
+
+    def __init__(self, *classes: dict[str, Any], template: Any = None, claim: Any = None) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {
+            ("deviceclasses", each["metadata"]["name"]): each for each in classes
+        }
+        if template is not None:
+            self.objects["resourceclaimtemplates", "t"] = {"metadata": {"name": "t"}, "spec": {"spec": template}}
+        if claim is not None:
+            self.objects["resourceclaims", "c"] = {"metadata": {"name": "c", "namespace": "default"}, **claim}
+        self.refusal: ApiError | None = None
+        self.asked: list[str] = []
+        self.now = 0.0
+        self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
+
+    async def create(self, *_: object, **__: Any) -> None:
+        return None
+
+    async def get(self, resource: Resource, name: str, _namespace: str | None = None, *, type: type[Any]) -> Any:  # noqa: A002
+        self.asked.append(f"{resource.plural}/{name}")
+        if self.refusal is not None:
+            raise self.refusal
+        found = self.objects.get((resource.plural, name))
+        if found is None:
+            raise NotFound(404, "NotFound", f'{resource.plural} "{name}" not found', {"name": name})
+        return msgspec.convert(found, type)
+
+    async def judge(
+        self, *claims: Mapping[str, Any], replicas: int = 1, counted: bool = True, image: str = "e"
+    ) -> Problem | None:
+        made = template(containers=[{"name": "engine", "image": image}], resourceClaims=list(claims))
+        tree = compile_inference(inference(role("r", template=made, replicas=replicas)))
+        return await self.check.find_problem(tree, counted=counted)
+
+
+def all_devices() -> dict[str, Any]:
+    return request_body(1, allocationMode="All")
+
+
+def first_of(*counts: int) -> dict[str, Any]:
+    kinds = [{"name": f"k{count}", "deviceClassName": DRIVER, "count": count} for count in counts]
+    return {"name": "r", "firstAvailable": kinds}
+
+
+async def test_what_can_be_counted_is_taken() -> None:
+    stored = Stored(class_body(), template=wish_body(request_body(4)))
+    assert await stored.judge(OF_TEMPLATE) is None
+    assert stored.asked == ["resourceclaimtemplates/t", f"deviceclasses/{DRIVER}"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (wish_body(all_devices()), "has request r with allocationMode All, which Covey cannot count: remove it"),
+        (wish_body(first_of(1, 2)), "has request r without exactly: ask for one kind of device"),
+        (wish_body(request_body(1, adminAccess=True)), "has request r with adminAccess, which Covey cannot count"),
+        (wish_body(request_body(2), constraints=[{"matchAttribute": "x/y"}]), "has constraints between devices"),
+        (wish_body(request_body(1, "device.driver.startsWith('g')")), "with selectors that Covey cannot judge"),
+    ],
+)
+@pytest.mark.parametrize("named", [False, True])
+async def test_what_cannot_be_counted_is_refused_by_name(wish: dict[str, Any], words: str, *, named: bool) -> None:
+    stored = Stored(class_body(), template=wish, claim={"spec": wish})
+    problem = await stored.judge(NAMED if named else OF_TEMPLATE)
+    assert problem is not None
+    assert (problem.reason, problem.retry, problem.may_pass) == (names.REASON_UNSUPPORTED, True, False)
+    kind = "ResourceClaim c" if named else "ResourceClaimTemplate t"
+    assert problem.message.startswith(f"role r: {kind} {words}" if words.startswith("has") else "role r: ")
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("claim", [OF_TEMPLATE, NAMED])
+async def test_what_does_not_exist_is_waited_for(claim: dict[str, Any]) -> None:
+    problem = await Stored(class_body()).judge(claim)
+    assert problem is not None
+    kind = "ResourceClaim c" if claim is NAMED else "ResourceClaimTemplate t"
+    assert problem.message == f"role r: {kind} does not exist: create it"
+    assert (problem.reason, problem.may_pass) == (names.REASON_WAITING, True)
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        ((), f"{DEVICES} is of DeviceClass {DRIVER}, which does not exist: create it"),
+        ((class_body(DRIVER, "device.driver.startsWith('g')"),), "whose selectors Covey cannot judge"),
+    ],
+)
+async def test_a_class_that_is_missing_or_cannot_be_judged_is_refused(classes: Any, words: str) -> None:
+    problem = await Stored(*classes, template=wish_body(request_body(1))).judge(OF_TEMPLATE)
+    assert problem is not None
+    assert words in problem.message
+
+
+async def test_a_claim_that_pods_share_has_to_be_allocated() -> None:
+    claim: dict[str, Any] = {"spec": wish_body(all_devices())}
+    stored = Stored(class_body(), claim=claim)
+    problem = await stored.judge(NAMED, replicas=2)
+    assert problem is not None
+    assert "ResourceClaim c is named by several pods and not allocated yet" in problem.message
+    stored.objects["resourceclaims", "c"]["status"] = {"allocation": {}}
+    stored.now = 2.0
+    assert await stored.judge(NAMED, replicas=2) is None, "what an allocated claim asked for does not matter"
+
+
+async def test_claims_are_judged_again_with_back_off_and_after_a_minute() -> None:
+    stored = Stored(class_body())
+    counts_of = []
+    for now in (0, 0.5, 1, 2.5, 3):
+        stored.now = now
+        assert await stored.judge(OF_TEMPLATE)
+        counts_of.append(len(stored.asked))
+    assert counts_of == [1, 1, 2, 2, 3]
+    stored.objects["resourceclaimtemplates", "t"] = {"metadata": {"name": "t"}, "spec": {"spec": wish_body()}}
+    stored.now = 100
+    assert await stored.judge(OF_TEMPLATE) is None
+    del stored.objects["resourceclaimtemplates", "t"]
+    stored.now = 159
+    assert await stored.judge(OF_TEMPLATE) is None
+    stored.now = 161
+    assert await stored.judge(OF_TEMPLATE)
+
+
+async def test_no_more_is_read_than_a_bound() -> None:
+    kinds = [{"name": f"k{number}", "deviceClassName": f"c{number}"} for number in range(513)]
+    stored = Stored(template=wish_body({"name": "r", "firstAvailable": kinds[:512]}))
+    assert f"c511{DEVICES.removeprefix(DRIVER)}" in (await read_charges(cast("Client", stored), {("ml", "t")}))["t"]
+    stored = Stored(template=wish_body({"name": "r", "firstAvailable": kinds}))
+    problem = await stored.judge(OF_TEMPLATE)
+    assert problem is not None
+    assert problem.message == "role r: more than 512 deviceclasses are named, which Covey does not read"
+    assert stored.asked == ["resourceclaimtemplates/t"]
+    assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
+
+
+async def test_other_schedulers_count_for_themselves() -> None:
+    stored = Stored()
+    assert await stored.judge(OF_TEMPLATE, counted=False) is None
+    assert stored.asked == []
+
+
+async def test_the_template_of_a_compute_domain_is_not_waited_for() -> None:
+    """NVIDIA's driver makes it of the domain, which is made together with the groups."""
+    stored = Stored()
+    spec = inference(role("r", interconnect=True), interconnect={"type": "ComputeDomain"})
+    assert await stored.check.find_problem(compile_inference(spec), counted=True) is None
+    assert stored.asked == []
+
+
+async def test_without_the_api_or_the_right_it_says_so() -> None:
+    stored = Stored()
+    stored.refusal = NotFound(404, "", "404 page not found")
+    problem = await stored.judge(OF_TEMPLATE)
+    assert problem is not None
+    assert problem.message == "role r: resourceClaims need resource.k8s.io/v1, which is not served here"
+    assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
+    stored.refusal = Forbidden(403, "Forbidden", "cannot get resource")
+    stored.now = 5.0
+    problem = await stored.judge(OF_TEMPLATE)
+    assert problem is not None
+    assert (problem.reason, problem.retry) == ("RequestRefused", True)
+    assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
+
+
+def test_a_revision_is_judged_again_only_where_nothing_of_it_is_there() -> None:
+    claiming = template(resourceClaims=[OF_TEMPLATE])
+    world = World.serving(inference(role("r", template=claiming)))
+    assert not world.judge().unproven
+    world.inference = inference(role("r", template=claiming), suspend=True)
+    world.settle()
+    world.inference = inference(role("r", template=claiming))
+    assert world.judge().unproven
+    plain = World.serving(inference(role("r")))
+    plain.inference = inference(role("r"), suspend=True)
+    plain.settle()
+    plain.inference = inference(role("r"))
+    assert not plain.judge().unproven
+
+
+# What claims are charged
+
+
+def charged(*requests: dict[str, Any], known: bool = True) -> Amounts:
+    classes = {DRIVER: msgspec.convert(class_body(), core.DeviceClass)} if known else {}
+    return amounts_of_claim(msgspec.convert(wish_body(*requests), core.ClaimSpec), classes)
+
+
+def of(count: int, *, known: bool = True) -> Amounts:
+    more = ("requests.nvidia.com/gpu", f"requests.deviceclass.resource.kubernetes.io/{DRIVER}") if known else ()
+    return {"count/resourceclaims.resource.k8s.io": Fraction(1), **dict.fromkeys((DEVICES, *more), Fraction(count))}
+
+
+def test_a_claim_is_charged_as_kubernetes_does() -> None:
+    assert charged(request_body(4), request_body(2, "true")) == of(6)
+    assert charged(request_body(4), known=False) == of(4, known=False)
+    assert charged(all_devices()) == of(32)
+    # Of several kinds the one that would take most of a class.
+    assert charged(first_of(2, 8, 4), request_body(1)) == of(9)
+
+
+def test_each_claim_of_a_pod_is_charged_beside_the_pod() -> None:
+    body = template(resourceClaims=[OF_TEMPLATE, {**OF_TEMPLATE, "name": "more"}, {**NAMED, "name": "named"}])
+    charge = charge_of(body, (), {"t": of(4)})
+    assert dict(charge.claimed) == {name: 2 * value for name, value in of(4).items()}
+    assert dict(charge.amounts) == {"pods": 1, "count/pods": 1}
+    unknown = charge_of(body).claimed
+    assert unknown == (("count/resourceclaims.resource.k8s.io", 2),)
+    channel = {"name": "covey-interconnect", "resourceClaimTemplateName": "llm-0-interconnect"}
+    found = dict(charge_of(template(resourceClaims=[channel])).claimed)
+    assert found["compute-domain-default-channel.nvidia.com.deviceclass.resource.k8s.io/devices"] == 1
+
+
+def test_a_quota_with_scopes_counts_no_claim() -> None:
+    charge = charge_of(template(resourceClaims=[OF_TEMPLATE]), (), {"t": of(4)})
+    scoped = quota({"pods": "9", DEVICES: "0"}, scopes=("NotTerminating",))
+    assert counts(scoped, charge)
+    assert not Balance([scoped]).shortages({charge: 2})
+    [short] = Balance([quota({DEVICES: "7"})]).shortages({charge: 2})
+    assert str(short) == f"quota ml/gpus: {DEVICES} 8 needed, 7 left"
+
+
+def engine(**fields: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "engine", "image": "e:1"}], "resourceClaims": [OF_TEMPLATE]}
+    return {"template": {"spec": spec}, **fields}
+
+
+PAIR = (role("prefill", **engine()), role("decode", **engine()))
+
+
+def test_a_minimum_whose_claims_do_not_fit_holds_nothing() -> None:
+    found = plan_with(World(inference(*PAIR)), quota({DEVICES: "12"}), claim_charges={"t": of(8)})
+    assert not found.actions.create
+    problem = found.fitting.problem
+    assert problem is not None
+    assert problem.reason == names.REASON_QUOTA_EXCEEDED
+    assert f"quota ml/gpus: {DEVICES} 16 needed, 12 left" in problem.message
+    enough = plan_with(World(inference(*PAIR)), quota({DEVICES: "16"}), claim_charges={"t": of(8)})
+    assert list_created(enough) == ["0-decode-0", "0-prefill-0"]
+
+
+def test_claims_that_are_still_to_be_made_come_first() -> None:
+    """Of pods that another resource has created a moment ago: no quota has charged for their claims yet."""
+    pod = msgspec.convert({"metadata": {"name": "p"}, **template(resourceClaims=[OF_TEMPLATE])}, core.Pod)
+    charges = {"t": of(8)}
+    reserved = {charge_of_claims(unmade_claims(pod), charges): 2}
+    found = plan_with(World(inference(*PAIR)), quota({DEVICES: "24"}), claim_charges=charges, reserved=reserved)
+    assert not found.actions.create
+    statuses = ({"name": "gpus", "resourceClaimName": "p-gpus-x"},)
+    done = msgspec.convert({**msgspec.to_builtins(pod), "status": {"resourceClaimStatuses": statuses}}, core.Pod)
+    assert not any(unmade_claims(done))
+
+
+def test_objects_that_were_just_created_are_found_by_their_namespace() -> None:
+    now = [0.0]
+    newborns: Newborns[core.Pod] = Newborns(lambda: now[0])
+    for namespace, name in (("ml", "a"), ("ml", "b"), ("other", "c")):
+        pod = core.Pod(metadata=core.Meta(name=name, namespace=namespace, uid=name))
+        newborns.add((namespace, name), pod)
+    assert [each.metadata.name for each in newborns.within("ml")] == ["a", "b"]
+    newborns.shown(("ml", "a"), "a")
+    assert [each.metadata.name for each in newborns.within("ml")] == ["b"]
+    now[0] = PATIENCE
+    assert not list(newborns.within("ml"))
