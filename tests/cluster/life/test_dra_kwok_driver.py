@@ -196,8 +196,7 @@ def test_a_pool_that_the_driver_leaves_incomplete_counts_nothing_to_covey_and_to
 
     def refused() -> str:
         conditions = bench.get("ordinary").get("status", {}).get("conditions", [])
-        [said] = [each["message"] for each in conditions if each["type"] == "PodScheduled"]
-        return str(said)
+        return next((str(each["message"]) for each in conditions if each["type"] == "PodScheduled"), "")
 
     said = eventually(refused, 30, "kube-scheduler says why")
     assert "cannot allocate" in said or GPU in said, said
