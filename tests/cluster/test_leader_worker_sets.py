@@ -98,7 +98,7 @@ def policies() -> list[Object]:
 
 
 def is_in_force(cluster: Cluster) -> bool:
-    """Whether a pod gets the gate: one as LeaderWorkerSet's own webhook would take it, where there is one."""
+    """Tell whether a pod gets the gate that LeaderWorkerSet's own webhook would take, where there is one."""
     labels = {"covey.dev/gang": "true", f"{_LWS}/name": "probe", f"{_LWS}/worker-index": "0"}
     metadata = {"name": "probe-0", "labels": labels, "annotations": {f"{_LWS}/size": "1"}}
     body = {"metadata": metadata, "spec": {"containers": [{"name": "a", "image": "a"}]}}
