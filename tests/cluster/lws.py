@@ -121,7 +121,12 @@ def _is_in_force(cluster: Cluster) -> bool:
     """Both kinds of webhooks judge LeaderWorkerSets: one gives what is left out, the other refuses what cannot be."""
     spec: dict[str, Any] = {"containers": [{"name": "a", "image": "a"}]}
     template = {"size": 2, "workerTemplate": {"spec": spec}}
-    body = {"metadata": {"name": "probe"}, "spec": {"replicas": 1, "leaderWorkerTemplate": template}}
+    body: Object = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "probe"},
+    }
+    body |= {"spec": {"replicas": 1, "leaderWorkerTemplate": template}}
     made = cluster.api("POST", f"{path_of('default')}?dryRun=All", body)
     if made["spec"]["rolloutStrategy"].get("rollingUpdateConfiguration") is None:
         return False

@@ -98,8 +98,10 @@ def policies() -> list[Object]:
 
 
 def is_in_force(cluster: Cluster) -> bool:
-    labels = {"covey.dev/gang": "true", f"{_LWS}/name": "probe"}
-    body = {"metadata": {"name": "probe", "labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    """Tell whether a pod gets the gate that LeaderWorkerSet's own webhook would take, where there is one."""
+    labels = {"covey.dev/gang": "true", f"{_LWS}/name": "probe", f"{_LWS}/worker-index": "0"}
+    metadata = {"name": "probe-0", "labels": labels, "annotations": {f"{_LWS}/size": "1"}}
+    body = {"metadata": metadata, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     made = cluster.api("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)
     return "schedulingGates" in made["spec"]
 
