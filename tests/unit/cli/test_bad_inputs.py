@@ -38,8 +38,7 @@ def refused(*arguments: object, stdin: str | None = None) -> str:
         ("apiVersion: v1\nkind: Foo\nmetadata: 3\n", "document 1, metadata: is not an object"),
         ("apiVersion: v1\nkind: Foo\n", "holds nothing that can be planned, only Foo;"),
         (
-            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n---\n"
-            "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: b}\n",
+            "apiVersion: batch/v1\nkind: Job\n---\napiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n",
             "holds nothing that can be planned, only Job, JobSet;",
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "holds nothing that can be planned, only Pod;"),
