@@ -290,6 +290,12 @@ class DisaggregatedInferenceSpec(Model):
             at=".interconnect",
         ),
         Rule(
+            "!has(self.interconnect) || !has(self.interconnect.exclusive) || !self.interconnect.exclusive || "
+            "self.backend in ['Auto', 'Extender']",
+            "interconnect.exclusive is kept by Covey's own scheduler: use backend Extender, or remove it",
+            at=".interconnect.exclusive",
+        ),
+        Rule(
             "has(self.interconnect) == has(oldSelf.interconnect)",
             "interconnect is immutable: delete the object and create it anew to change it",
             at=".interconnect",

@@ -24,9 +24,9 @@ class Interconnect(Model):
 
     RULES: ClassVar = (
         Rule(
-            "!has(self.exclusive) || !self.exclusive",
-            "exclusive is not supported yet, as Covey cannot keep two units from one clique: remove it, and require the "
-            "level of the clique in topology",
+            "!has(self.exclusive) || !self.exclusive || !has(self.scope) || self.scope == 'Unit'",
+            "cliques are kept from other units, not from replicas of the same one: set scope to Unit and make each replica "
+            "a unit, or remove exclusive",
             at=".exclusive",
         ),
     )
@@ -36,4 +36,5 @@ class Interconnect(Model):
     scope: Annotated[InterconnectScope, IMMUTABLE] = InterconnectScope.UNIT
     """Unit: one domain for the pods of a unit. Replica: one for each replica. Default: Unit."""
     exclusive: Annotated[bool, IMMUTABLE] = False
-    """True: no other domain in the same clique; not supported yet. Default: false."""
+    """True: in the cliques of its nodes (label nvidia.com/gpu.clique) no pod joins another domain. For scope Unit and backend
+    Extender. Default: false."""
