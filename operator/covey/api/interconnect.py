@@ -1,7 +1,7 @@
 """``spec.interconnect`` of a DisaggregatedInference."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from covey.api.model import IMMUTABLE, Model, Rule
 
@@ -38,3 +38,30 @@ class Interconnect(Model):
     exclusive: Annotated[bool, IMMUTABLE] = False
     """True: in the cliques of its nodes (label nvidia.com/gpu.clique) no pod joins another domain. For scope Unit and backend
     Extender. Default: false."""
+
+
+#: Rules of a spec about its interconnect and what stands beside it.
+OF_INTERCONNECT: Final = (
+    Rule(
+        "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
+        "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+        at=".interconnect",
+    ),
+    Rule(
+        "!has(self.interconnect) || self.backend != 'Volcano'",
+        "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
+        at=".interconnect",
+    ),
+    Rule(
+        "!has(self.interconnect) || !has(self.interconnect.exclusive) || !self.interconnect.exclusive || "
+        "self.backend in ['Auto', 'Extender']",
+        "interconnect.exclusive is kept by Covey's own scheduler: use backend Extender, or remove it",
+        at=".interconnect.exclusive",
+    ),
+    Rule(
+        "has(self.interconnect) == has(oldSelf.interconnect)",
+        "interconnect is immutable: delete the object and create it anew to change it",
+        at=".interconnect",
+        forbids=True,
+    ),
+)

@@ -14,6 +14,8 @@ from builders import pods, victims
 from builders.members import unit
 from builders.requests import GPU, make_node
 from builders.victims import objects_of
+from covey.admission.growth import Site
+from covey.admission.headroom import most_feasible
 from covey.admission.preemption import Taking, search
 from covey.admission.victims import Candidate, Terms
 from covey.admission.wake import ask_for_minimum
@@ -275,3 +277,17 @@ def test_a_whole_unit_gives_way_where_only_its_clique_is_wanted(comes: Kind, tak
 def test_the_nodes_of_a_claim_are_widened_to_their_cliques() -> None:
     inventory = cluster("c0", "c0", "c1", None)
     assert inventory.clique_mates(["n1", "n3", "gone"]) == {"n0", "n1"}
+
+
+def test_head_room_of_an_exclusive_unit_lies_in_its_own_cliques() -> None:
+    """Each of two units has one of three nodes of its clique; the model of a further replica is of one of them."""
+    inventory = cluster("c0", "c0", "c0", "c1", "c1", "c1", "c2")
+    sites = []
+    for number, node in enumerate(("n0", "n3")):
+        one = pod(f"p{number}", Kind("a", exclusive=True, unit=str(number)))
+        hold(inventory, node, one)
+        placed = PodRequest(one.metadata.uid, 0, shape_of(one), node, one.metadata)
+        role = RoleRequest("role", 1, 1, (ReplicaRequest(0, (placed,)),))
+        sites.append(Site(Gang("ns", f"g{number}", number, (role,), topology="dc", uid=f"g{number}")))
+    assert most_feasible("role", sites, inventory, is_shared=False).replicas == 3 * 2
+    assert most_feasible("role", sites, inventory, is_shared=True).replicas == 7

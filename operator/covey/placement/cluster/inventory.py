@@ -259,10 +259,11 @@ class Inventory:
         if not value:
             return False
         joined = {each for name in self._cliques[value] for each in self._joined.get(name, ())}
-        if without and joined:
-            held = (each for name in self._cliques[value] for each in self._on[name].items() if each[0] not in without)
-            joined = {each for _, (shape, meta) in held if (each := clique_of(shape, meta))}
-        return any(each.owner != own.owner and (each.exclusive or own.exclusive) for each in joined)
+        rivals = {each for each in joined if each.owner != own.owner and (each.exclusive or own.exclusive)}
+        if not rivals or not without:
+            return bool(rivals)
+        held = (each for name in self._cliques[value] for key, each in self._on[name].items() if key not in without)
+        return any(clique_of(shape, meta) in rivals for shape, meta in held)
 
     def _cause_of_clique(self, state: NodeState, own: Clique | None, without: Collection[str]) -> str | None:
         if own is None:
