@@ -271,7 +271,7 @@ class Claims:
             message=message,
         )
 
-    def _with_cliques(self, gang: Gang, nodes: frozenset[str]) -> tuple[str, ...]:
+    def _with_cliques(self, gang: Gang, nodes: Iterable[str]) -> tuple[str, ...]:
         """Nodes of a claim; all of their cliques where the gang's interconnect shares none, lest others join one meanwhile."""
         waiting = (
             pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if not pod.node

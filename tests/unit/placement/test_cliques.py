@@ -291,3 +291,32 @@ def test_head_room_of_an_exclusive_unit_lies_in_its_own_cliques() -> None:
         sites.append(Site(Gang("ns", f"g{number}", number, (role,), topology="dc", uid=f"g{number}")))
     assert most_feasible("role", sites, inventory, is_shared=False).replicas == 3 * 2
     assert most_feasible("role", sites, inventory, is_shared=True).replicas == 7
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_who_gives_way_is_enough_and_nobody_for_nothing(seed: int) -> None:
+    draw = Random(seed)
+    inventory = cluster(*(draw.choice(("c0", "c1", "c2")) for _ in range(6)))
+    free = draw.sample(range(6), 5)
+    there = [
+        serves(f"u{number}-0", draw.choice((Kind(), A, ONLY_A)), *(f"n{node}" for node in nodes))
+        for number, nodes in enumerate((free[:2], free[2:3], free[3:4], free[4:]))
+    ]
+    victims.hold(inventory, *there)
+    kind = draw.choice((B, ONLY_B))
+    asked = dataclasses.replace(gang("q", pod("q0", kind), pod("q1", kind)), priority=10)
+    found = search(asked, inventory, there, Terms(victims.NOW))
+
+    def fits_without(*gone: Candidate) -> bool:
+        with overlay(inventory) as changes:
+            changes.remove(each.metadata.uid for unit in gone for each in unit.pods())
+            return nodes_of(asked, inventory) is not None
+
+    if not isinstance(found, Taking):
+        assert found.verdict is (Verdict.ADMITTED if fits_without() else Verdict.INFEASIBLE)
+        assert found.verdict is Verdict.ADMITTED or not fits_without(*there)
+        return
+    taken = {step.unit for step in found.steps}
+    gone = [each for each in there if each.key in taken]
+    assert fits_without(*gone)
+    assert not any(fits_without(*(each for each in gone if each is not spared)) for spared in gone)
