@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -271,14 +271,17 @@ class Claims:
             message=message,
         )
 
-    def _with_cliques(self, gang: Gang, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Nodes of a claim; all of their cliques where the gang's interconnect shares none, lest others join one meanwhile."""
+    def _with_cliques(self, gang: Gang, nodes: Collection[str]) -> tuple[str, ...]:
+        """Nodes of a claim; with all of their cliques, if a claim can name so many, where the gang's interconnect shares none.
+
+        Else others could join a clique while its pods leave.
+        """
         waiting = (
             pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if not pod.node
         )
-        if any(shape.exclusive_clique for shape in waiting):
-            nodes |= self._cache.capacity.room.clique_mates(nodes)
-        return tuple(sorted(nodes))
+        wider = self._cache.capacity.room.clique_mates(nodes) if any(each.exclusive_clique for each in waiting) else ()
+        found = {*nodes, *wider}
+        return tuple(sorted(nodes if len(found) > MOST_NODES else found))
 
     def _may_preempt(self, root: core.Group) -> bool:
         """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
