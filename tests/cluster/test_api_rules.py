@@ -240,6 +240,34 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         ),
     ),
     (
+        {"spec.interconnect": {}},
+        "spec.interconnect",
+        "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+    ),
+    (
+        {"spec.roles.0.interconnect": True},
+        "spec.interconnect",
+        "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+    ),
+    (
+        {"spec.roles.0.interconnect": True, "spec.interconnect": {}, "spec.backend": "Volcano"},
+        "spec.interconnect",
+        "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
+    ),
+    (
+        {"spec.roles.0.interconnect": True, "spec.interconnect": {"exclusive": True}, "spec.backend": "Kubernetes"},
+        "spec.interconnect.exclusive",
+        "interconnect.exclusive is kept by Covey's own scheduler: use backend Extender, or remove it",
+    ),
+    (
+        {"spec.roles.0.interconnect": True, "spec.interconnect": {"exclusive": True, "scope": "Replica"}},
+        "spec.interconnect.exclusive",
+        (
+            "cliques are kept from other units, not from replicas of the same one: set scope to Unit and make each replica "
+            "a unit, or remove exclusive"
+        ),
+    ),
+    (
         {"spec.roles.0.name": "p", "spec.roles.1.name": "d", "spec.routing": {"pool": POOL}},
         "spec.routing.pool",
         (

@@ -8,7 +8,7 @@ import pytest
 
 from builders.manifests import Object, role
 from cluster.compute_domains import DEFINITION, GROUP, Controller
-from cluster.workbench import Workbench, name_of
+from cluster.workbench import OWNED, Workbench, name_of
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import ROOT
 
@@ -116,3 +116,19 @@ def test_switched_off_it_is_refused_by_name(cluster: Cluster, bench: Workbench, 
         assert not bench.pods()
     finally:
         other.kill()
+
+
+def test_without_the_kind_it_is_refused_by_name_and_nothing_is_made(
+    cluster: Cluster, bench: Workbench, operator: Process
+) -> None:
+    operator.kill()
+    cluster.kubectl("delete", "crd", f"computedomains.{GROUP}")
+    try:
+        operator.start()
+        bench.create(*roles(), interconnect={})
+        assert "install NVIDIA's DRA driver" in bench.await_condition("Admitted", "False", "Unsupported")
+        assert not [each for kind in OWNED for each in bench.owned(kind)]
+    finally:
+        cluster.apply([DEFINITION])
+    with Controller(bench.cluster, bench.namespace).running():
+        assert len(bench.await_pods(5)) == 5

@@ -17,8 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from covey.admission.growth import Own, Site, template
 from covey.admission.wake import room_for
+from covey.api import core
+from covey.api.constants import LABEL_UNIT
 from covey.compile.revision import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -183,10 +187,10 @@ class _Search:
         many = len(unit.own.waiting) + most
         if not many:
             return
-        found = self._plan_candidates(unit, unit.own.candidates(many, self._template))
+        found = self._plan_candidates(unit, unit.own.candidates(many, self._like(unit)))
         unit.room = len(found)
         if len(found) < many:
-            unit.refused = [*found, unit.own.clone(many, self._template)]
+            unit.refused = [*found, unit.own.clone(many, self._like(unit))]
         else:
             unit.is_cut = bound > most
 
@@ -251,7 +255,7 @@ class _Search:
             for unit, need in sorted(asked, key=lambda each: each[0].site.gang.order):
                 if need <= 0:
                     continue
-                candidates = unit.own.candidates(need, self._template)
+                candidates = unit.own.candidates(need, self._like(unit))
                 if len(self._plan_candidates(unit, candidates, changes)) < need:
                     if prove:
                         self._prove(unit, candidates)
@@ -305,6 +309,16 @@ class _Search:
         path = common_domain(paths, tree.topology.depth(gang.required))
         domain = tree.by_path.get(path) if path is not None else None
         return (domain.nodes if domain is not None else self._inventory.nodes).values()
+
+    def _like(self, unit: _Unit) -> ReplicaRequest:
+        """The model of a further replica, as a pod of this unit: labels tell whose it is."""
+
+        def of_unit(meta: core.Meta) -> core.Meta:
+            label = {LABEL_UNIT: str(unit.site.gang.unit)} if meta.label(LABEL_UNIT) else {}
+            return msgspec.structs.replace(meta, labels={**(meta.labels or {}), **label})
+
+        pods = tuple(replace(pod, meta=of_unit(pod.meta)) if pod.meta else pod for pod in self._template.pods)
+        return replace(self._template, pods=pods)
 
     def _count(self) -> None:
         if self._plans:

@@ -261,7 +261,8 @@ def same_question(gang: Gang, terms: Terms) -> Hashable:
 
 def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:
     """The ask of a gang that is told which anti-affinity terms speak of its pods."""
-    if _is_open(gang):  # what is missing of one choice says nothing about the others
+    # What is missing of one choice says nothing about the others, and what leaves a clique opens all its nodes.
+    if _is_open(gang) or any(pod.shape.clique for demand in demands for pod in demand.missing):
         return Ask(gang.topology, None)
     try:
         parts = _parts(gang, inventory, demands, surplus=surplus)

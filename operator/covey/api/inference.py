@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api import constants
-from covey.api.interconnect import Interconnect
+from covey.api.interconnect import OF_INTERCONNECT, Interconnect
 from covey.api.model import (
     ATOMIC,
     BY_NAME,
@@ -279,22 +279,7 @@ class DisaggregatedInferenceSpec(Model):
             "revision: set inPlace to Never, or rollout.routing to Paired",
             at=".rollout.routing",
         ),
-        Rule(
-            "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
-            "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
-            at=".interconnect",
-        ),
-        Rule(
-            "!has(self.interconnect) || self.backend != 'Volcano'",
-            "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
-            at=".interconnect",
-        ),
-        Rule(
-            "has(self.interconnect) == has(oldSelf.interconnect)",
-            "interconnect is immutable: delete the object and create it anew to change it",
-            at=".interconnect",
-            forbids=True,
-        ),
+        *OF_INTERCONNECT,
         Rule(
             "!has(self.routing) || !has(self.routing.pool) || self.roles.filter(r, has(r.serves) || r.name == 'prefill' || "
             "r.name == 'decode').size() in [1, self.roles.size()]",

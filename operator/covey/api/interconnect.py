@@ -1,7 +1,7 @@
 """``spec.interconnect`` of a DisaggregatedInference."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from covey.api.model import IMMUTABLE, Model, Rule
 
@@ -24,9 +24,9 @@ class Interconnect(Model):
 
     RULES: ClassVar = (
         Rule(
-            "!has(self.exclusive) || !self.exclusive",
-            "exclusive is not supported yet, as Covey cannot keep two units from one clique: remove it, and require the "
-            "level of the clique in topology",
+            "!has(self.exclusive) || !self.exclusive || !has(self.scope) || self.scope == 'Unit'",
+            "cliques are kept from other units, not from replicas of the same one: set scope to Unit and make each replica "
+            "a unit, or remove exclusive",
             at=".exclusive",
         ),
     )
@@ -36,4 +36,32 @@ class Interconnect(Model):
     scope: Annotated[InterconnectScope, IMMUTABLE] = InterconnectScope.UNIT
     """Unit: one domain for the pods of a unit. Replica: one for each replica. Default: Unit."""
     exclusive: Annotated[bool, IMMUTABLE] = False
-    """True: no other domain in the same clique; not supported yet. Default: false."""
+    """True: in the cliques of its nodes (label nvidia.com/gpu.clique) no pod joins another domain. For scope Unit and backend
+    Extender. Default: false."""
+
+
+#: Rules of a spec about its interconnect and what stands beside it.
+OF_INTERCONNECT: Final = (
+    Rule(
+        "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
+        "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
+        at=".interconnect",
+    ),
+    Rule(
+        "!has(self.interconnect) || self.backend != 'Volcano'",
+        "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
+        at=".interconnect",
+    ),
+    Rule(
+        "!has(self.interconnect) || !has(self.interconnect.exclusive) || !self.interconnect.exclusive || "
+        "self.backend in ['Auto', 'Extender']",
+        "interconnect.exclusive is kept by Covey's own scheduler: use backend Extender, or remove it",
+        at=".interconnect.exclusive",
+    ),
+    Rule(
+        "has(self.interconnect) == has(oldSelf.interconnect)",
+        "interconnect is immutable: delete the object and create it anew to change it",
+        at=".interconnect",
+        forbids=True,
+    ),
+)

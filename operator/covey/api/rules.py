@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
+from covey.api.interconnect import InterconnectScope
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
 from covey.api.routing import EndpointPickerRef, LlmdLabels
 from covey.api.template import FOR_PEOPLE, RESERVED
@@ -79,9 +80,11 @@ def _interconnect(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield path, "it and roles with interconnect: true need each other", "set both, or remove both"
     if asked is not None and spec.backend is Backend.VOLCANO:
         yield path, "is not supported with backend Volcano", "use Extender or Kubernetes, or remove it"
-    if asked is not None and asked.exclusive:
-        remedy = "remove it, and require the level of the clique in topology"
-        yield f"{path}.exclusive", "is not supported yet, as Covey cannot keep two units from one clique", remedy
+    if asked is not None and asked.exclusive and asked.scope is InterconnectScope.REPLICA:
+        remedy = "set scope to Unit and make each replica a unit, or remove exclusive"
+        yield f"{path}.exclusive", "cliques are kept from other units, not from replicas of the same one", remedy
+    if asked is not None and asked.exclusive and spec.backend not in {Backend.AUTO, Backend.EXTENDER}:
+        yield f"{path}.exclusive", "is kept by Covey's own scheduler", "use backend Extender, or remove it"
 
 
 def _pool(path: str, spec: DisaggregatedInferenceSpec, picker: EndpointPickerRef) -> Iterator[Broken]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from covey.api import constants
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.interconnect import InterconnectScope
 from covey.compile.groups import Object
 from covey.compile.identity import Owner, Slot, group_labels, group_name
 from covey.compile.revision import Layout
 
-#: The name of the claim in pods and their containers.
-CLAIM: Final = "covey-interconnect"
 _API: Final = "resource.nvidia.com/v1beta1"
 
 
@@ -31,6 +30,9 @@ class Interconnect:
     def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec) -> None:
         self._owner = owner
         self._by_replica = spec.interconnect is not None and spec.interconnect.scope is InterconnectScope.REPLICA
+        exclusive = spec.interconnect is not None and spec.interconnect.exclusive
+        #: The name of the claim in pods and their containers.
+        self._claim = constants.CLAIM_EXCLUSIVE if exclusive else constants.CLAIM_INTERCONNECT
         self._roles = frozenset(role.name for role in spec.roles if role.interconnect and spec.interconnect)
 
     def domain(self, slot: Slot) -> str | None:
@@ -61,8 +63,11 @@ class Interconnect:
         name = self.domain(slot)
         if name is None:
             return spec
-        claim = {"name": CLAIM, "resourceClaimTemplateName": template_name(name)}
-        claims, containers = spec.get("resourceClaims") or (), [_with_claim(each) for each in spec["containers"]]
+        claim = {"name": self._claim, "resourceClaimTemplateName": template_name(name)}
+        claims, containers = (
+            spec.get("resourceClaims") or (),
+            [_with_claim(each, self._claim) for each in spec["containers"]],
+        )
         return {**spec, "resourceClaims": [*claims, claim], "containers": containers}
 
 
@@ -71,6 +76,6 @@ def template_name(domain: str) -> str:
     return f"{domain}-interconnect"
 
 
-def _with_claim(container: Mapping[str, Any]) -> dict[str, Any]:
+def _with_claim(container: Mapping[str, Any], claim: str) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or ()), {"name": CLAIM}]}}
+    return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or ()), {"name": claim}]}}

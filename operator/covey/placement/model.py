@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from covey.api import core
 from covey.placement.terms import Term
@@ -50,6 +50,17 @@ class Topology:
         raise KeyError(level)
 
 
+class Clique(NamedTuple):
+    """The interconnect that a pod joins, as far as cliques of nodes matter.
+
+    ``owner``: its namespace, the UID of its controller, and the number of its unit; pods of one owner share a domain.
+    ``exclusive``: it shares no clique with pods of another owner that join an interconnect.
+    """
+
+    owner: tuple[str, str, str]
+    exclusive: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """All that decides where a pod may go: pods of one shape are interchangeable.
@@ -68,12 +79,17 @@ class Shape:
     wide_terms: tuple[Term, ...] = ()
     #: Which anti-affinity terms in play speak of the pod; known once it is planned, and never more than can matter.
     matched: frozenset[Term] = frozenset()
+    #: Whether its interconnect shares no clique; and that interconnect, once it is planned and cliques can matter.
+    exclusive_clique: bool = False
+    clique: Clique | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Shapes are keys everywhere.
         parts = (self.requests, self.node_selector, self.node_affinity, self.tolerations, self.host_ports)
-        object.__setattr__(self, "_hash", hash((*parts, self.anti_affinity, self.wide_terms, self.matched)))
+        object.__setattr__(
+            self, "_hash", hash((*parts, self.anti_affinity, self.wide_terms, self.matched, self.clique))
+        )
 
     def __hash__(self) -> int:
         return self._hash

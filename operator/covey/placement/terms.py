@@ -74,6 +74,9 @@ class Terms:
     def __bool__(self) -> bool:
         return bool(self._count)
 
+    def __contains__(self, term: Term) -> bool:
+        return term in self._count
+
     def add(self, term: Term) -> None:
         """Count one more pod that has the term."""
         self._count[term] += 1
@@ -173,4 +176,7 @@ def is_host(term: Term) -> bool:
     return term.key == constants.HOSTNAME_LABEL
 
 
-__all__ = ["Term", "Terms", "holds", "is_host", "terms_of"]
+#: In play while a holder's interconnect shares no clique. It matches no pod: owners are compared (`model.Clique`).
+EXCLUSIVE_CLIQUE: Final = Term("", frozenset(), None, ())
+
+__all__ = ["EXCLUSIVE_CLIQUE", "Term", "Terms", "holds", "is_host", "terms_of"]

@@ -40,7 +40,7 @@ from covey.api.constants import (
     RELEASE_CAPACITY_TAKEN,
     RELEASE_NODE_LOST,
 )
-from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS
+from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, HOST_PORTS
 from covey.scheduler.bindings import Tasks
 from covey.scheduler.index import Index
 from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
@@ -366,5 +366,5 @@ def _complete(replicas: tuple[Replica, ...], torn: frozenset[str], here: Callabl
 
 def release_reason(cause: str) -> str:
     """The release reason that goes with the planner's cause."""
-    taken = cause.startswith("insufficient") or cause in {HOST_PORTS, ANTI_AFFINITY}
+    taken = cause.startswith("insufficient") or cause in {HOST_PORTS, ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN}
     return RELEASE_CAPACITY_TAKEN if taken else RELEASE_NODE_LOST

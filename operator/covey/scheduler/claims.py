@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -184,7 +184,7 @@ class Claims:
     def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
         now = self._clock()
         self._made.append(now)
-        claim = _claim(asked, found, core.rfc3339(now), purpose)
+        claim = _claim(asked, found, self._with_cliques(asked, found.nodes), core.rfc3339(now), purpose)
         metrics.CLAIMS.labels(purpose, "Made").inc()
         log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
         return claim
@@ -213,7 +213,7 @@ class Claims:
         return msgspec.structs.replace(
             claim,
             victims=tuple(victim for victim in claim.victims if victim not in standing.pardoned),
-            nodes=tuple(sorted(standing.nodes)),
+            nodes=self._with_cliques(asked, standing.nodes),
             blocking_pods=left,
             last_progress_time=now if left < claim.blocking_pods else claim.last_progress_time,
             unproven=standing.unproven,
@@ -271,6 +271,18 @@ class Claims:
             message=message,
         )
 
+    def _with_cliques(self, gang: Gang, nodes: Collection[str]) -> tuple[str, ...]:
+        """Nodes of a claim; with all of their cliques, if a claim can name so many, where the gang's interconnect shares none.
+
+        Else others could join a clique while its pods leave.
+        """
+        waiting = (
+            pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if not pod.node
+        )
+        wider = self._cache.capacity.room.clique_mates(nodes) if any(each.exclusive_clique for each in waiting) else ()
+        found = {*nodes, *wider}
+        return tuple(sorted(nodes if len(found) > MOST_NODES else found))
+
     def _may_preempt(self, root: core.Group) -> bool:
         """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
         found = self._cache.priority_classes.store.get(("", root.spec.priority_class_name or ""))
@@ -322,13 +334,13 @@ def _scarcest(gang: Gang) -> str:
     return min(map(scarce, shapes), key=resources.rank, default="")
 
 
-def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
+def _claim(gang: Gang, taking: Taking, nodes: tuple[str, ...], now: str, purpose: str) -> core.Claim:
     return core.Claim(
         taking.path,
         now,
         taking.domain.level if taking.domain is not None else "",
         _scarcest(gang),
-        tuple(sorted(taking.nodes)),
+        nodes,
         sum(len(step.keys) for step in taking.steps),
         now,
         purpose=purpose,

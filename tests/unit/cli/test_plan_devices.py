@@ -147,3 +147,27 @@ def test_claims_that_cannot_be_counted_or_are_not_known_are_named(tmp_path: Path
     for name, words in (("all", "allocationMode All"), ("lost", "ResourceClaimTemplate lost is not known")):
         result = covey("plan", *arguments_of(tmp_path, nodes, claiming(name)))
         assert words in result.output + result.stderr
+
+
+def test_units_that_share_no_clique_are_planned_into_cliques_of_their_own(tmp_path: Path) -> None:
+    """Of two such resources the second has no place, and the reason is named; it has where there is another clique."""
+    driver, channel = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
+
+    def asked(name: str) -> Json:
+        return inference(name, role("w", gpus=1, interconnect=True), interconnect={"exclusive": True})
+
+    def answer_for(*cliques: str) -> Any:
+        nodes = cluster(len(cliques))
+        for each, clique in zip(nodes, cliques, strict=True):
+            each["metadata"]["labels"]["nvidia.com/gpu.clique"] = clique
+        names = [each["metadata"]["name"] for each in nodes]
+        slices = [slice_body(name, device("channel-0", "channel"), node=name, driver=driver) for name in names]
+        claims = [template_body(f"{name}-0-interconnect", request_body(of=channel)) for name in ("one", "two")]
+        things = [class_body(channel, f"device.driver == '{driver}'", resource=None), *slices, *claims]
+        return plan(*arguments_of(tmp_path, [*nodes, *things], asked("one"), asked("two")))
+
+    answer = answer_for("c0", "c0", "c0")
+    assert workload(answer, "one")["verdict"] == "Admitted"
+    assert workload(answer, "two")["verdict"] == "Infeasible"
+    assert "3 exclusive interconnect" in json.dumps(workload(answer, "two"))
+    assert workload(answer_for("c0", "c0", "c1"), "two")["verdict"] == "Admitted"

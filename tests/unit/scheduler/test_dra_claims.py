@@ -378,3 +378,63 @@ async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:
     gang("two", request_body(1, of=name), made=made)
     await loop.turn()
     assert loop.admission.decision(root_key("two")).reason == "Infeasible"
+
+
+CHANNEL = "compute-domain-default-channel.nvidia.com"
+
+
+def exclusive(name: str, made: Cache) -> list[core.Pod]:
+    """A gang of one pod, a unit of its own, whose interconnect shares no clique."""
+    found = []
+    for number, each in enumerate(gang(name, request_body(of=CHANNEL), made=made)):
+        labels = {**(each.metadata.labels or {}), "covey.dev/unit": name}
+        claims = ({"name": "covey-interconnect-exclusive", "resourceClaimTemplateName": "t"},)
+        statuses = (core.PodClaimStatus(name=claims[0]["name"], resource_claim_name=f"{each.metadata.name}-c"),)
+        found.append(
+            replace(
+                each,
+                metadata=replace(each.metadata, labels=labels),
+                spec=replace(each.spec, resource_claims=claims),
+                status=replace(each.status, resource_claim_statuses=statuses),
+            )
+        )
+        put(made, found[number])
+    return found
+
+
+def two_of_one_clique() -> Cache:
+    """Two nodes of one clique, each with a channel."""
+    made = cluster(
+        class_body(CHANNEL, "device.driver == 'gpu.nvidia.com'", resource=None),
+        nodes=2,
+        devices=[device("c", "channel")],
+    )
+    for name in ("n1", "n2"):
+        put(made, node(name, gpus=0, labels={"nvidia.com/gpu.clique": "c0"}))
+    return made
+
+
+async def test_of_two_exclusive_units_that_are_planned_at_once_one_gets_the_clique() -> None:
+    made = two_of_one_clique()
+    pods = {each.metadata.uid: each for name in ("one", "two") for each in exclusive(name, made)}
+    loop = Loop(made)
+    placed = await loop.turn()
+    assert len(placed) == 1
+    assert await loop.turn() == {}
+    (late,) = (name for name in ("one", "two") if loop.admission.decision(root_key(name)).reason == "Infeasible")
+    assert "exclusive interconnect" in loop.admission.decision(root_key(late)).message
+    drop(made, next(each for each in pods.values() if late not in each.metadata.name))
+    assert len(await loop.turn()) == 1
+
+
+async def test_a_place_is_doubted_once_another_interconnect_is_in_its_clique() -> None:
+    """A pod that another scheduler has bound: the barrier, and pins that are under way, ask this."""
+    made = two_of_one_clique()
+    (mine,) = exclusive("one", made)
+    assert made.capacity.refusal_in_place(mine, "n1") is None
+    tell(made, claim("x", request_body(of=CHANNEL), have=(("gpu.nvidia.com", "n2", "c"),)))
+    stranger = with_claims(core.Pod(core.Meta(name="x", namespace="ns", uid="x"), core.PodSpec(node_name="n2")), "x")
+    put(made, stranger)
+    assert made.capacity.refusal_in_place(mine, "n1") == "exclusive interconnect"
+    drop(made, stranger)
+    assert made.capacity.refusal_in_place(mine, "n1") is None

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
 from covey.api import core
+from covey.api.constants import CLAIM_EXCLUSIVE, LABEL_CLIQUE, LABEL_UNIT, RESOURCE_CHANNEL
+from covey.scheduler import claims
 from covey.scheduler.claims import Terms
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
@@ -76,6 +78,46 @@ def test_a_surplus_replica_of_lower_priority_gives_way() -> None:
     assert (claim.purpose, claim.nodes, claim.resource) == ("Preemption", ("n1",), "nvidia.com/gpu")
     assert "takes decode/" in claim.message
     assert "4 nvidia.com/gpu" in claim.message
+
+
+def exclusive(made: list[Any], name: str) -> list[Any]:
+    """A unit, its pods with a channel and an interconnect that shares no clique."""
+    named = ({"name": CLAIM_EXCLUSIVE, "resourceClaimTemplateName": "t"},)
+    statuses = (core.PodClaimStatus(name=CLAIM_EXCLUSIVE),)
+    return [
+        replace(
+            each,
+            metadata=replace(each.metadata, labels={**(each.metadata.labels or {}), LABEL_UNIT: name}),
+            spec=replace(each.spec, resource_claims=named, overhead={RESOURCE_CHANNEL: "1"}),
+            status=replace(each.status, resource_claim_statuses=statuses),
+        )
+        if isinstance(each, core.Pod)
+        else each
+        for each in made
+    ]
+
+
+@pytest.mark.parametrize(("most", "kept"), [(2, 2), (1, 1)])
+def test_a_claim_for_an_exclusive_interconnect_keeps_all_nodes_of_its_clique(
+    most: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two nodes of the clique has room, but a successor on the other one would close it again.
+
+    Where a claim cannot name so many it keeps those where the gang would lie.
+    """
+    monkeypatch.setattr(claims, "MOST_NODES", most)
+    nodes = []
+    for name in ("n1", "n2", "n3"):
+        found = node(name, labels=labels() | ({LABEL_CLIQUE: "c0"} if name != "n3" else {}))
+        allocatable = {**(found.status.allocatable or {}), RESOURCE_CHANNEL: "1"}
+        nodes.append(replace(found, status=replace(found.status, allocatable=allocatable)))
+    low = exclusive(unit("low", replicas=1, nodes=("n1",), priority=1), "low")
+    high = exclusive(unit("high", replicas=1, priority=10, status={"conditions": [WAITED]}), "high")
+    claim = refused(Loop(cache(*nodes, *low, *high)))
+    assert claim is not None
+    assert [(victim.kind, victim.name) for victim in claim.victims] == [("Unit", "low")]
+    assert len({"n1", "n2"}.intersection(claim.nodes)) == len(claim.nodes) == kept
+    assert claim.resource == "nvidia.com/gpu"
 
 
 @pytest.mark.parametrize("name", [None, "no-such"])

@@ -12,11 +12,11 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 
-from covey.api import core
-from covey.placement.cluster import shape
+from covey.api import constants, core
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState
-from covey.placement.model import Path, Shape, Topology
-from covey.placement.terms import Term, Terms
+from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
+from covey.placement.model import Clique, Path, Shape, Topology
+from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms
 
 UNKNOWN_NODE: Final = "node not found"
 #: The tree without levels, for gangs that ask for none.
@@ -42,6 +42,9 @@ class Inventory:
         self._on: dict[str, dict[str, Held]] = {}
         #: Terms on domains broader than a host → the nodes of their holders.
         self._wide: dict[Term, Counter[str]] = {}
+        #: Names of the nodes of each clique, and by node the interconnects that holders there join.
+        self._cliques: dict[str, set[str]] = {}
+        self._joined: dict[str, Counter[Clique]] = {}
         self._versions = count(1)
         self.set_topologies(topologies)
 
@@ -99,7 +102,7 @@ class Inventory:
         self._holds[key] = (node, held)
         self._on.setdefault(node, {})[key] = held
         self._charge(node, key, shape, 1)
-        self._note_terms(node, shape, 1)
+        self._note_terms(node, held, 1)
 
     def release(self, key: str) -> None:
         """Give back what a pod held; unknown keys are ignored."""
@@ -111,16 +114,30 @@ class Inventory:
         if not self._on[node] and node not in self.nodes:
             del self._on[node]
         self._charge(node, key, held.shape, -1)
-        self._note_terms(node, held.shape, -1)
+        self._note_terms(node, held, -1)
 
-    def kept_off(self, shape: Shape) -> Collection[str]:
-        """Return the nodes in a broader domain that anti-affinity of a holder keeps free of the shape."""
-        closed: set[str] = set()
+    def kept_off(self, shape: Shape) -> Mapping[str, str]:
+        """Return the nodes that holders in a broader domain keep free of the shape, with the cause.
+
+        These are anti-affinity of a holder, and cliques that the shape's interconnect may not share.
+        """
+        closed: dict[str, str] = {}
         for term in shape.matched & self._wide.keys():
             labels = (self.nodes[name].node.metadata.label(term.key) for name in self._wide[term] if name in self.nodes)
             values = set(labels) - {None}
-            closed |= {name for name, each in self.nodes.items() if each.node.metadata.label(term.key) in values}
+            names = (name for name, each in self.nodes.items() if each.node.metadata.label(term.key) in values)
+            closed |= dict.fromkeys(names, ANTI_AFFINITY)
+        if shape.clique is not None:
+            closed |= dict.fromkeys(self._cliques.get("", ()) if shape.clique.exclusive else (), NO_CLIQUE)
+            for value, mates in self._cliques.items():
+                if self._is_shut(shape.clique, value):
+                    closed |= dict.fromkeys(mates, EXCLUSIVE_CLIQUE_TAKEN)
         return closed
+
+    def clique_mates(self, nodes: Iterable[str]) -> set[str]:
+        """Return the names of all nodes in the cliques of these."""
+        values = {_clique(self.nodes[name].node) for name in nodes if name in self.nodes} - {""}
+        return {name for value in values for name in self._cliques[value]}
 
     def holder(self, key: str) -> str | None:
         """The node on which a key holds capacity, or None."""
@@ -148,6 +165,7 @@ class Inventory:
         if state is None:
             return UNKNOWN_NODE
         cause = state.static_cause(shape) or state.conflict(shape, meta, without)
+        cause = cause or self._cause_of_clique(state, clique_of(shape, meta), without)
         if cause is not None:
             return cause
         short = state.short(shape, without)
@@ -191,6 +209,8 @@ class Inventory:
     def _stays(self, state: NodeState, node: core.Node) -> bool:
         """Tell whether a changed node keeps its capacity and its domains: then no sum of any domain changes."""
         labels = node.metadata.labels or {}
+        if _clique(state.node) != _clique(node):
+            return False
         return state.node.status.allocatable == node.status.allocatable and all(
             leaf.path == path_of(self.topologies[name], labels) for name, leaf in state.leaves.items()
         )
@@ -207,6 +227,7 @@ class Inventory:
         labels = state.node.metadata.labels or {}
         version = state.version = state.facts = self.facts = next(self._versions)
         self.full += state.full
+        self._cliques.setdefault(_clique(state.node), set()).add(state.name)
         for name, tree in self.trees.items():
             leaf = tree.domain(path_of(tree.topology, labels))
             state.leaves[name] = leaf
@@ -220,6 +241,10 @@ class Inventory:
     def _leave(self, state: NodeState) -> None:
         version = self.facts = next(self._versions)
         self.full -= state.full
+        mates = self._cliques[_clique(state.node)]
+        mates.discard(state.name)
+        if not mates:
+            del self._cliques[_clique(state.node)]
         for name, leaf in state.leaves.items():
             for domain in leaf.ancestors():
                 del domain.nodes[state.name]
@@ -229,8 +254,35 @@ class Inventory:
                     domain.free[resource] -= max(value, 0)
             self.trees[name].drop_empty(leaf)
 
-    def _note_terms(self, node: str, shape: Shape, sign: int) -> None:
-        for term in (*shape.anti_affinity, *shape.wide_terms):
+    def _is_shut(self, own: Clique, value: str, without: Collection[str] = ()) -> bool:
+        """Tell whether a clique has another owner's interconnect in it, and one of the two shares none."""
+        if not value:
+            return False
+        joined = {each for name in self._cliques[value] for each in self._joined.get(name, ())}
+        rivals = {each for each in joined if each.owner != own.owner and (each.exclusive or own.exclusive)}
+        if not rivals or not without:
+            return bool(rivals)
+        held = (each for name in self._cliques[value] for key, each in self._on[name].items() if key not in without)
+        return any(clique_of(shape, meta) in rivals for shape, meta in held)
+
+    def _cause_of_clique(self, state: NodeState, own: Clique | None, without: Collection[str]) -> str | None:
+        if own is None:
+            return None
+        value = _clique(state.node)
+        if own.exclusive and not value:
+            return NO_CLIQUE
+        return EXCLUSIVE_CLIQUE_TAKEN if self._is_shut(own, value, without) else None
+
+    def _note_terms(self, node: str, held: Held, sign: int) -> None:
+        shape, clique = held.shape, clique_of(*held)
+        if clique is not None:
+            joined = self._joined.setdefault(node, Counter())
+            joined[clique] += sign
+            if not joined[clique]:
+                del joined[clique]
+            if not joined:
+                del self._joined[node]
+        for term in (*shape.anti_affinity, *shape.wide_terms, *((EXCLUSIVE_CLIQUE,) if shape.exclusive_clique else ())):
             if sign > 0:
                 self.terms.add(term)
             else:
@@ -270,6 +322,11 @@ def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:
     return tuple(next((labels[key] for key in level.keys if labels.get(key)), None) for level in topology.levels)
 
 
+def _clique(node: core.Node) -> str:
+    """The clique of a node; empty for one that is in none."""
+    return node.metadata.label(constants.LABEL_CLIQUE) or ""
+
+
 def _alike(one: core.Meta | None, other: core.Meta | None) -> bool:
     """Tell whether selectors see the same labels and namespace; a change of anything else does not matter."""
     if one is None or other is None:
@@ -282,5 +339,5 @@ def _same(old: core.Node, new: core.Node) -> bool:
         old.metadata.labels == new.metadata.labels
         and old.status.allocatable == new.status.allocatable
         and old.spec == new.spec
-        and shape.state_cause(old) == shape.state_cause(new)
+        and state_cause(old) == state_cause(new)
     )

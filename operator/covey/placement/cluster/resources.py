@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Final
 
-from covey.api import core
+from covey.api import constants, core
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
@@ -91,8 +91,11 @@ def text(resource: str, value: int) -> str:
 
 
 def rank(resource: str) -> tuple[int, str]:
-    """Sort key that names devices before cpu, memory and the rest: they are what people look for first."""
-    order = {CPU: 1, "memory": 2, "ephemeral-storage": 3, PODS: 4}
+    """Sort key that names devices before cpu, memory and the rest: they are what people look for first.
+
+    A channel comes after the devices for whose sake it is claimed.
+    """
+    order = {constants.RESOURCE_CHANNEL: 1, CPU: 2, "memory": 3, "ephemeral-storage": 4, PODS: 5}
     return (order.get(resource, 0), resource)
 
 

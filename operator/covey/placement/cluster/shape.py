@@ -19,11 +19,14 @@ from typing import Final
 
 from covey.api import constants, core
 from covey.placement.cluster import resources
-from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
-from covey.placement.terms import Term, Terms, is_host, terms_of
+from covey.placement.model import Clique, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms, is_host, terms_of
 
 HOST_PORTS: Final = "host port"
 ANTI_AFFINITY: Final = "pod anti-affinity"
+#: Another interconnect is in the clique, and one of the two is exclusive; the node is in no clique.
+EXCLUSIVE_CLIQUE_TAKEN: Final = "exclusive interconnect"
+NO_CLIQUE: Final = f"no label {constants.LABEL_CLIQUE}"
 
 
 def shape_of(pod: core.Pod) -> Shape:
@@ -41,24 +44,39 @@ def shape_of(pod: core.Pod) -> Shape:
             host_ports=_host_ports(pod),
             anti_affinity=tuple(term for term in terms if is_host(term)),
             wide_terms=tuple(term for term in terms if not is_host(term)),
+            exclusive_clique=_is_exclusive(pod),
         )
     )
 
 
+def clique_of(shape: Shape, meta: core.Meta | None) -> Clique | None:
+    """The interconnect that a pod joins; None for one without a channel, or of which nobody knows more than its shape."""
+    if meta is None or not any(name == constants.RESOURCE_CHANNEL for name, _ in shape.requests):
+        return None
+    owner = meta.controller
+    unit = meta.label(constants.LABEL_UNIT) or ""
+    return Clique((meta.namespace, owner.uid if owner else meta.uid, unit), shape.exclusive_clique)
+
+
 def with_terms(gang: Gang, terms: Terms) -> Gang:
-    """Return the gang with the terms that match each waiting pod in its shape: those in play, and the gang's own."""
+    """Return the gang with the terms that match each waiting pod in its shape: those in play, and the gang's own.
+
+    Likewise the interconnect that it joins, where it or a holder's shares no clique.
+    """
     waiting = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     own = Terms({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
-    if not own and not terms:
+    if not own and not terms and not any(pod.shape.exclusive_clique for pod in waiting):
         return gang
     found: dict[str, Shape] = {}
-    known: dict[tuple[int, frozenset[Term]], Shape] = {}
+    known: dict[tuple[int, frozenset[Term], Clique | None], Shape] = {}
     for pod in waiting:
-        matched = own.matching(pod.meta) | terms.matching(pod.meta) if pod.meta is not None else None
-        if matched:
-            key = (id(pod.shape), matched)
+        matched = own.matching(pod.meta) | terms.matching(pod.meta) if pod.meta is not None else frozenset[Term]()
+        sealed = pod.shape.exclusive_clique or EXCLUSIVE_CLIQUE in terms
+        clique = clique_of(pod.shape, pod.meta) if sealed else None
+        if matched or clique:
+            key = (id(pod.shape), matched, clique)
             if key not in known:
-                known[key] = replace(pod.shape, matched=pod.shape.matched | matched)
+                known[key] = replace(pod.shape, matched=pod.shape.matched | matched, clique=clique)
             found[pod.key] = known[key]
     return _with_shapes(gang, found) if found else gang
 
@@ -159,6 +177,13 @@ def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
         if port.host_port
     }
     return tuple(sorted(ports))
+
+
+def _is_exclusive(pod: core.Pod) -> bool:
+    """Tell whether the pod's interconnect shares no clique: a member's claim says so, which nobody can change later."""
+    claims = pod.spec.resource_claims or ()
+    named = any(claim.get("name") == constants.CLAIM_EXCLUSIVE for claim in claims)
+    return named and pod.metadata.label(constants.LABEL_POD_GROUP) is not None
 
 
 def _repels(one: Shape, other: Shape) -> bool:

@@ -335,10 +335,10 @@ class _Builder:
         return max([self._scope, finest, *asked])
 
     def _closed_nodes(self, structure: Structure) -> Mapping[str, tuple[Path, int]]:
-        """The nodes that this gang must not use, and those that anti-affinity of others keeps free of some streams."""
+        """The nodes that this gang must not use, and those that others in broader domains keep free of some streams."""
         off = dict.fromkeys(self._gang.excluded_nodes, (1 << len(structure.streams)) - 1)
         for number, stream in enumerate(structure.streams):
-            for name in self._inventory.kept_off(stream.shape) if stream.shape.matched else ():
+            for name in self._inventory.kept_off(stream.shape):
                 off[name] = off.get(name, 0) | 1 << number
         path = self._inventory.path
         known = self._inventory.nodes

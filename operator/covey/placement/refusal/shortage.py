@@ -8,14 +8,21 @@ Counts of the nodes that a role may not use, by cause.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from covey.api.constants import LABEL_CLIQUE
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank, text
-from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
+from covey.placement.cluster.shape import (
+    ANTI_AFFINITY,
+    EXCLUSIVE_CLIQUE_TAKEN,
+    HOST_PORTS,
+    NO_CLIQUE,
+    cause_of_conflict,
+)
 from covey.placement.model import Exclusion, Gang, Shape
 
 EXCLUDED = "excluded"
@@ -59,18 +66,20 @@ def exclusions(
 def _kept_off(inventory: Inventory, shapes: Sequence[Shape]) -> dict[str, list[str]]:
     """The nodes where a host port or anti-affinity of those who are there keeps every one of these shapes off."""
     different = list(dict.fromkeys(shapes))
-    if not different or not all(shape.host_ports or shape.anti_affinity or shape.matched for shape in different):
+    if not different or not all(map(_is_choosy, different)):
         return {}
     afar = [inventory.kept_off(shape) for shape in different]
     found: dict[str, list[str]] = {}
     for name, state in inventory.nodes.items():
-        causes = [
-            ANTI_AFFINITY if name in closed else state.conflict(shape)
-            for shape, closed in zip(different, afar, strict=True)
-        ]
+        causes = [closed.get(name) or state.conflict(shape) for shape, closed in zip(different, afar, strict=True)]
         if None not in causes:
             found.setdefault(causes[0] or "", []).append(name)
     return found
+
+
+def _is_choosy(shape: Shape) -> bool:
+    """Tell whether it can matter who else is on a node, or near it."""
+    return bool(shape.host_ports or shape.anti_affinity or shape.matched or shape.clique)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,8 @@ def _cause(state: NodeState, topology: str, shapes: tuple[Shape, ...], depths: S
 _KEPT_OFF: Final = {
     HOST_PORTS: "for {} a host port that is asked for is taken on every node there with room",
     ANTI_AFFINITY: "pod anti-affinity keeps {} off every node there with room",
+    EXCLUSIVE_CLIQUE_TAKEN: "an interconnect that shares no clique keeps {} off every node there with room",
+    NO_CLIQUE: f"for {{}} no node there with room has the label {LABEL_CLIQUE}, so none is in a clique",
 }
 
 
@@ -220,7 +231,7 @@ class Bench:
         nodes: Iterable[NodeState],
         taken: Mapping[str, Sequence[Shape]],
         own: Mapping[str, Sequence[Shape]] | None = None,
-        kept_off: Callable[[Shape], Collection[str]] = lambda _shape: (),
+        kept_off: Callable[[Shape], Mapping[str, str]] = lambda _shape: {},
     ) -> None:
         """Take the nodes as they are after ``taken``.
 
@@ -306,7 +317,7 @@ class Bench:
         if usable is None:
             afar = self._kept_off(shape)
             usable = self._usable[shape] = [
-                (node.name, ANTI_AFFINITY if node.name in afar else node.conflict(shape))
+                (node.name, afar.get(node.name) or node.conflict(shape))
                 for node in self._nodes
                 if node.static_cause(shape) is None
             ]
@@ -325,7 +336,7 @@ class Bench:
 
     def _among(self, node: str, shape: Shape) -> str | None:
         """Return why a pod may not join those of its gang that were put onto a node, or None."""
-        if not (shape.host_ports or shape.anti_affinity or shape.matched):
+        if not _is_choosy(shape):
             return None
         return next((cause for other in self._on[node] if (cause := cause_of_conflict(shape, other))), None)
 
