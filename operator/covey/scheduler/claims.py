@@ -95,6 +95,8 @@ class Claims:
         self._holding = holding
         self._terms = terms
         self._clock = clock
+        #: UIDs of pods that claims name, as they were decided: their status may not be written yet.
+        self.named: frozenset[str] = frozenset()
         #: When the claims of the last minute were made.
         self._made: deque[float] = deque()
         #: When a unit may look for a claim again, and how often it found none.
@@ -157,7 +159,8 @@ class Claims:
     ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
         """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
         unit = entry.unit
-        terms = VictimTerms(self._clock(), self._terms.max_min_run, self._cache.capacity.claimed)
+        claimed = self.named.union(self._cache.capacity.claimed)
+        terms = VictimTerms(self._clock(), self._terms.max_min_run, claimed)
         found: list[tuple[str, Callable[..., Taking | Nobody]]] = []
         for right in quotas.rights(entry):
             if order := await asyncio.to_thread(right.find_order):
@@ -308,11 +311,12 @@ class Claims:
         return read_refused(text, self._clock())
 
     def _freeing(self, ending: Iterable[core.Pod]) -> Iterator[str]:
-        """UIDs of pods whose room comes free by itself, for whoever waits."""
-        now, claimed = self._clock(), self._cache.capacity.claimed
+        """UIDs of pods whose room comes free by itself, for whoever waits: of those marked for a claim that is over none."""
+        now = self._clock()
         for pod in ending:
             deleted = core.seconds(pod.metadata.deletion_timestamp)
-            if (deleted is None or now < deleted + LATE) and pod.metadata.uid not in claimed:
+            goes = not podstate.gives_way(pod) if deleted is None else now < deleted + LATE
+            if goes and pod.metadata.uid not in self.named:
                 yield pod.metadata.uid
 
 

@@ -14,6 +14,7 @@ from covey.api import core
 from covey.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
+from scheduler_loop import settle
 
 
 class Answers:
@@ -140,6 +141,30 @@ async def test_a_vanished_pod_drops_what_was_not_sent_and_gives_its_room_back() 
     assert committed.outcomes == {Pinned.DONE: 1, Pinned.GONE: 1, Pinned.DROPPED: 2}
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
     assert set(made.capacity.assumed) == {"uid-p0"}
+
+
+async def test_room_of_a_pod_that_is_gone_is_free_once_its_mates_have_come() -> None:
+    """Its unit is planned anew then, before others: until then nobody may take that room."""
+    pods = [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(2)]
+    made = cache(node("n1"), *pods)
+    client, slow = Unchanged([NotFound(404), None], pods), asyncio.Event()
+    sends = client.merge_patch
+
+    async def merge_patch(resource: object, name: str, *rest: Any, **options: Any) -> None:
+        if name == "p1":
+            await slow.wait()
+        await sends(resource, name, *rest, **options)
+
+    client.merge_patch = merge_patch  # type: ignore[method-assign] # one answer is late
+    committer = Committer(made, writer(client))
+    placements = [Placement(each, "n1", {}) for each in pods]
+    committer.assume(placements)
+    committing = asyncio.create_task(committer.commit(placements))
+    await settle()
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 6
+    slow.set()
+    assert (await committing).outcomes == {Pinned.GONE: 1, Pinned.DONE: 1}
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
 
 
 DENIED = Forbidden(403, "Forbidden", "policy says no")
