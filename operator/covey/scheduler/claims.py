@@ -26,7 +26,7 @@ from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
 from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
-from covey.admission.preemption import MOST_NODES, Nobody, Taking, search
+from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
@@ -132,6 +132,8 @@ class Claims:
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
 
+        What goes for a claim that does not suffice any more goes on, and others beside it.
+
         Args:
             entry: the unit.
             asked: its gang, as it was planned.
@@ -145,10 +147,18 @@ class Claims:
             return None
         questions = await self._questions(entry, asked, quotas, take_turn)
         with metrics.CLAIM_SEARCH.time():
+            if left := self._find_left(entry):
+                going = frozenset(self._freeing(self._cache.index.ending())).union(*(each.pods for each in left))
+                for purpose, question in questions:
+                    more = await self._search(unit, question, asked, going)
+                    beside = _claim(asked, more, core.rfc3339(now), purpose, left) if isinstance(more, Taking) else None
+                    claim = beside and await self.follow(entry, asked, beside, quotas)
+                    if claim is not None and len(claim.victims) <= MOST_STEPS:
+                        return self._note_made(unit, claim)
             for purpose, question in questions:
                 found = await self._search(unit, question, asked)
                 if isinstance(found, Taking):
-                    return self._make(unit, purpose, asked, found)
+                    return self._note_made(unit, _claim(asked, found, core.rfc3339(now), purpose))
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
             _, failures = self._again.get(unit.key, (0.0, 0))
             self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
@@ -184,12 +194,19 @@ class Claims:
             found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
         return found
 
-    def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
-        now = self._clock()
-        self._made.append(now)
-        claim = _claim(asked, found, core.rfc3339(now), purpose)
-        metrics.CLAIMS.labels(purpose, "Made").inc()
-        log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
+    def _find_left(self, entry: Entry) -> tuple[core.Victim, ...]:
+        """What is there still of the victims of a unit's claim, and may go."""
+        claim, refused = entry.decision.claim, self._find_refused(entry.unit.key)
+        return tuple(
+            victim
+            for victim in (claim.victims if claim is not None else ())
+            if any(map(self._cache.index.pod, victim.pods)) and refused.keys().isdisjoint(victim.pods)
+        )
+
+    def _note_made(self, unit: Unit, claim: core.Claim) -> core.Claim:
+        self._made.append(self._clock())
+        metrics.CLAIMS.labels(claim.purpose, "Made").inc()
+        log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message)
         return claim
 
     async def _borrowers(self, order: Iterable[Charge], take_turn: Callable[[], Awaitable[None]]) -> list[Candidate]:
@@ -326,17 +343,17 @@ def _scarcest(gang: Gang) -> str:
     return min(map(scarce, shapes), key=resources.rank, default="")
 
 
-def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
+def _claim(gang: Gang, taking: Taking, now: str, purpose: str, beside: tuple[core.Victim, ...] = ()) -> core.Claim:
     return core.Claim(
         taking.path,
         now,
         taking.domain.level if taking.domain is not None else "",
         _scarcest(gang),
         tuple(sorted(taking.nodes)),
-        sum(len(step.keys) for step in taking.steps),
+        sum(len(step.keys) for step in taking.steps) + sum(len(victim.pods) for victim in beside),
         now,
         purpose=purpose,
-        victims=tuple(step.victim() for step in taking.steps),
-        message=taking.sentence,
+        victims=(*beside, *(step.victim() for step in taking.steps)),
+        message=taking.sentence + (", beside what goes for it already" if beside else ""),
         unproven=taking.unproven,
     )

@@ -112,9 +112,7 @@ class Committer:
 
 @dataclass(slots=True)
 class _Course:
-    """The course of a decision's patches: ``broken`` once one of them failed; the UIDs of those that are pinned, and
-    the server's words by UID.
-    """
+    """The course of a decision's patches: ``broken`` once one failed; UIDs of pinned pods; the server's words by UID."""
 
     rank: Rank
     broken: bool = False

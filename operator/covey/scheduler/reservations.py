@@ -354,8 +354,7 @@ class Reservations:
                 if went is not None
                 else Counter()
             )
-        capacity = self._cache.capacity
-        again = without_growth(gang, unit, had, self._leaves, capacity.claimed, capacity.assumed)
+        again = without_growth(gang, unit, had, self._leaves, self.claims.named, self._cache.capacity.assumed)
         return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
     def _leaves(self, node: str) -> bool:

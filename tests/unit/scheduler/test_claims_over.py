@@ -184,6 +184,17 @@ async def test_what_goes_for_a_claim_that_is_over_makes_no_room_for_successors(*
     assert world.served("ns-b")
 
 
+async def test_a_claim_that_loses_a_node_keeps_what_goes_for_it_already() -> None:
+    """The first takes a node that was freed for the second: that one asks for one more, not for two others."""
+    world = await began()
+    gone, left = sorted(world.named("ns-b"))
+    drop(world.cache, next(pod for pod in world.batch if pod.metadata.uid == gone))
+    await world.turn()
+    assert world.served("ns-a")
+    assert left in world.named("ns-b")
+    assert len(world.named("ns-b")) == 2
+
+
 async def test_what_was_pardoned_and_is_lost_later_is_replaced() -> None:
     world = await began()
     [spared], [first, _] = world.named("ns-a"), sorted(world.named("ns-b"))
