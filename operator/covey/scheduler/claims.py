@@ -150,6 +150,8 @@ class Claims:
             if left := self._find_left(entry):
                 going = frozenset(self._freeing(self._cache.index.ending())).union(*(each.pods for each in left))
                 for purpose, question in questions:
+                    if entry.decision.claim is None or purpose != entry.decision.claim.purpose:
+                        continue  # the right to what goes was another one
                     more = await self._search(unit, question, asked, going)
                     beside = _claim(asked, more, core.rfc3339(now), purpose, left) if isinstance(more, Taking) else None
                     claim = beside and await self.follow(entry, asked, beside, quotas)

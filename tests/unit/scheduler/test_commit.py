@@ -49,6 +49,21 @@ class Unchanged(Answers):
         return next(each for each in self.reads if isinstance(each, core.Pod) and each.metadata.name == name)
 
 
+class Late(Unchanged):
+    """A client that answers late for the second pod."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.may_answer = asyncio.Event()
+
+    async def merge_patch(
+        self, _resource: object, _name: str, _namespace: str, body: Any, *, dry_run: bool = False, **_: Any
+    ) -> None:
+        if _name == "p1":
+            await self.may_answer.wait()
+        await super().merge_patch(_resource, _name, _namespace, body, dry_run=dry_run)
+
+
 def writer(client: Answers, in_flight: int = 64) -> PodWriter:
     async def at_once(_seconds: float) -> None:
         await asyncio.sleep(0)
@@ -147,22 +162,14 @@ async def test_room_of_a_pod_that_is_gone_is_free_once_its_mates_have_come() -> 
     """Its unit is planned anew then, before others: until then nobody may take that room."""
     pods = [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(2)]
     made = cache(node("n1"), *pods)
-    client, slow = Unchanged([NotFound(404), None], pods), asyncio.Event()
-    sends = client.merge_patch
-
-    async def merge_patch(resource: object, name: str, *rest: Any, **options: Any) -> None:
-        if name == "p1":
-            await slow.wait()
-        await sends(resource, name, *rest, **options)
-
-    client.merge_patch = merge_patch  # type: ignore[method-assign] # one answer is late
+    client = Late([NotFound(404), None], pods)
     committer = Committer(made, writer(client))
     placements = [Placement(each, "n1", {}) for each in pods]
     committer.assume(placements)
     committing = asyncio.create_task(committer.commit(placements))
     await settle()
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 6
-    slow.set()
+    client.may_answer.set()
     assert (await committing).outcomes == {Pinned.GONE: 1, Pinned.DONE: 1}
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
 
