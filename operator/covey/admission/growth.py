@@ -39,10 +39,14 @@ NO_PLACES: Final[Mapping[str, str]] = {}
 
 
 def footprint(unit: Unit) -> Footprint:
-    """Count the replicas of a unit that are bound, by role."""
+    """Count the replicas of a unit that are bound and give way to nobody, by role."""
+
+    def stays(pod: core.Pod) -> bool:
+        return podstate.bound(pod) and not podstate.gives_way(pod)
+
     found: Counter[str] = Counter()
     for role in unit.roles:
-        found[role.name] += sum(replica_met(replica, podstate.bound) for replica in role.replicas)
+        found[role.name] += sum(replica_met(replica, stays) for replica in role.replicas)
     return found
 
 

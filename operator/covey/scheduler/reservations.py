@@ -133,6 +133,8 @@ class Reservations:
         self._had: dict[Key, dict[Key, Footprint]] = {}
         #: Victims of claims that are over since then: successors of those that go are growth still.
         self._over: dict[Key, set[core.Victim]] = {}
+        #: Those that went already when something began to be kept for a gang: they are none of what the units had.
+        self._before: dict[Key, frozenset[core.Victim]] = {}
         cache.subscribe(Listener(gone=self._note_loss))
 
     def note(self, unit: Unit) -> None:
@@ -273,10 +275,10 @@ class Reservations:
         if claim != former:
             self._note_over(former.victims if former is not None else (), claim.victims if claim is not None else ())
         if kept is None:
-            self._had.pop(root, None)
-            self._over.pop(root, None)
+            for noted in (self._had, self._over, self._before):
+                noted.pop(root, None)
         elif root not in self._had:
-            self._had[root] = {}
+            self._had[root], self._before[root] = {}, frozenset(self._going(self._victims()))
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
@@ -296,9 +298,9 @@ class Reservations:
         """The victims of all claims."""
         return (victim for claim in self._claims.values() for victim in claim.victims)
 
-    def _went_for(self, keeper: Key) -> Iterator[core.Victim]:
-        """The victims of claims that were over while nodes were kept for a gang: those that are gone, or go still."""
-        for victim in self._over.get(keeper, ()):
+    def _going(self, victims: Iterable[core.Victim]) -> Iterator[core.Victim]:
+        """Those of some victims that are gone, or are marked to go."""
+        for victim in victims:
             if all(pod is None or podstate.gives_way(pod) for pod in map(self._cache.index.pod, victim.pods)):
                 yield victim
 
@@ -348,7 +350,8 @@ class Reservations:
             return asked, closed
         had: Counter[str] = Counter()
         for keeper, footprints in self._had.items() if taken is not None else ():
-            went = reservation.count_taken({*self._victims(), *self._went_for(keeper)}, unit.root)
+            over = self._going(self._over.get(keeper, ()))
+            went = reservation.count_taken({*self._victims(), *over} - self._before[keeper], unit.root)
             had |= (
                 Counter(footprints.get(unit.key, self._has.get(unit.key, {}))) - Counter(went)
                 if went is not None

@@ -79,6 +79,12 @@ class World:
                 self.delete(number)
             case "end":
                 self.end(number)
+            case "restart":
+                self.write()
+                self.bind()
+                self.loop.holding._begun = False
+                self.loop = Loop(self.cache, limits=Limits(percent=100))
+                await self.turn()
             case _:
                 getattr(self, event)()
 
@@ -195,6 +201,19 @@ async def test_a_claim_that_loses_a_node_keeps_what_goes_for_it_already() -> Non
     assert len(world.named("ns-b")) == 2
 
 
+async def test_another_process_knows_by_the_marks_what_goes() -> None:
+    """One of the first's claim drains still, one of the second's is gone: its successor gets no place there."""
+    world = await began()
+    gone, _ = sorted(world.named("ns-b"))
+    world.create()
+    drop(world.cache, next(pod for pod in world.batch if pod.metadata.uid == gone))
+    await world.turn()
+    drop(world.cache, next(pod for pod in world.batch if pod.metadata.uid in world.named("ns-b") and is_marked(pod)))
+    await world.happen("restart", 0)
+    assert (world.served("ns-a"), world.served("ns-b")) == (True, False)
+    assert [pod for pod in world.batch if is_marked(pod)], "it is not pardoned yet"
+
+
 async def test_what_was_pardoned_and_is_lost_later_is_replaced() -> None:
     world = await began()
     [spared], [first, _] = world.named("ns-a"), sorted(world.named("ns-b"))
@@ -231,7 +250,7 @@ async def test_one_loss_makes_room_for_one_replica_before_it_is_bound() -> None:
     assert not await loop.turn()
 
 
-_EVENTS: Final = ("turn", "turn", "write", "operate", "delete", "delete", "end", "end", "bind", "look")
+_EVENTS: Final = ("turn", "turn", "write", "operate", "delete", "delete", "end", "end", "bind", "look", "restart")
 
 
 @given(st.lists(st.tuples(st.sampled_from(_EVENTS), st.integers(0, 5)), max_size=30))
