@@ -197,7 +197,7 @@ class Claims:
         return found
 
     def _find_left(self, entry: Entry) -> tuple[core.Victim, ...]:
-        """What is there still of the victims of a unit's claim, and may go."""
+        """The victims of a unit's claim that are there still, and may go."""
         claim, refused = entry.decision.claim, self._find_refused(entry.unit.key)
         return tuple(
             victim
