@@ -35,18 +35,28 @@ from covey.placement.refusal.shortage import RESERVED
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]
+NO_PLACES: Final[Mapping[str, str]] = {}
 
 
 def footprint(unit: Unit) -> Footprint:
-    """Count the replicas of a unit that are bound, by role."""
+    """Count the replicas of a unit that are bound and give way to nobody, by role."""
+
+    def stays(pod: core.Pod) -> bool:
+        return podstate.bound(pod) and not podstate.gives_way(pod)
+
     found: Counter[str] = Counter()
     for role in unit.roles:
-        found[role.name] += sum(replica_met(replica, podstate.bound) for replica in role.replicas)
+        found[role.name] += sum(replica_met(replica, stays) for replica in role.replicas)
     return found
 
 
 def without_growth(
-    gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str], bool], claimed: Collection[str] = ()
+    gang: Gang,
+    unit: Unit,
+    had: Footprint,
+    leaves: Callable[[str], bool],
+    claimed: Collection[str] = (),
+    assumed: Mapping[str, str] = NO_PLACES,
 ) -> Gang:
     """A gang with no more surplus than replaces something.
 
@@ -55,9 +65,10 @@ def without_growth(
         unit: its unit.
         had: what the unit had when the keeping began, without what claims took.
         leaves: whether a node is about to go.
-        claimed: UIDs of pods that give way to others.
+        claimed: UIDs of pods that give way to others; those that are marked for it do in any case.
+        assumed: nodes decided a moment ago, by the pod's UID: who has a place needs none that is not growth.
     """
-    return with_surplus(gang, _allowed_replicas(unit, had, leaves, claimed))
+    return with_surplus(gang, _allowed_replicas(unit, had, leaves, claimed, assumed))
 
 
 def with_surplus(gang: Gang, allowed: Mapping[str, int]) -> Gang:
@@ -73,31 +84,41 @@ def with_surplus(gang: Gang, allowed: Mapping[str, int]) -> Gang:
 
 
 def _allowed_replicas(
-    unit: Unit, had: Footprint, leaves: Callable[[str], bool], claimed: Collection[str]
+    unit: Unit,
+    had: Footprint,
+    leaves: Callable[[str], bool],
+    claimed: Collection[str],
+    assumed: Mapping[str, str],
 ) -> Mapping[str, int]:
     """Replicas of each role that may get places without being growth."""
     found: dict[str, int] = {}
+
+    def has_place(pod: core.Pod) -> bool:
+        return podstate.place_of(pod, assumed) is not None
+
+    def gives_way(pod: core.Pod) -> bool:
+        return pod.metadata.uid in claimed or podstate.gives_way(pod)
+
     for role in unit.roles:
-        placed = [
-            each
-            for each in role.replicas
-            if replica_met(each, podstate.bound) and not any(pod.metadata.uid in claimed for pod in each.pods)
-        ]
-        waiting = [each for each in role.replicas if not replica_met(each, podstate.bound)]
+        there = [each for each in role.replicas if replica_met(each, has_place)]
+        placed = [each for each in there if not any(map(gives_way, each.pods))]
+        waiting = [each for each in role.replicas if not replica_met(each, has_place)]
         revisions = {pod.metadata.label(LABEL_REVISION) for each in waiting for pod in each.pods}
-        going = sum(_goes(each, revisions, leaves) for each in placed)
+        going = sum(_goes(each, revisions, leaves, assumed) for each in placed)
         lost = sum(any(map(losses.room_said, each.pods)) for each in waiting)
         found[role.name] = max(had.get(role.name, 0) + going - len(placed), lost)
     return found
 
 
-def _goes(replica: Replica, revisions: set[str | None], leaves: Callable[[str], bool]) -> bool:
+def _goes(
+    replica: Replica, revisions: set[str | None], leaves: Callable[[str], bool], assumed: Mapping[str, str]
+) -> bool:
     """A replica that has its places is about to give them up."""
     return any(
         pod.metadata.deletion_timestamp is not None
         or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
         or _is_old(pod, revisions)
-        or leaves(pod.spec.node_name or "")
+        or leaves(podstate.place_of(pod, assumed) or "")
         for pod in replica.pods
     )
 

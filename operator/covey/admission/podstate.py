@@ -19,6 +19,7 @@ from itertools import chain
 
 from covey.api import core
 from covey.api.constants import (
+    ANNOTATION_CLAIMED_BY,
     ANNOTATION_PINNED,
     ANNOTATION_RELEASE,
     GATE_GANG,
@@ -62,6 +63,11 @@ def bound(pod: core.Pod) -> bool:
 def dying(pod: core.Pod) -> bool:
     """The pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def gives_way(pod: core.Pod) -> bool:
+    """The pod is marked to give way to a gang, whether the claim stands still or not; whoever is pardoned has no mark."""
+    return pod.metadata.annotation(ANNOTATION_CLAIMED_BY) is not None
 
 
 def is_released(pod: core.Pod) -> bool:

@@ -167,11 +167,11 @@ class Choice:
     nodes: tuple[str, ...] = ()
 
 
-def count_taken(claims: Iterable[core.Claim], root: core.Group) -> Footprint | None:
-    """Count the replicas of a unit that give way to claims, by role; None where all of the unit does."""
+def count_taken(victims: Iterable[core.Victim], root: core.Group) -> Footprint | None:
+    """Count the replicas of a unit that are among some victims, by role; None where all of the unit is."""
     found: Counter[str] = Counter()
     named = (root.metadata.namespace, root.metadata.label(LABEL_INFERENCE), number(root.metadata.label(LABEL_UNIT)))
-    for victim in (victim for claim in claims for victim in claim.victims):
+    for victim in victims:
         if victim.kind == "Pod" or (victim.namespace, victim.name, victim.unit) != named:
             continue
         if victim.kind == "Unit":

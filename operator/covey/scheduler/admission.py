@@ -257,8 +257,7 @@ class Admission:
             self._fail(root)
 
     def _deny(self, root: Key, why: str) -> None:
-        entry = self._books.shelf.entries.get(root)
-        if entry is not None:
+        if (entry := self._books.shelf.entries.get(root)) is not None:
             self._books.park(root, entry, REASON_DENIED, why)
 
     def _fail(self, root: Key) -> None:
@@ -375,6 +374,8 @@ class Admission:
         claim = entry.decision.claim if aside.want is Want.SURPLUS else None
         decision = replace(entry.decision, reason=None, message="", claim=claim)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
+        for other in self._books.reservations.find_keepers([each.node for each in placements]):
+            self.mark(other)  # it needs other room, before anybody behind it takes that
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 
     def _still_good(self, entry: Entry, plan: Plan) -> list[Placement] | None:
@@ -389,9 +390,8 @@ class Admission:
                 for other in held:
                     self._cache.unassume(other.pod.metadata.uid)
                 return None
-            placement = Placement(pod, each.node, domains_of(topology, each.path))
-            self._commits.committer.assume([placement])
-            held.append(placement)
+            held.append(Placement(pod, each.node, domains_of(topology, each.path)))
+            self._commits.committer.assume(held[-1:])
         return held
 
 

@@ -26,7 +26,7 @@ from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
 from covey.admission.ordinary import OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
-from covey.admission.preemption import MOST_NODES, Nobody, Taking, search
+from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
@@ -95,6 +95,8 @@ class Claims:
         self._holding = holding
         self._terms = terms
         self._clock = clock
+        #: UIDs of pods that claims name, as they were decided: their status may not be written yet.
+        self.named: frozenset[str] = frozenset()
         #: When the claims of the last minute were made.
         self._made: deque[float] = deque()
         #: When a unit may look for a claim again, and how often it found none.
@@ -130,6 +132,8 @@ class Claims:
     ) -> core.Claim | None:
         """Find what has to give way to a refused unit: its claim; None where nothing would help.
 
+        What goes for a claim that does not suffice any more goes on, and others beside it.
+
         Args:
             entry: the unit.
             asked: its gang, as it was planned.
@@ -143,10 +147,20 @@ class Claims:
             return None
         questions = await self._questions(entry, asked, quotas, take_turn)
         with metrics.CLAIM_SEARCH.time():
+            if left := self._find_left(entry):
+                going = frozenset(self._freeing(self._cache.index.ending())).union(*(each.pods for each in left))
+                for purpose, question in questions:
+                    if entry.decision.claim is None or purpose != entry.decision.claim.purpose:
+                        continue  # the right to what goes was another one
+                    more = await self._search(unit, question, asked, going)
+                    beside = self._build(asked, more, purpose, left) if isinstance(more, Taking) else None
+                    claim = beside and await self.follow(entry, asked, beside, quotas)
+                    if claim is not None and len(claim.victims) <= MOST_STEPS:
+                        return self._note_made(unit, claim)
             for purpose, question in questions:
                 found = await self._search(unit, question, asked)
                 if isinstance(found, Taking):
-                    return self._make(unit, purpose, asked, found)
+                    return self._note_made(unit, self._build(asked, found, purpose))
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
             _, failures = self._again.get(unit.key, (0.0, 0))
             self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)
@@ -157,7 +171,8 @@ class Claims:
     ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
         """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
         unit = entry.unit
-        terms = VictimTerms(self._clock(), self._terms.max_min_run, self._cache.capacity.claimed)
+        claimed = self.named.union(self._cache.capacity.claimed)
+        terms = VictimTerms(self._clock(), self._terms.max_min_run, claimed)
         found: list[tuple[str, Callable[..., Taking | Nobody]]] = []
         for right in quotas.rights(entry):
             if order := await asyncio.to_thread(right.find_order):
@@ -181,12 +196,36 @@ class Claims:
             found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
         return found
 
-    def _make(self, unit: Unit, purpose: str, asked: Gang, found: Taking) -> core.Claim:
-        now = self._clock()
-        self._made.append(now)
-        claim = _claim(asked, found, self._with_cliques(asked, found.nodes), core.rfc3339(now), purpose)
-        metrics.CLAIMS.labels(purpose, "Made").inc()
-        log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message, plans=found.plans)
+    def _find_left(self, entry: Entry) -> tuple[core.Victim, ...]:
+        """The victims of a unit's claim that are there still, and may go."""
+        claim, refused = entry.decision.claim, self._find_refused(entry.unit.key)
+        return tuple(
+            victim
+            for victim in (claim.victims if claim is not None else ())
+            if any(map(self._cache.index.pod, victim.pods)) and refused.keys().isdisjoint(victim.pods)
+        )
+
+    def _build(self, gang: Gang, taking: Taking, purpose: str, beside: tuple[core.Victim, ...] = ()) -> core.Claim:
+        """Build the claim of a gang to what gives way, and to what goes for it already."""
+        now = core.rfc3339(self._clock())
+        return core.Claim(
+            taking.path,
+            now,
+            taking.domain.level if taking.domain is not None else "",
+            _scarcest(gang),
+            self._with_cliques(gang, taking.nodes),
+            sum(len(step.keys) for step in taking.steps) + sum(len(victim.pods) for victim in beside),
+            now,
+            purpose=purpose,
+            victims=(*beside, *(step.victim() for step in taking.steps)),
+            message=taking.sentence + (", beside what goes for it already" if beside else ""),
+            unproven=taking.unproven,
+        )
+
+    def _note_made(self, unit: Unit, claim: core.Claim) -> core.Claim:
+        self._made.append(self._clock())
+        metrics.CLAIMS.labels(claim.purpose, "Made").inc()
+        log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message)
         return claim
 
     async def _borrowers(self, order: Iterable[Charge], take_turn: Callable[[], Awaitable[None]]) -> list[Candidate]:
@@ -320,11 +359,12 @@ class Claims:
         return read_refused(text, self._clock())
 
     def _freeing(self, ending: Iterable[core.Pod]) -> Iterator[str]:
-        """UIDs of pods whose room comes free by itself, for whoever waits."""
-        now, claimed = self._clock(), self._cache.capacity.claimed
+        """UIDs of pods whose room comes free by itself, for whoever waits: of those marked for a claim that is over none."""
+        now = self._clock()
         for pod in ending:
             deleted = core.seconds(pod.metadata.deletion_timestamp)
-            if (deleted is None or now < deleted + LATE) and pod.metadata.uid not in claimed:
+            goes = not podstate.gives_way(pod) if deleted is None else now < deleted + LATE
+            if goes and pod.metadata.uid not in self.named:
                 yield pod.metadata.uid
 
 
@@ -332,19 +372,3 @@ def _scarcest(gang: Gang) -> str:
     """The resource that the pods without places are most likely to lack."""
     shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     return min(map(scarce, shapes), key=resources.rank, default="")
-
-
-def _claim(gang: Gang, taking: Taking, nodes: tuple[str, ...], now: str, purpose: str) -> core.Claim:
-    return core.Claim(
-        taking.path,
-        now,
-        taking.domain.level if taking.domain is not None else "",
-        _scarcest(gang),
-        nodes,
-        sum(len(step.keys) for step in taking.steps),
-        now,
-        purpose=purpose,
-        victims=tuple(step.victim() for step in taking.steps),
-        message=taking.sentence,
-        unproven=taking.unproven,
-    )

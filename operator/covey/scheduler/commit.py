@@ -2,7 +2,7 @@
 
 Room counts from the decision: every pod is assumed before the first patch is sent. When a pod turns out to be gone or
 to conflict, or its node to take it no more by the time that its turn has come, patches that were not sent are dropped
-and their room is given back. Pods that were let go already are
+and, once the others have come, their room is given back. Pods that were let go already are
 facts: the rest is planned again around them (``admission``), and if that cannot be, their pins are undone
 (``releases``).
 
@@ -75,23 +75,17 @@ class Committer:
                 it would: after a denial, so that its mates do not hold room again and again for nothing.
         """
         course = _Course(rank)
-        if rehearse:
-            tried = await asyncio.gather(*(self._send(each, course, dry_run=True) for each in placements))
-            if course.broken:
-                for each in placements:
-                    self._cache.unassume(each.pod.metadata.uid)
-                return _sum_up(placements, [Pinned.DROPPED if one is Pinned.DONE else one for one in tried], course)
-        return _sum_up(placements, await asyncio.gather(*(self._one(each, course) for each in placements)), course)
-
-    async def _one(self, placement: Placement, course: _Course) -> Pinned:
-        outcome = Pinned.CONFLICT
         try:
-            outcome = await self._send(placement, course)
+            if rehearse:
+                tried = await asyncio.gather(*(self._send(each, course, dry_run=True) for each in placements))
+                if course.broken:
+                    return _sum_up(placements, [Pinned.DROPPED if one is Pinned.DONE else one for one in tried], course)
+            return _sum_up(placements, await asyncio.gather(*(self._send(each, course) for each in placements)), course)
         finally:
-            if outcome is not Pinned.DONE:
-                course.broken = True
-                self._cache.unassume(placement.pod.metadata.uid)
-        return outcome
+            # Not one by one: others would take that room before the rest can be planned anew.
+            for each in placements:
+                if each.pod.metadata.uid not in course.pinned:
+                    self._cache.unassume(each.pod.metadata.uid)
 
     async def _send(self, placement: Placement, course: _Course, *, dry_run: bool = False) -> Pinned:
         result = await self._writer.pin(
@@ -104,6 +98,8 @@ class Committer:
         )
         if result.outcome is not Pinned.DONE:
             course.broken = True
+        elif not dry_run:
+            course.pinned.add(placement.pod.metadata.uid)
         if result.outcome is Pinned.DENIED:
             course.said[placement.pod.metadata.uid] = result.said
         return result.outcome
@@ -116,10 +112,11 @@ class Committer:
 
 @dataclass(slots=True)
 class _Course:
-    """The course of a decision's patches: ``broken`` once one of them failed; the server's words by UID."""
+    """The course of a decision's patches: ``broken`` once one failed; UIDs of pinned pods; the server's words by UID."""
 
     rank: Rank
     broken: bool = False
+    pinned: set[str] = field(default_factory=set)
     said: dict[str, str] = field(default_factory=dict)
 
 

@@ -229,7 +229,8 @@ class Holding:
     def _note_lost_pod(self, pod: core.Pod) -> None:
         """A pod has given up its node; what gave way to a claim has no room held for its successor."""
         node = pod.spec.node_name
-        if node is not None and pod.metadata.uid not in self._cache.capacity.claimed:
+        gave_way = pod.metadata.uid in self._cache.capacity.claimed or podstate.gives_way(pod)
+        if node is not None and not gave_way:
             self._hold(pod, node, 0.0)
 
     def _read(self, pod: core.Pod) -> None:

@@ -19,12 +19,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import queue, reservation
+from covey.admission import podstate, queue, reservation
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
@@ -131,8 +131,11 @@ class Reservations:
         #: What every unit has, and of those that have changed what they had when something began to be kept for a gang.
         self._has: dict[Key, Footprint] = {}
         self._had: dict[Key, dict[Key, Footprint]] = {}
-        #: What has gone since then for claims that are over: its successors are growth still.
-        self._went: dict[Key, list[core.Claim]] = {}
+        #: Victims of claims that are over since then: successors of those that go are growth still.
+        self._over: dict[Key, set[core.Victim]] = {}
+        #: Those that went already when something began to be kept for a gang: they are none of what the units had.
+        self._before: dict[Key, frozenset[core.Victim]] = {}
+        cache.subscribe(Listener(gone=self._note_loss))
 
     def note(self, unit: Unit) -> None:
         """Take notice of what a unit has."""
@@ -262,29 +265,48 @@ class Reservations:
         for node in was - named:
             self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.keep(root, kept)
-        claim = entry.decision.claim if entry is not None and kept is not None else None
+        claim = entry.decision.claim if entry is not None else None
         former = self._claims.pop(root, None)
         if claim is not None:
             self._claims[root] = claim
-        elif former is not None and former.victims:
+        if former is not None and former.victims and kept is None and not (claim is not None and claim.victims):
             placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
-        if former is not None:
-            self._note_gone(former, claim.victims if claim is not None else ())
+        if claim != former:
+            self._note_over(former.victims if former is not None else (), claim.victims if claim is not None else ())
         if kept is None:
-            self._had.pop(root, None)
-            self._went.pop(root, None)
+            for noted in (self._had, self._over, self._before):
+                noted.pop(root, None)
         elif root not in self._had:
-            self._had[root] = {}
+            self._had[root], self._before[root] = {}, frozenset(self._going(self._victims()))
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
-    def _note_gone(self, former: core.Claim, left: Collection[core.Victim]) -> None:
-        """Note what has gone for a claim that names it no longer."""
-        over = (each for each in former.victims if each not in left)
-        gone = tuple(each for each in over if not any(map(self._cache.index.pod, each.pods)))
-        for other in self._had if gone else ():
-            self._went.setdefault(other, []).append(replace(former, victims=gone))
+    def _note_over(self, former: Collection[core.Victim], left: Collection[core.Victim]) -> None:
+        """Note the victims that a claim names no longer: they have gone for it, may still go, or are pardoned."""
+        self.claims.named = frozenset(uid for victim in self._victims() for uid in victim.pods)
+        over = set(former).difference(left)
+        for keeper in self._had if over else ():
+            self._over.setdefault(keeper, set()).update(over)
+
+    def _note_loss(self, pod: core.Pod) -> None:
+        """A pod is gone: one without a mark was lost, and did not give way after all."""
+        for over in self._over.values() if not podstate.gives_way(pod) else ():
+            over.difference_update([each for each in over if pod.metadata.uid in each.pods])
+
+    def _victims(self) -> Iterator[core.Victim]:
+        """The victims of all claims."""
+        return (victim for claim in self._claims.values() for victim in claim.victims)
+
+    def _going(self, victims: Iterable[core.Victim]) -> Iterator[core.Victim]:
+        """Those of some victims that are gone, or are marked to go."""
+        for victim in victims:
+            if all(pod is None or podstate.gives_way(pod) for pod in map(self._cache.index.pod, victim.pods)):
+                yield victim
+
+    def find_keepers(self, nodes: Collection[str]) -> list[Key]:
+        """Units for which some of these nodes are kept."""
+        return [root for root, kept in self._kept.items() if not kept.nodes.isdisjoint(nodes)]
 
     def with_exchange(self, entry: Entry) -> Entry:
         """A unit that serves with the claim of its exchange; any other without one."""
@@ -322,19 +344,20 @@ class Reservations:
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
-        taken = reservation.count_taken(self._claims.values(), unit.root) if unit is not None else Counter[str]()
+        taken = reservation.count_taken(self._victims(), unit.root) if unit is not None else Counter[str]()
         asked, closed = reservation.confine(gang, self._kept, surplus=surplus, borrows=borrows, gives_way=taken is None)
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
         for keeper, footprints in self._had.items() if taken is not None else ():
-            went = reservation.count_taken(self._went.get(keeper, ()), unit.root)
+            over = self._going(self._over.get(keeper, ()))
+            went = reservation.count_taken({*self._victims(), *over} - self._before[keeper], unit.root)
             had |= (
                 Counter(footprints.get(unit.key, self._has.get(unit.key, {}))) - Counter(went)
                 if went is not None
                 else Counter()
             )
-        again = without_growth(gang, unit, had - Counter(taken), self._leaves, self._cache.capacity.claimed)
+        again = without_growth(gang, unit, had, self._leaves, self.claims.named, self._cache.capacity.assumed)
         return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
     def _leaves(self, node: str) -> bool:

@@ -146,8 +146,7 @@ def test_others_are_pardoned_before_a_pod_that_ends_already() -> None:
 
 def test_a_pod_named_like_a_resource_is_none_of_its_replicas() -> None:
     root = serving("web", {"decode": (1, [["n0"], ["n1"]])}).unit.root
-    claim = core.Claim((), "", victims=(core.Victim("Pod", "ns", "web", 0, pods=("pod-web",)),))
-    assert count_taken([claim], root) == {}
+    assert count_taken([core.Victim("Pod", "ns", "web", 0, pods=("pod-web",))], root) == {}
 
 
 def test_refused_evictions_are_remembered_for_a_while() -> None:

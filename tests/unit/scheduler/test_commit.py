@@ -14,6 +14,7 @@ from covey.api import core
 from covey.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
+from scheduler_loop import settle
 
 
 class Answers:
@@ -46,6 +47,21 @@ class Unchanged(Answers):
 
     async def get(self, _resource: object, name: str, *_: object, **__: object) -> core.Pod:
         return next(each for each in self.reads if isinstance(each, core.Pod) and each.metadata.name == name)
+
+
+class Late(Unchanged):
+    """A client that answers late for the second pod."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.may_answer = asyncio.Event()
+
+    async def merge_patch(
+        self, _resource: object, _name: str, _namespace: str, body: Any, *, dry_run: bool = False, **_: Any
+    ) -> None:
+        if _name == "p1":
+            await self.may_answer.wait()
+        await super().merge_patch(_resource, _name, _namespace, body, dry_run=dry_run)
 
 
 def writer(client: Answers, in_flight: int = 64) -> PodWriter:
@@ -140,6 +156,22 @@ async def test_a_vanished_pod_drops_what_was_not_sent_and_gives_its_room_back() 
     assert committed.outcomes == {Pinned.DONE: 1, Pinned.GONE: 1, Pinned.DROPPED: 2}
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
     assert set(made.capacity.assumed) == {"uid-p0"}
+
+
+async def test_room_of_a_pod_that_is_gone_is_free_once_its_mates_have_come() -> None:
+    """Its unit is planned anew then, before others: until then nobody may take that room."""
+    pods = [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(2)]
+    made = cache(node("n1"), *pods)
+    client = Late([NotFound(404), None], pods)
+    committer = Committer(made, writer(client))
+    placements = [Placement(each, "n1", {}) for each in pods]
+    committer.assume(placements)
+    committing = asyncio.create_task(committer.commit(placements))
+    await settle()
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 6
+    client.may_answer.set()
+    assert (await committing).outcomes == {Pinned.GONE: 1, Pinned.DONE: 1}
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
 
 
 DENIED = Forbidden(403, "Forbidden", "policy says no")
