@@ -263,7 +263,7 @@ class Claims:
             (),
             since,
             "",
-            _scarcest(gang),
+            scarcest(gang),
             tuple(sorted(nodes)),
             len(going),
             came or core.rfc3339(now),
@@ -316,7 +316,7 @@ class Claims:
                 yield pod.metadata.uid
 
 
-def _scarcest(gang: Gang) -> str:
+def scarcest(gang: Gang) -> str:
     """The resource that the pods without places are most likely to lack."""
     shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     return min(map(scarce, shapes), key=resources.rank, default="")
@@ -327,7 +327,7 @@ def _claim(gang: Gang, taking: Taking, now: str, purpose: str) -> core.Claim:
         taking.path,
         now,
         taking.domain.level if taking.domain is not None else "",
-        _scarcest(gang),
+        scarcest(gang),
         tuple(sorted(taking.nodes)),
         sum(len(step.keys) for step in taking.steps),
         now,
