@@ -307,13 +307,16 @@ def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> S
         ran -= end.ran
 
 
-def choose_arrived(gang: Gang, inventory: Inventory, came: Mapping[str, bool]) -> tuple[Path, list[str]]:
+def choose_arrived(
+    gang: Gang, inventory: Inventory, came: Mapping[str, bool], current: Path | None = None
+) -> tuple[Path, list[str]]:
     """Choose nodes that a waiting minimum needs of those that came for it: in the domain where most of it finds room.
 
     Args:
         gang: the gang, without the nodes that it may not use.
         inventory: the nodes.
         came: names of nodes, in the order in which they came, and whether more are expected after each.
+        current: the domain in which it waits by now; another one must have room for more of it.
 
     Returns:
         The domain of the level that the gang requires, and the nodes; none where nothing more is expected.
@@ -330,11 +333,11 @@ def choose_arrived(gang: Gang, inventory: Inventory, came: Mapping[str, bool]) -
         head = inventory.path(gang.topology, state.name)[: depth + 1]
         if state.name not in gang.excluded_nodes and anchor in {None, head} and (depth < 0 or head[-1] is not None):
             domains.setdefault(head, []).append(state)
-    best: tuple[int, Path, list[str]] = (0, (), [])
+    best: tuple[tuple[int, bool], Path, list[str]] = ((0, False), (), [])
     for head, states in domains.items():
         left = Counter(missing)
         nodes = [state.name for state in states if _take_room(state, left)]
-        found = missing.total() - left.total()
+        found = missing.total() - left.total(), head == current
         if found > best[0] and any(came[name] for name in nodes):
             best = (found, head, nodes)
     return best[1:]

@@ -62,14 +62,17 @@ class Arrivals:
         created = _find_new(wish, self._cache.nodes.store.values())
         late = core.rfc3339(now - wish.wait)
         came = {name: created[name] > late for name in sorted(created, key=lambda name: (created[name], name))}
-        path, nodes = choose_arrived(asked, self._cache.capacity.planned, came)
+        is_one = decision.claim is not None and decision.claim.purpose == PURPOSE_CAPACITY
+        current = decision.claim if is_one else None
+        path, nodes = choose_arrived(
+            asked, self._cache.capacity.planned, came, tuple(current.path) if current is not None else None
+        )
         if not nodes:
             return None
-        current, last = decision.claim, max(map(created.__getitem__, nodes))
-        same = current is not None and current.purpose == PURPOSE_CAPACITY
+        last = max(map(created.__getitem__, nodes))
         return core.Claim(
             path,
-            current.since if current is not None and same else core.rfc3339(now),
+            current.since if current is not None else core.rfc3339(now),
             decision.topology.levels[len(path) - 1].name if path else "",
             scarcest(asked),
             tuple(sorted(nodes)),

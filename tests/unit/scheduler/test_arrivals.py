@@ -272,3 +272,14 @@ async def test_surplus_of_others_does_not_take_it() -> None:
     loop = Loop(cache(node("old", labels=labels()), *asking(), *service, fresh("n0"), fresh("n1")))
     assert await loop.turn() == {}
     assert kept(loop) == ("n0", "n1")
+
+
+async def test_a_domain_with_as_much_is_no_reason_to_change_over() -> None:
+    loop = Loop(cache(*asking(), fresh("z0", rack="one")))
+    await loop.turn()
+    put_all(loop, fresh("a0", seconds=20.0, rack="two"))
+    await loop.turn()
+    assert kept(loop) == ("z0",)
+    put_all(loop, fresh("a1", rack="two"))
+    await loop.turn()
+    assert kept(loop) == ("a0", "a1")
