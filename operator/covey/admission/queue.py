@@ -292,8 +292,8 @@ class Shelf:
         self.entries.pop(root, None)
         self.unplaced.pop(root, None)
 
-    def refused(self, accepts: Callable[[Entry], bool]) -> list[tuple[Key, Entry]]:
-        """Units whose minimum was refused and that are accepted, in the order of the queue."""
+    def find_refused(self, accepts: Callable[[Entry], bool]) -> list[tuple[Key, Entry]]:
+        """Find units whose minimum was refused and that are accepted, in the order of the queue."""
         waiting = (each for each in self.unplaced.items() if each[1].refused and each[1].gang is not None)
         return sorted((each for each in waiting if accepts(each[1])), key=lambda each: (each[1].order, each[0]))
 

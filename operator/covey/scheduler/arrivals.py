@@ -38,8 +38,11 @@ class Arrivals:
     def read_asked(self, entry: Entry) -> NodesAsked | None:
         """The nodes that an autoscaler makes for a minimum that was refused, as far as they count now."""
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
-        asked, since = read_asked(root.metadata.annotation(ANNOTATION_CAPACITY_ASKED)), queue.waiting_since(root)
-        if asked is None or since is None or entry.want is not Want.MINIMUM or root.is_native:
+        note = root.metadata.annotation(ANNOTATION_CAPACITY_ASKED)
+        if note is None or entry.want is not Want.MINIMUM or root.is_native:
+            return None
+        asked, since = read_asked(note), queue.waiting_since(root)
+        if asked is None or since is None:
             return None
         return replace(asked, since=max(asked.since, since, self._clock() - _LONGEST * asked.wait))
 

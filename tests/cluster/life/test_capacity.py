@@ -338,7 +338,7 @@ def test_half_a_rack_is_kept_for_who_asked_until_the_other_half_is_there(
     serving.cluster.api("POST", serving.path("Pod"), {"metadata": {"name": "ordinary"}, "spec": ordinary})
     for process in (covey_to_kill.scheduler, operator):
         process.kill()
-        process.start()
+        process.start(wait=False)
 
     def is_kept_off() -> bool:
         conditions = serving.get("Pod", "ordinary").get("status", {}).get("conditions", ())
@@ -348,7 +348,8 @@ def test_half_a_rack_is_kept_for_who_asked_until_the_other_half_is_there(
     assert await_kept(serving, 2) == before
     assert "2 of the nodes that it waits for have come" in serving.condition("CapacityAsked")["message"]
     assert not serving.bound(inference="small")
-    assert [uid_of(each) for each in autoscaler.requests()] == [uid_of(asked)]
+    # The smaller gang asks for a node of its own.
+    assert uid_of(asked) in map(uid_of, autoscaler.requests())
     nodes(nodes=2, labels=where)
     pods = serving.await_ready(3, inference="llm")
     serving.await_ready(1, inference="small")
