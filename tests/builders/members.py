@@ -87,11 +87,18 @@ def pod(
 
 
 def node(
-    name: str, *, gpus: int = 8, ready: bool = True, labels: Mapping[str, str] | None = None, **spec: Any
+    name: str,
+    *,
+    gpus: int = 8,
+    ready: bool = True,
+    labels: Mapping[str, str] | None = None,
+    created: str = "2026-01-01T00:00:00Z",
+    **spec: Any,
 ) -> core.Node:
     """A node."""
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {}), "creationTimestamp": created}
     body = {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})},
+        "metadata": metadata,
         "spec": spec,
         "status": {
             "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},

@@ -27,7 +27,14 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import ADMITTED, PURPOSE_EVACUATION, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.api.constants import (
+    ADMITTED,
+    PURPOSE_CAPACITY,
+    PURPOSE_EVACUATION,
+    REASON_INFEASIBLE,
+    REASON_UNKNOWN,
+    REASON_WAITING,
+)
 from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
 #: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
@@ -151,7 +158,9 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
 
 def _blocked_entry(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
     # For what cannot be planned no room is kept; but the clock of its claim goes on, or pods that come and go would stop it.
-    claim = kept.claim and msgspec.structs.replace(kept.claim, nodes=())
+    # That to nodes which came has none.
+    outlasts = kept.claim is not None and kept.claim.purpose != PURPOSE_CAPACITY
+    claim = msgspec.structs.replace(kept.claim, nodes=()) if kept.claim is not None and outlasts else None
     decision = replace(kept, reason=error.reason, message=error.message, claim=claim)
     return Entry(unit, Want.PODS, decision, since=_since(before, now))
 
@@ -282,6 +291,11 @@ class Shelf:
         self._take_out(root)
         self.entries.pop(root, None)
         self.unplaced.pop(root, None)
+
+    def find_refused(self, accepts: Callable[[Entry], bool]) -> list[tuple[Key, Entry]]:
+        """Find units whose minimum was refused and that are accepted, in the order of the queue."""
+        waiting = (each for each in self.unplaced.items() if each[1].refused and each[1].gang is not None)
+        return sorted((each for each in waiting if accepts(each[1])), key=lambda each: (each[1].order, each[0]))
 
     def leads(self, root: Key, queue_of: Callable[[Key], str | None]) -> bool:
         """Tell whether a refused unit is the first of its queue among those that ask the same question.

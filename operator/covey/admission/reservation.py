@@ -15,19 +15,28 @@ is known (they are terminating, or have a deadline); then the least important po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from covey.admission.growth import Footprint
 from covey.admission.nodes import number
-from covey.admission.wake import Ask, Need
+from covey.admission.wake import EVERYWHERE, Ask, Need, demand_of, room_for
 from covey.api import core
-from covey.api.constants import ADMITTED, LABEL_INFERENCE, LABEL_UNIT, PURPOSE_EVACUATION, PURPOSE_EXCHANGE
+from covey.api.constants import (
+    ADMITTED,
+    LABEL_INFERENCE,
+    LABEL_UNIT,
+    PURPOSE_CAPACITY,
+    PURPOSE_EVACUATION,
+    PURPOSE_EXCHANGE,
+)
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import with_terms
 from covey.placement.model import Gang, Path, Shape
+from covey.placement.question.demands import common_domain, followers, minimum_demands, placed_paths
 from covey.placement.refusal.shortage import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
@@ -35,6 +44,8 @@ N = TypeVar("N", bound=tuple[str, ...] | str)
 
 #: Purposes of claims of a unit that serves, on replicas of its own.
 OF_SERVING: Final = frozenset({PURPOSE_EXCHANGE, PURPOSE_EVACUATION})
+#: Purposes of claims that end when there is no need of them any more.
+BY_NEED: Final = frozenset({PURPOSE_CAPACITY, PURPOSE_EVACUATION})
 
 
 def claims_room(root: core.Group) -> bool:
@@ -51,7 +62,7 @@ class Kept:
 
     They are closed to all that borrows, whatever its priority, and where they were borrowed from its queue
     (``reclaims``) to all surplus. ``serves``: its minimum has its places; it is no gang that waits, and is not counted
-    as one.
+    as one. ``came``: nobody had these nodes before.
     """
 
     gang: Gang
@@ -59,6 +70,7 @@ class Kept:
     resource: str = ""
     reclaims: bool = False
     serves: bool = False
+    came: bool = False
 
 
 class Reservations(Generic[N]):
@@ -295,7 +307,56 @@ def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> S
         ran -= end.ran
 
 
+def choose_arrived(
+    gang: Gang, inventory: Inventory, came: Mapping[str, bool], current: Path | None = None
+) -> tuple[Path, list[str]]:
+    """Choose nodes that a waiting minimum needs of those that came for it: in the domain where most of it finds room.
+
+    Args:
+        gang: the gang, without the nodes that it may not use.
+        inventory: the nodes.
+        came: names of nodes, in the order in which they came, and whether more are expected after each.
+        current: the domain in which it waits by now; another one must have room for more of it.
+
+    Returns:
+        The domain of the level that the gang requires, and the nodes; none where nothing more is expected.
+    """
+    topology = inventory.topologies.get(gang.topology)
+    told = with_terms(gang, inventory.terms)
+    missing = Counter(pod.shape for demand in minimum_demands(told) for pod in demand.missing)
+    if topology is None or not missing:
+        return (), []
+    depth = EVERYWHERE if gang.required is None else topology.depth(gang.required)
+    anchor = common_domain(placed_paths(gang, inventory, followers(gang)), depth)
+    domains: dict[Path, list[NodeState]] = {}
+    for state in (inventory.nodes[name] for name in came if name in inventory.nodes):
+        head = inventory.path(gang.topology, state.name)[: depth + 1]
+        if state.name not in gang.excluded_nodes and anchor in {None, head} and (depth < 0 or head[-1] is not None):
+            domains.setdefault(head, []).append(state)
+    best: tuple[tuple[int, bool], Path, list[str]] = ((0, False), (), [])
+    for head, states in domains.items():
+        left = Counter(missing)
+        nodes = [state.name for state in states if _take_room(state, left)]
+        found = missing.total() - left.total(), head == current
+        if found > best[0] and any(came[name] for name in nodes):
+            best = (found, head, nodes)
+    return best[1:]
+
+
+def _take_room(state: NodeState, left: Counter[Shape]) -> bool:
+    """Take the room of a node for pods, the most demanding first; returns whether it has any."""
+    free, before = dict(state.free), left.total()
+    for shape in sorted(+left, key=demand_of, reverse=True):
+        slots = [free.get(name, 0) // amount for name, amount in shape.requests if amount > 0]
+        count = min(left[shape], room_for(state, shape), *slots)
+        left[shape] -= count
+        for name, amount in shape.requests:
+            free[name] = free.get(name, 0) - amount * count
+    return left.total() < before
+
+
 __all__ = [
+    "BY_NEED",
     "OF_SERVING",
     "Choice",
     "Ending",
@@ -303,6 +364,7 @@ __all__ = [
     "Reservations",
     "Wait",
     "choose",
+    "choose_arrived",
     "claims_room",
     "confine",
     "count_taken",

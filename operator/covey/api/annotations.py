@@ -6,6 +6,8 @@ values of a domain and of those around it, in place of the node.
 Ordinary pods whose eviction for a root was refused: a JSON object of UID to the time (RFC 3339) until which the pod is
 left alone.
 
+Nodes that an autoscaler is asked for, for a root: a JSON object of ``since`` (RFC 3339), ``waitSeconds`` and ``labels``.
+
 Annotations as anybody may have written them.
 """
 
@@ -22,6 +24,8 @@ from covey.api import core
 LEFT_ALONE: Final = 300.0
 #: Pods that one annotation names.
 _MOST: Final = 256
+#: Seconds of patience with each node that is asked for, at most.
+LONGEST_WAIT: Final = 3600.0
 
 
 def read_json(text: str | None) -> Any:
@@ -90,3 +94,32 @@ def write_refused(refused: Mapping[str, float]) -> str:
     """Write the pods that are left alone; of too many those that are so for longest."""
     latest = sorted(refused.items(), key=lambda each: (-each[1], each[0]))[:_MOST]
     return json.dumps({uid: core.rfc3339(until) for uid, until in sorted(latest)})
+
+
+@dataclass(frozen=True, slots=True)
+class NodesAsked:
+    """Nodes that are asked for since a time (seconds since the epoch), and the labels that all of them have.
+
+    ``wait``: seconds in which after each of them another one may come.
+    """
+
+    since: float
+    wait: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """The annotation."""
+        return json.dumps(
+            {"since": core.rfc3339(self.since), "waitSeconds": self.wait, "labels": dict(self.labels)}, sort_keys=True
+        )
+
+
+def read_asked(text: str | None) -> NodesAsked | None:
+    """Read an annotation; None where nothing is asked for, or where it cannot be understood."""
+    found = read_json(text)
+    if not isinstance(found, dict):
+        return None
+    since, wait, labels = core.seconds(_text(found.get("since"))), found.get("waitSeconds"), found.get("labels")
+    if since is None or not isinstance(wait, int | float) or not wait >= 0 or not isinstance(labels, dict):
+        return None
+    return NodesAsked(since, min(wait, LONGEST_WAIT), labels)

@@ -135,6 +135,8 @@ ANNOTATION_RESTART_IGNORED: Final = "covey.dev/restart-ignored-containers"
 ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 #: Beside it: ordinary pods that could not be evicted for it, as a JSON object (``api.annotations``).
 ANNOTATION_EVICTIONS_REFUSED: Final = f"{SCHEDULING_GROUP}/evictions-refused"
+#: Beside it: nodes that an autoscaler is asked for, as a JSON object (``api.annotations``).
+ANNOTATION_CAPACITY_ASKED: Final = f"{SCHEDULING_GROUP}/capacity-asked"
 
 #: On a resource, from people and programs: any text that was not there before asks how many replicas of each role could
 #: have places now.
@@ -170,6 +172,7 @@ PURPOSE_PREEMPTION: Final = "Preemption"
 PURPOSE_RECLAIM: Final = "Reclaim"
 PURPOSE_EXCHANGE: Final = "Exchange"
 PURPOSE_EVACUATION: Final = "Evacuation"
+PURPOSE_CAPACITY: Final = "Capacity"
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
 

@@ -270,13 +270,15 @@ class Claim(Model):
     blocking_pods: Count = 0
     """The fewest pods that were in the way there and whose end nobody knows."""
     last_progress_time: Timestamp | None = None
-    """Since when they have not become fewer. After three times --reserve-after the root goes to the back of the line."""
+    """Since when they have not become fewer. After three times --reserve-after the root goes to the back of the line.
+    With Capacity: when the last of the nodes came."""
     retry_time: Timestamp | None = None
     """Until when the root is at the back of the line, because it came no nearer for long."""
-    purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation"] = ""
+    purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation", "Capacity"] = ""
     """The reason for which others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue),
     Exchange (replicas of another role of the same unit). Evacuation: nobody does, replicas of the unit itself drain, and
-    room is kept for their successors. Empty where the gang waits for what comes free."""
+    room is kept for their successors. Capacity: nodes have come for which an autoscaler was asked, but not all of them.
+    Empty where the gang waits for what comes free."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
     """Those that give way, as the plan needs them. The operator takes down whole what stands here, and nothing else."""
     message: Annotated[str, Field(max_length=32_768)] = ""

@@ -313,10 +313,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Room that was borrowed is given back to the queue that it belongs to.",
         "Nothing; what shall stay has to fit into the share of its own queue.",
     ),
-    "Exchange": Explanation(
-        "Replicas of one role give way to replicas of another role of the same unit, as its scaling asks for."
-    ),
+    "Exchange": Explanation("Replicas of a role give way to those of another role of the unit, as its scaling asks."),
     "Evacuation": Explanation("Replicas leave nodes that are to be empty, and room is kept for their successors."),
+    "Capacity": Explanation("Some of the nodes that an autoscaler was asked for have come, and are kept for the unit."),
     # Scaling from outside (conditions of RoleScalers)
     "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
     "TooFewReplicas": Explanation(

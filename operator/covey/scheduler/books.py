@@ -15,11 +15,12 @@ from covey.admission import podstate, queue
 from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
+from covey.admission.reservation import BY_NEED
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
-from covey.api.constants import PURPOSE_EVACUATION, PURPOSE_EXCHANGE, REASON_FAILED, REASON_OVER_QUOTA
+from covey.api.constants import PURPOSE_EXCHANGE, REASON_FAILED, REASON_OVER_QUOTA
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
@@ -62,7 +63,7 @@ class Books:
         self._mark = mark
         self._stir = stir
         self.reservations = reservations
-        self.claims = reservations.claims
+        self.claims, self.arrivals = reservations.claims, reservations.arrivals
         self.parking = Parking(context.clock.monotonic)
         self.waiting = Waiting()
         self.shelf = Shelf()
@@ -151,7 +152,7 @@ class Books:
             self.waiting.update(root, reason, queue.waiting_since(entry.unit.root))
         else:
             self.waiting.drop(root)
-        if _news(before, self.shelf.decision(root)):
+        if self.shelf.decision(root).is_news_after(before):
             self._decided(root)
 
     def alarm(self, root: Key, entry: Entry) -> None:
@@ -267,15 +268,20 @@ class Books:
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         found = self.reservations.renew(found)
-        evacuated = claim is not None and claim.purpose == PURPOSE_EVACUATION
+        ends = claim is not None and claim.purpose in BY_NEED
         takes, follows = self._wait_for_claim(entry) == 0.0, claim is not None and bool(claim.victims)
-        is_due = not self.reservations.rests(entry) and (follows or takes or self.reservations.due(entry))
-        if found is None and not evacuated and not is_due:
+        waited = follows or takes or self.reservations.due(entry) or self.arrivals.read_asked(entry) is not None
+        if found is None and not ends and (self.reservations.rests(entry) or not waited):
             return
         leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
-        if found is None and leads and self.reservations.allows(root, entry):
-            found = await self._find_claim(entry, asked, takes=takes)
-        if self.shelf.entries.get(root) is not entry or found == claim:
+        if found is None and self.reservations.allows(root, entry):
+            found = await self._find_claim(entry, asked, takes=takes, leads=leads)
+        if self.shelf.entries.get(root) is entry:
+            self._keep(root, entry, found)
+
+    def _keep(self, root: Key, entry: Entry, found: core.Claim | None) -> None:
+        """Give a refused unit its claim, or none."""
+        if found == entry.decision.claim:
             return
         before = self.shelf.decision(root)
         amended = replace(entry, decision=replace(entry.decision, claim=found))
@@ -285,38 +291,29 @@ class Books:
         for other in self.reservations.find_superseded():
             self._mark(other)
 
-    async def _find_claim(self, entry: Entry, asked: Gang, *, takes: bool) -> core.Claim | None:
+    async def _find_claim(self, entry: Entry, asked: Gang, *, takes: bool, leads: bool) -> core.Claim | None:
         """The claim of a refused unit: the one that stands, one that others give way to, or one to wait with."""
         claim, found = entry.decision.claim, None
-        if claim is not None and claim.victims:
+        if leads and claim is not None and claim.victims:
             found = self.reservations.renew(await self.claims.follow(entry, asked, claim, self.quotas))
             self._breath.begin()
-        if found is None and takes:
+        if found is None and takes and leads:
             found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()
         borrows = self.quotas.lane(entry) != FIRST  # it must keep nothing from minimums within nominal
-        if (
-            found is None
-            and self.reservations.due(entry)
-            and not borrows
-            and entry.decision.reason != REASON_OVER_QUOTA
-        ):
+        if found is None and not borrows:
+            found = self.arrivals.find_claim(entry, asked)
+        waits = leads and not borrows and entry.decision.reason != REASON_OVER_QUOTA
+        if found is None and waits and self.reservations.due(entry):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
         return found
 
     def _let_next(self) -> None:
         """Room is kept for somebody no longer: the next in line may have a domain."""
-        waiting = [
-            (entry.order, root)
-            for root, entry in self.shelf.unplaced.items()
-            if entry.gang is not None
-            and entry.refused
-            and entry.decision.claim is None
-            and (not self.quotas.is_asleep(root) or self.quotas.has_right(entry))
-        ]
-        for _, root in sorted(waiting):
-            entry = self.shelf.entries[root]
+        for root, entry in self.shelf.find_refused(lambda entry: entry.decision.claim is None):
+            if self.quotas.is_asleep(root) and not self.quotas.has_right(entry):
+                continue
             due = self.reservations.due(entry) or self._wait_for_claim(entry) == 0.0
             if due and self.reservations.allows(root, entry):
                 self._mark(root)
@@ -330,7 +327,14 @@ class Books:
                 await self._breath.take()
 
     async def help(self, rooms: Collection[str]) -> None:
-        """Wake refused units that a changed node can help."""
+        """Wake refused units that a changed node can help; first it is kept for those for whom it has come."""
+        changed = [node for name in rooms if (node := self._cache.node(name)) is not None]
+        for root, entry in self.shelf.find_refused(lambda entry: self.arrivals.awaits(entry, changed)):
+            borrows = self.quotas.lane(entry) != FIRST
+            if self.shelf.entries.get(root) is entry and self.reservations.allows(root, entry) and not borrows:
+                found = self.arrivals.find_claim(entry, self.confine(entry, None)[0])
+                self._keep(root, entry, found or entry.decision.claim)
+            await self._breath.take()
         for alike in self.shelf.sleeping():
             inventory = self._cache.capacity.planned
             nodes = (inventory.nodes.get(name) for name in rooms)
@@ -393,8 +397,3 @@ class Books:
             for root in self.quotas.asleep():
                 self._retell_quota(root)
                 await self._breath.take()
-
-
-def _news(before: Decision, after: Decision) -> bool:
-    """Something is said of a unit now that was not; that its topology is known by now is no news."""
-    return before != after and (before.topology is not None or replace(before, topology=after.topology) != after)

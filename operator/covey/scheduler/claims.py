@@ -212,7 +212,7 @@ class Claims:
             taking.path,
             now,
             taking.domain.level if taking.domain is not None else "",
-            _scarcest(gang),
+            scarcest(gang),
             self._with_cliques(gang, taking.nodes),
             sum(len(step.keys) for step in taking.steps) + sum(len(victim.pods) for victim in beside),
             now,
@@ -302,7 +302,7 @@ class Claims:
             (),
             since,
             "",
-            _scarcest(gang),
+            scarcest(gang),
             tuple(sorted(nodes)),
             len(going),
             came or core.rfc3339(now),
@@ -368,7 +368,7 @@ class Claims:
                 yield pod.metadata.uid
 
 
-def _scarcest(gang: Gang) -> str:
+def scarcest(gang: Gang) -> str:
     """The resource that the pods without places are most likely to lack."""
     shapes = [pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     return min(map(scarce, shapes), key=resources.rank, default="")

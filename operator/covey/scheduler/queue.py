@@ -290,9 +290,12 @@ class Queueing:
         return kept, topology, around
 
     def is_misjudged(self, entry: Entry) -> bool:
-        """The unit waits and would be planned in another topology, or keeps room since nodes were closed that may be open."""
+        """The unit waits and would be planned in another topology, keeps nodes that are gone, or others that may be open."""
+        claim = entry.decision.claim
         if entry.want is Want.NOTHING or entry.want is Want.SURPLUS:
-            return entry.decision.claim is not None and entry.decision.claim.purpose == PURPOSE_EVACUATION
+            return claim is not None and claim.purpose == PURPOSE_EVACUATION
+        if claim is not None and any(self._cache.node(name) is None for name in claim.nodes):
+            return True
         try:
             return self._topologies.choose(entry.unit.root) != entry.decision.topology
         except LookupError:

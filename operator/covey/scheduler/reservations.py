@@ -33,11 +33,12 @@ from covey.admission.reservation import OF_SERVING, Ending, Kept, claims_room
 from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
-from covey.api.constants import PURPOSE_EXCHANGE, PURPOSE_RECLAIM
+from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_EXCHANGE, PURPOSE_RECLAIM
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
 from covey.placement.refusal.shortage import RESERVED
+from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import Claims, Terms
@@ -121,6 +122,8 @@ class Reservations:
         self._limits = limits = limits or Limits()
         #: Those by which others give way.
         self.claims = Claims(cache, holding or Holding(cache), limits.claims, clock=clock)
+        #: Those to nodes that come from an autoscaler.
+        self.arrivals = Arrivals(cache, clock)
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
@@ -188,9 +191,9 @@ class Reservations:
         return retry is not None and 0.0 < retry - self._clock() <= STILL * self._reserve_after
 
     def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
-        """With what is kept for gangs before it more of a resource would be kept than may be."""
+        """With what is kept for gangs before it more of a resource would be kept than may be, of what others had."""
         nodes = self._cache.capacity.planned.nodes
-        others = self._find_before(root, order)
+        others = [kept for kept in self._find_before(root, order) if not kept.came]
 
         def amount(names: Iterable[str]) -> int:
             return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
@@ -370,7 +373,8 @@ def kept_for(entry: Entry | None) -> Kept | None:
     claim = entry.decision.claim if entry is not None else None
     if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
-    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, claim.purpose == PURPOSE_RECLAIM)
+    reclaims, came = claim.purpose == PURPOSE_RECLAIM, claim.purpose == PURPOSE_CAPACITY
+    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, reclaims, came=came)
 
 
 def _renew_claim(

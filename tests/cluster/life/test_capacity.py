@@ -16,6 +16,7 @@ from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, serving, workers
 from cluster.workbench import name_of, uid_of
 from localcluster import Cluster, eventually
+from localcluster.process import Process
 from localcluster.programs import ROOT, scheduler_config
 from scrapes import Scrape
 
@@ -297,22 +298,89 @@ def test_a_rack_that_may_come_is_asked_for_by_name(
     assert serving.domains(pods, RACK) == {(racks[1],)}
 
 
-def test_half_a_rack_admits_nobody_and_is_waited_for(
-    serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, racks: list[str]
+def await_kept(serving: Serving, count: int) -> Object:
+    """Wait until so many nodes are kept for the gang that asked; returns its claim."""
+
+    def is_kept() -> Object:
+        claim = serving.get("CompositePodGroup", "llm-0").get("status", {}).get("claim") or {}
+        assert (claim.get("purpose"), len(claim.get("nodes") or ())) == ("Capacity", count), str(claim)
+        return dict(claim)
+
+    return eventually(is_kept, 60, f"{count} nodes are kept for who asked")
+
+
+def be_patient(serving: Serving, covey: Covey, seconds: int) -> Process:
+    """Start another operator in the place of the first."""
+    covey.operator.stop()
+    flags = (
+        "--capacity-provider=ProvisioningRequest",
+        "--capacity-after-seconds=1",
+        f"--capacity-wait-seconds={seconds}",
+    )
+    return serving.cluster.start_covey("operator", *flags, name="covey-operator-patient")
+
+
+def test_half_a_rack_is_kept_for_who_asked_until_the_other_half_is_there(
+    serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, racks: list[str], covey_to_kill: Covey
 ) -> None:
-    """The request stays while the other half is on its way; who needs less may have it: it is kept for nobody."""
+    """A smaller gang behind it, and an ordinary pod, do not get the half; nobody who is killed meanwhile matters."""
+    operator = be_patient(serving, covey_to_kill, 600)
     serving.create(workers("decode", replicas=3, minReplicas=3), topology={"name": "growing", "required": "rack"})
     (asked,) = await_asked(autoscaler)
-    where = {BLOCK: serving.namespace, RACK: racks[0]}
-    nodes(nodes=2, labels=where)
     serving.create(workers("decode", replicas=1), name="small")
-    serving.await_ready(1, inference="small")
-    assert not serving.bound(inference="llm")
-    assert [uid_of(each) for each in autoscaler.requests()] == [uid_of(asked)]
+    serving.await_condition("Admitted", "False", "Infeasible", "small")
+    where = {BLOCK: serving.namespace, RACK: racks[0]}
+    half = nodes(nodes=2, labels=where)
+    before = await_kept(serving, 2)
+    assert sorted(before["nodes"]) == sorted(half)
+    container = {"name": "job", "image": "registry.test/job:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    ordinary = {"schedulerName": "covey-scheduler", "containers": [container]}
+    serving.cluster.api("POST", serving.path("Pod"), {"metadata": {"name": "ordinary"}, "spec": ordinary})
+    for process in (covey_to_kill.scheduler, operator):
+        process.kill()
+        process.start(wait=False)
+
+    def is_kept_off() -> bool:
+        conditions = serving.get("Pod", "ordinary").get("status", {}).get("conditions", ())
+        return any("is kept for a gang" in each.get("message", "") for each in conditions)
+
+    eventually(is_kept_off, 60, "the ordinary pod is kept off")
+    assert await_kept(serving, 2) == before
+    assert "2 of the nodes that it waits for have come" in serving.condition("CapacityAsked")["message"]
+    assert not serving.bound(inference="small")
+    # The smaller gang asks for a node of its own.
+    assert uid_of(asked) in map(uid_of, autoscaler.requests())
     nodes(nodes=2, labels=where)
     pods = serving.await_ready(3, inference="llm")
+    serving.await_ready(1, inference="small")
     await_gone(autoscaler)
     assert serving.domains(pods, RACK) == {(racks[0],)}
+
+    def is_over() -> bool:
+        root = serving.get("CompositePodGroup", "llm-0")
+        noted = "scheduling.covey.dev/capacity-asked" in root["metadata"].get("annotations", {})
+        return not noted and "claim" not in root["status"]
+
+    eventually(is_over, 60, "nothing is kept, and nothing is noted")
+
+
+def test_half_a_rack_is_given_up_where_the_other_half_never_comes(
+    serving: Serving, nodes: AddNodes, autoscaler: Autoscaler, covey_to_kill: Covey
+) -> None:
+    be_patient(serving, covey_to_kill, 25)
+    autoscaler.lies = True
+    autoscaler.groups.append(group(nodes, 4, whole=True, labels={RACK: "the next"}))
+    serving.create(workers("decode", replicas=3, minReplicas=3), topology={"name": "kueue", "required": "rack"})
+    with autoscaler.running():
+        serving.await_condition("CapacityAsked", "True", "Coming")
+        serving.create(workers("decode", replicas=1), name="small")
+        serving.await_condition("Admitted", "False", "Infeasible", "small")
+        nodes(nodes=2)
+        await_kept(serving, 2)
+        assert not serving.bound(inference="small")
+        serving.await_ready(1, inference="small")
+        serving.await_condition("CapacityAsked", "False", "NothingCame")
+    eventually(lambda: "claim" not in serving.get("CompositePodGroup", "llm-0")["status"], 60, "nothing is kept")
 
 
 def test_replicas_beyond_the_minimum_bring_nodes_too(serving: Serving, nodes: AddNodes, autoscaler: Autoscaler) -> None:

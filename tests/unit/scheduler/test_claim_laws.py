@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
 from covey.admission.tree import Key
 from covey.api import core
+from covey.api.annotations import NodesAsked
+from covey.api.constants import ANNOTATION_CAPACITY_ASKED
 from covey.placement.model import Gang
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
@@ -22,14 +25,18 @@ WISH = {"topology": [{"level": "rack", "mode": "Required"}]}
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
 #: Passes after which all that a step has changed has been looked at.
 _PASSES = 8
+#: Seconds of patience with each node; no number of steps of time is as long.
+WAIT = 900.0
 LIMITS = Limits(cluster=2, namespace=1, percent=100)
 
-#: Namespace, pods of the minimum, priority, and whether it has waited for long.
-Wanted = tuple[int, int, int, bool]
+#: Namespace, pods of the minimum, priority, whether it has waited for long, and whether nodes are on their way to it.
+Wanted = tuple[int, int, int, bool, bool]
 Step = tuple[str, int]
 
-wanted = st.tuples(st.integers(0, 2), st.integers(1, NODES), st.integers(0, 1), st.booleans())
-steps = st.tuples(st.sampled_from(["free", "take", "come", "turn", "later", "restart"]), st.integers(0, 30))
+wanted = st.tuples(st.integers(0, 2), st.integers(1, NODES), st.integers(0, 1), st.booleans(), st.booleans())
+steps = st.tuples(
+    st.sampled_from(["free", "take", "come", "turn", "later", "restart", "arrive", "leave"]), st.integers(0, 30)
+)
 
 
 @dataclass
@@ -74,8 +81,21 @@ class Cluster:
         if taken:
             self.remove(self.objects["Pod", "ns", taken[number % len(taken)]])
 
+    def arrive(self, number: int) -> None:
+        """A node has come, in one of two racks that there were not."""
+        place, created = f"new-{number % (2 * NODES)}", core.rfc3339(time.time() + self.now)
+        if ("Node", "", place) not in self.objects:
+            self.put(node(place, labels=labels(f"new{number % 2}"), created=created))
+
+    def leave(self, number: int) -> None:
+        """Such a node has gone again, unless it is in use."""
+        place = f"new-{number % (2 * NODES)}"
+        used = any(type(each) is core.Pod and each.spec.node_name == place for each in self.objects.values())
+        if ("Node", "", place) in self.objects and not used:
+            self.remove(self.objects["Node", "", place])
+
     def come(self, asked: Wanted) -> None:
-        namespace, pods, priority, waited = asked
+        namespace, pods, priority, waited, asks = asked
         name, self.gangs = f"g{self.gangs}", self.gangs + 1
         status = {"conditions": [WAITED]} if waited else None
         made = [
@@ -85,12 +105,12 @@ class Cluster:
             *role_groups("w", replicas=pods, minimum=pods, size=1, root=name),
             *(member("w", number, root=name, gates=(GATE,), gpus=8) for number in range(pods)),
         ]
+        notes = {ANNOTATION_CAPACITY_ASKED: NodesAsked(0.0, WAIT).dump()} if asks else {}
         for each in made:
-            self.put(
-                msgspec.structs.replace(
-                    each, metadata=msgspec.structs.replace(each.metadata, namespace=f"ns-{namespace}")
-                )
-            )
+            meta = msgspec.structs.replace(each.metadata, namespace=f"ns-{namespace}")
+            if each is made[0]:
+                meta = msgspec.structs.replace(meta, annotations=notes)
+            self.put(msgspec.structs.replace(each, metadata=meta))
 
     # What is said
 
@@ -106,12 +126,20 @@ class Cluster:
         claims = {root: entry.decision.claim for root, entry in entries.items()}
         return {root: claim.nodes for root, claim in claims.items() if claim is not None and claim.nodes}
 
+    def domain(self, root: Key) -> tuple[str | None, ...] | None:
+        """The domain in which nodes are kept for a root."""
+        claim = self.loop.admission.decision(root).claim
+        return tuple(claim.path) if claim is not None else None
+
     def turn(self) -> None:
         """Passes until nothing changes; all that comes of each is written and bound."""
         for _ in range(_PASSES):
-            before = self.claims
+            before, domains = self.claims, {root: self.domain(root) for root in self.claims}
             placed = asyncio.run(self.loop.turn())
-            self.check_arrival(before, placed)
+            # Who has changed over to another domain has left this one to others.
+            self.check_arrival(
+                {root: nodes for root, nodes in before.items() if self.domain(root) == domains[root]}, placed
+            )
             for name, place in placed.items():
                 self._bind(name, place)
             self._write()
@@ -156,6 +184,12 @@ class Cluster:
         for root, nodes in claims.items():
             pods = sum(len(role.replicas) for role in self.gangs_by_root[root].roles)
             assert len(nodes) <= pods, f"{pods} pods of {root.name} would lie on {nodes}"
+            claim = self.loop.admission.decision(root).claim
+            assert claim is not None
+            if claim.purpose == "Capacity":
+                assert all(place.startswith("new-") for place in nodes), "what was there before is closed to nobody"
+            gone = [place for place in nodes if ("Node", "", place) not in self.objects]
+            assert not gone, f"kept for {root.name} although they are gone: {gone}"
 
 
 @given(st.lists(wanted, min_size=1, max_size=5), st.lists(st.tuples(steps, wanted), max_size=12))
@@ -175,6 +209,10 @@ def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
                 world.take(number)
             case "come":
                 world.come(asked)
+            case "arrive":
+                world.arrive(number)
+            case "leave":
+                world.leave(number)
             case "later":
                 world.now += number * 40.0
                 world.loop.now = world.now

@@ -40,6 +40,15 @@ class Answer(StrEnum):
 
 #: With any of these no part of a unit is asked for any longer: the others would stand empty.
 REFUSED: Final = frozenset({Answer.FAILED, Answer.NO_CAPACITY})
+#: Answers of requests whose nodes may still come, and for each provider those by which some are on their way.
+OPEN: Final = frozenset({Answer.ASKED, Answer.COMING, Answer.DISAGREED})
+COMING: Final[Mapping[Provider, frozenset[Answer]]] = {
+    Provider.PROVISIONING_REQUEST: frozenset({Answer.COMING}),
+    # Karpenter counts nodes that it is making as if they were there.
+    Provider.CAPACITY_BUFFER: frozenset({Answer.COMING, Answer.DISAGREED}),
+}
+#: Ends and silence that are none yet while nodes come one by one.
+_TOO_EARLY: Final[Mapping[Answer, Answer]] = {Answer.NOTHING_CAME: Answer.COMING, Answer.SILENT: Answer.ASKED}
 #: How a request ends that the unit still waits for, by the answer that was believed for long enough.
 _ENDS: Final[Mapping[Answer, Answer]] = {
     Answer.COMING: Answer.NOTHING_CAME,
@@ -59,6 +68,12 @@ class Reply:
         if self.answer in {Answer.FAILED, Answer.NOTHING_CAME}:
             return self.answer
         return _ENDS.get(self.answer) if now >= self.since + capacity.wait else None
+
+    def renew(self, came: float, capacity: Capacity, now: float) -> Reply:
+        """The answer since a node came (seconds since the epoch) that is kept: as long again another one may come."""
+        if not came <= now < came + capacity.wait:
+            return self
+        return Reply(_TOO_EARLY.get(self.answer, self.answer), max(self.since, came))
 
 
 def read_reply(request: Owned, capacity: Capacity, now: float) -> Reply:

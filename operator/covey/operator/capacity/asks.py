@@ -11,7 +11,9 @@ or others give way to it
 no nodes in a domain that      its requests are withdrawn, and the next such domain is asked for; after the last one
 may come                       whichever may come, without a name
 no nodes for one part          the requests for the other parts of the unit are withdrawn: their nodes would stand empty
-an answer that brings nothing  after ``waitSeconds`` the request is deleted; its PodTemplate stays, and says so
+nodes come one by one          the scheduler process keeps them for the unit (``status.claim``): it is told, on the root
+an answer that brings nothing  after ``waitSeconds`` the request is deleted; its PodTemplate stays, and says so. The time
+                               begins anew with each node that is kept
 =============================  =======================================================================================
 """
 
@@ -24,13 +26,14 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.annotations import NodesAsked
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Owned
 from covey.compile import Owner, Scale
 from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
-from covey.operator.capacity.answers import REFUSED, Answer, Reply, read_reply
+from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer, Reply, read_reply
 from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
@@ -54,10 +57,12 @@ _BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
 class _Wanted:
     """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them.
 
-    Of each of ``choices`` one is asked for: the first that was not refused.
+    Of each of ``choices`` one is asked for: the first that was not refused. ``kept``: by UID of the root, the claims to
+    nodes that have come.
     """
 
     choices: list[Iterable[tuple[Part, ...]]] = field(default_factory=list)
+    kept: dict[str, core.Claim] = field(default_factory=dict)
     unclear: set[str] = field(default_factory=set)
     again: list[float] = field(default_factory=list)
 
@@ -104,28 +109,34 @@ def find_asks(
         before: the status so far: what it says stays as long as nobody has decided anew.
     """
     capacity, metadata = observed.capacity, inference.metadata
+    roots = [root for _, root in observed.find_roots(metadata.name, rolling.layout.units)]
     if capacity is None:
-        return Outcome()
+        return Outcome(Actions(annotate=tuple(_tell_roots({}, roots))))
     kind, wanted = capacity.kind, _find_wanted(inference, levels or {}, capacity, rolling, observed)
     obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.choices else None
     if obstacle is not None:
-        return Outcome(remarks=(obstacle,))
+        return Outcome(Actions(annotate=tuple(_tell_roots({}, roots))), (obstacle,))
     asks, passed = list[_Ask](), list[_Ask]()
     for choices in wanted.choices:
-        chosen, over = _choose([_read(part, metadata.name, capacity, observed) for part in parts] for parts in choices)
+        chosen, over = _choose(
+            [_read(part, metadata.name, capacity, observed, wanted.kept) for part in parts] for parts in choices
+        )
         asks += chosen
         passed += over
     actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
     noted, withdrawn = _pass_over(passed, kind)
     useless = tuple(_find_useless({ask.name for ask in (*asks, *passed)}, wanted.unclear, observed))
+    told = _tell_roots(
+        _describe_open(asks, capacity), [root for root in roots if root.metadata.uid not in wanted.unclear]
+    )
     later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
     return Outcome(
         Actions(
-            annotate=(*actions.annotate, *noted),
+            annotate=(*actions.annotate, *noted, *told),
             ask=actions.ask,
             delete_objects=(*actions.delete_objects, *withdrawn, *useless),
         ),
-        tuple(_describe(asks, kind, passed))
+        tuple(_describe(asks, kind, passed, wanted.kept))
         or tuple(_describe(passed, kind))
         or tuple(_repeat(before, wanted.unclear, observed)),
         soonest(each for each in chain(wanted.again, later) if each > 0),
@@ -170,6 +181,9 @@ def _find_wanted(
             if due > 0:
                 found.again.append(due)
                 continue
+            claim = root.status.claim
+            if claim is not None and claim.purpose == names.PURPOSE_CAPACITY and claim.nodes:
+                found.kept[waiting.root] = claim
             choices = find_choices(waiting, spec, levels, observed)
             found.unclear |= {waiting.root} if choices is None else set()
             found.choices += [choices] if choices else []
@@ -183,7 +197,7 @@ def _find_wanted(
     return found
 
 
-def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) -> _Ask:
+def _read(part: Part, inference: str, capacity: Capacity, observed: Observed, kept: Mapping[str, core.Claim]) -> _Ask:
     name = part.name(inference, (capacity.kind.kind, capacity.class_name))
     template, request = (observed.objects.get((each.type, name)) for each in capacity.kinds)
     ended = template.metadata.annotation(names.ANNOTATION_ASK_ENDED) if template is not None else None
@@ -191,6 +205,8 @@ def _read(part: Part, inference: str, capacity: Capacity, observed: Observed) ->
         known = Answer(ended) if ended in Answer.__members__.values() else Answer.NOTHING_CAME
         return _Ask(part, name, template, request, ended=known)
     reply = read_reply(request, capacity, observed.now) if request is not None else None
+    if reply is not None and (claim := kept.get(part.root)) is not None:
+        reply = reply.renew(core.seconds(claim.last_progress_time) or 0.0, capacity, observed.now)
     return _Ask(part, name, template, request, reply)
 
 
@@ -286,7 +302,40 @@ def _deletion(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
         yield DeleteObject(kind, owned.metadata.name, owned.metadata.uid)
 
 
-def _describe(asks: Sequence[_Ask], kind: Resource, passed: Sequence[_Ask] = ()) -> Iterator[Remark]:
+def _tell_roots(told: Mapping[str, str | None], roots: Iterable[Owned]) -> Iterator[Annotate]:
+    """Write on roots, by UID, what the scheduler process is to know of requests that are open; nothing on others."""
+    for root in roots:
+        wanted = told.get(root.metadata.uid)
+        if root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) != wanted:
+            change = {names.ANNOTATION_CAPACITY_ASKED: wanted}
+            yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
+
+
+def _describe_open(asks: Iterable[_Ask], capacity: Capacity) -> dict[str, str]:
+    """Describe the nodes that are on their way to minimums, by the UID of the root, where all its requests are open.
+
+    Of a domain that is asked for by name nobody has to say that they are: no other node has its labels.
+    """
+    by_root: dict[str, list[_Ask]] = {}
+    for ask in asks:
+        if not ask.part.surplus:
+            by_root.setdefault(ask.part.root, []).append(ask)
+    found: dict[str, str] = {}
+    for root, own in by_root.items():
+        named, answers = [ask for ask in own if ask.part.domain], {ask.answer for ask in own}
+        begun = [
+            core.seconds(ask.request.metadata.creation_timestamp) or 0.0 for ask in own if ask.request and not ask.ended
+        ]
+        if len(begun) == len(own) and answers <= OPEN and (named or not answers.isdisjoint(COMING[capacity.provider])):
+            selectors = (ask.part.template["spec"].get("nodeSelector", {}).items() for ask in named or own)
+            labels = set.intersection(*map(set, selectors))
+            found[root] = NodesAsked(min(begun), capacity.wait, dict(labels)).dump()
+    return found
+
+
+def _describe(
+    asks: Sequence[_Ask], kind: Resource, passed: Sequence[_Ask] = (), kept: Mapping[str, core.Claim] | None = None
+) -> Iterator[Remark]:
     told = [ask for ask in asks if ask.request is not None or ask.ended]
     if not told:
         return
@@ -297,6 +346,8 @@ def _describe(asks: Sequence[_Ask], kind: Resource, passed: Sequence[_Ask] = ())
     refused = list(dict.fromkeys(ask.part.domain for ask in passed))
     message += f"; refused: {', '.join(refused[:_NAMED])}" if refused else ""
     message += f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
+    roots = dict.fromkeys(ask.part.root for ask in told[:_NAMED])
+    message += "".join(f"; {claim.message}" for root in roots if (claim := (kept or {}).get(root)) is not None)
     lives = any(ask.request is not None and not ask.ended for ask in told)
     yield Remark(names.CAPACITY_ASKED, told[0].answer, message, holds=lives)
 
