@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from kubernetes.client import ApiException
 
 from builders.devices import DRIVER, class_body, request_body, wish_body
 from builders.manifests import Object
@@ -20,6 +22,7 @@ __all__ = ["serving"]
 pytestmark = pytest.mark.usefixtures("covey")
 CLAIMING = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "four"}]}
 DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CLAIMS = "count/resourceclaims.resource.k8s.io"
 NOBODY = {"labelSelector": {"matchLabels": {"is": "nowhere"}}, "topologyKey": "kubernetes.io/hostname"}
 LONELY = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NOBODY]}}
@@ -41,6 +44,35 @@ def write_template(serving: Serving, request: Object | None = None) -> None:
         serving.cluster.api("DELETE", f"{path}/four")
     spec = {"spec": wish_body(request or request_body(4))}
     serving.cluster.api("POST", path, {"metadata": {"name": "four"}, "spec": spec})
+
+
+@contextmanager
+def refuse_claims(serving: Serving, driver: Driver) -> Iterator[None]:
+    """Have the API server refuse every ResourceClaim of the namespace."""
+    paths = [f"{ADMISSION}/validatingadmissionpolicies", f"{ADMISSION}/validatingadmissionpolicybindings"]
+    rule = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": serving.namespace}}
+    matched = {"resourceRules": [{**rule, "resources": ["resourceclaims"]}], "namespaceSelector": here}
+    policy = {"matchConstraints": matched, "validations": [{"expression": "false", "message": "not now"}]}
+    meta = {"name": serving.namespace}
+    serving.cluster.api("POST", paths[0], {"metadata": meta, "spec": policy})
+    binding = {"policyName": serving.namespace, "validationActions": ["Deny"]}
+    serving.cluster.api("POST", paths[1], {"metadata": meta, "spec": binding})
+
+    def is_refused() -> bool:
+        claim = {"metadata": {"name": "asked"}, "spec": wish_body(request_body(1))}
+        try:
+            serving.cluster.api("POST", f"{driver.claims}?dryRun=All", claim)
+        except ApiException as error:
+            return "not now" in str(error.body)
+        return False
+
+    try:
+        eventually(is_refused)
+        yield
+    finally:
+        for path in reversed(paths):
+            serving.cluster.api("DELETE", f"{path}/{serving.namespace}")
 
 
 def set_quota(serving: Serving, hard: dict[str, str]) -> None:
@@ -126,6 +158,23 @@ def test_of_two_gangs_with_a_quota_for_one_and_a_half_one_runs_and_the_other_hol
     assert used == {name: str(count) for name, count in charged.items()}
     serving.delete("DisaggregatedInference", runs)
     serving.await_ready(2, inference=waits)
+
+
+def test_claims_that_are_still_to_be_made_count_as_taken(serving: Serving, driver: Driver, nodes: AddNodes) -> None:
+    """kube-controller-manager is refused every claim meanwhile, so no quota has charged anything for the first gang."""
+    for name in nodes(nodes=2, gpus=0):
+        driver.offer(name, 8)
+    set_quota(serving, {DEVICES: "12"})
+    write_template(serving)
+    with refuse_claims(serving, driver):
+        serving.create(workers("decode", gpus=0, size=2, spec=CLAIMING), name="one")
+        serving.await_pods(2, inference="one")
+        serving.create(workers("decode", gpus=0, size=2, spec=CLAIMING), name="two")
+        message = serving.await_condition("Admitted", "False", "QuotaExceeded", "two")
+        assert f"quota {serving.namespace}/few: {DEVICES} 8 needed, 4 left" in message
+        assert serving.get("ResourceQuota", "few")["status"]["used"] == {DEVICES: "0"}
+    serving.await_ready(2, inference="one")
+    assert serving.pods(inference="two") == []
 
 
 def test_a_gang_that_is_released_leaves_nothing_allocated(serving: Serving, driver: Driver, nodes: AddNodes) -> None:
