@@ -47,7 +47,6 @@ LABEL_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 #: Kubernetes' own, on what Covey makes for no single resource.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "covey"
-#: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 #: Node label of NVIDIA's: nodes with one value are one clique, whose GPUs NVLink connects.
 LABEL_CLIQUE: Final = "nvidia.com/gpu.clique"
 #: The channel of a node, of which there is one, as claims are counted: by it a pod joins a ComputeDomain.
@@ -55,6 +54,8 @@ RESOURCE_CHANNEL: Final = "compute-domain-default-channel.nvidia.com.deviceclass
 #: Names of the claim by which a pod joins its ComputeDomain; the second says that the domain shares no clique.
 CLAIM_INTERCONNECT: Final = "covey-interconnect"
 CLAIM_EXCLUSIVE: Final = "covey-interconnect-exclusive"
+INTERCONNECT_CLAIMS: Final = (CLAIM_INTERCONNECT, CLAIM_EXCLUSIVE)
+#: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
 LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"

@@ -17,7 +17,6 @@ from covey.api.core import rfc3339
 from covey.backends import Cluster, within
 from covey.backends.extender import can_reserve
 from covey.compile import Owner, Scale, network
-from covey.compile.interconnect import CLAIM
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
@@ -191,7 +190,11 @@ class Reconciler:
         records = (each.record for each in observed.revisions)
         revisions = [verdict.wanted, *(each.revision for each in records if each is not None)]
         claims = chain.from_iterable((*(each.pod_claims for each in revisions), *map(unmade_claims, waiting)))
-        named = {each.get("resourceClaimTemplateName") for each in claims if each.get("name") != CLAIM}
+        named = {
+            each.get("resourceClaimTemplateName")
+            for each in claims
+            if each.get("name") not in names.INTERCONNECT_CLAIMS
+        }
         charges = await read_charges(self._client, {(key[0], name) for name in named if name})
         if waiting:
             # They may go without a change of any quota.

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile.interconnect import CLAIM
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
@@ -63,7 +62,7 @@ async def find_claim_problem(
         KubeError: when the API server could not be asked.
     """
     # The driver makes the template of a ComputeDomain once there is one.
-    claims = tuple(each for each in claims if each.get("name") != CLAIM)
+    claims = tuple(each for each in claims if each.get("name") not in names.INTERCONNECT_CLAIMS)
     pod = core.Pod(metadata=core.Meta(namespace=namespace), spec=core.PodSpec(resource_claims=claims))
     templates, named = set(templates_of(pod)), set(claims_named(pod))
     try:

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from covey.api import core
-from covey.compile.interconnect import CLAIM
+from covey.api.constants import INTERCONNECT_CLAIMS, RESOURCE_CHANNEL
 from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import parse_quantity
@@ -95,7 +95,7 @@ _ALL_DEVICES: Final = 32
 Amounts = dict[str, Fraction]
 #: A claim, whatever it asks for; and one of the template that NVIDIA's driver makes of a ComputeDomain once that is there.
 _OF_CLAIM: Final[Amounts] = {"count/resourceclaims.resource.k8s.io": _ONE}
-_OF_CHANNEL: Final[Amounts] = {**_OF_CLAIM, Ask("compute-domain-default-channel.nvidia.com").resource: _ONE}
+_OF_CHANNEL: Final[Amounts] = {**_OF_CLAIM, RESOURCE_CHANNEL: _ONE}
 Object = Mapping[str, Any]
 
 
@@ -150,7 +150,7 @@ def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -
         charges: by template, the amounts of a claim.
     """
     made = (each for each in claims if each.get("resourceClaimTemplateName"))
-    other = {CLAIM: _OF_CHANNEL}
+    other = dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL)
     total = _sum(charges.get(each["resourceClaimTemplateName"]) or other.get(each["name"], _OF_CLAIM) for each in made)
     return Charge((), claimed=tuple(sorted(total.items())))
 
