@@ -198,10 +198,13 @@ class Claims:
 
     def _find_left(self, entry: Entry) -> tuple[core.Victim, ...]:
         """The victims of a unit's claim that are there still, and may go."""
-        claim, refused = entry.decision.claim, self._find_refused(entry.unit.key)
+        claim = entry.decision.claim
+        if claim is None or not claim.victims:
+            return ()
+        refused = self._find_refused(entry.unit.key)
         return tuple(
             victim
-            for victim in (claim.victims if claim is not None else ())
+            for victim in claim.victims
             if any(map(self._cache.index.pod, victim.pods)) and refused.keys().isdisjoint(victim.pods)
         )
 
