@@ -174,6 +174,9 @@ def _leader(role: Object) -> Object:
 def _environment(namespace: str, kubeconfig: Path) -> dict[str, str]:
     return {
         "KUBECONFIG": str(kubeconfig),
+        # They ask for the tokenizer of a model that they hear of. Nobody listens there.
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HUB_OFFLINE": "1",
         "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}",
         "POD_NAMESPACE": namespace,
         "COVEY_UNIT": "0",

@@ -24,6 +24,5 @@ def test_an_engine_whose_labels_have_gone_keeps_its_requests(serving: Serving, n
         with Traffic(lambda: router.url) as traffic:
             rollouts.await_answers(traffic, ("1", "1"))
             rollouts.change("2", "2")
-            rollouts.await_answers(traffic, ("2", "2"))
         print(f"{traffic.statuses.total()} requests: {traffic.lost} failed, {rollouts.engines.mixed} mixed")
         assert rollouts.engines.mixed > 0
