@@ -54,7 +54,7 @@ def test_a_router_for_each_pairing(serving: Serving, nodes: AddNodes) -> None:
 
 
 def test_a_router_that_takes_any_engine_mixes(serving: Serving, nodes: AddNodes) -> None:
-    """Without either: what the other tests would find if it was not the labels that kept revisions apart."""
+    """Without either. An engine that cannot read a cache counts as one that fails, so that no circuit is left closed."""
     nodes(nodes=3)
     with serve(serving, SMG) as rollouts:
         router = SMG.start(serving)
@@ -62,5 +62,5 @@ def test_a_router_that_takes_any_engine_mixes(serving: Serving, nodes: AddNodes)
         with Traffic(lambda: router.url) as traffic:
             rollouts.await_answers(traffic, ("1", "1"))
             rollouts.change("2", "2")
-            rollouts.await_answers(traffic, ("2", "2"))
+        print(f"{traffic.statuses.total()} requests: {traffic.lost} failed, {rollouts.engines.mixed} mixed")
         assert rollouts.engines.mixed > 0
