@@ -6,12 +6,13 @@ WHEELS := .venv/wheels/.ready
 LINTERS := .venv/lint/bin
 LINT := .venv/lint/.ready
 AUDIT := .venv/audit/.ready
+ROUTERS := .venv/routers/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
 IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+.PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
 	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
@@ -45,6 +46,11 @@ test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failu
 
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
 	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
+
+# Where the index has no wheels for this machine, that is said here and by each test that is skipped.
+test-routers: $(READY) binaries ## Rollouts behind real routers: SMG, SGLang's and vLLM's, from the package index
+	@$(MAKE) --no-print-directory $(ROUTERS) || echo "test-routers: the routers cannot be had here, so their tests are skipped" >&2
+	@$(BIN)/python -m pytest -n0 tests/routers $(ARGS)
 
 test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's package chromium)
 	@PYTHONPATH=dev $(BIN)/python -c 'from screens import chromium; chromium.program()' 2> /dev/null \
@@ -162,10 +168,16 @@ $(LINT): requirements/lint.txt
 	@$(LINTERS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
 	@touch $@
 
+# Programs in Rust, of 30 MB each; nothing else needs them.
+$(ROUTERS): requirements/routers.txt
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/routers.txt
+	@touch $@
+
 # Everything that is installed anywhere, by the very hashes. It asks the package index for known vulnerabilities, so it
 # stands beside .ci/run and not in it: what is published on a day must not decide which changes land on it.
 advisories: $(AUDIT) ## Ask for advisories against every pinned package (asks the package index)
-	@for name in run build dev lint audit; do \
+	@for name in run build dev lint audit routers; do \
 		echo "requirements/$$name.txt" && \
 		.venv/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes --requirement requirements/$$name.txt \
 			|| failed=1; \

@@ -97,10 +97,8 @@ class Caches:
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
             # Roots of other controllers claim room as well, which nobody but this process makes.
-            resource.type: Watched(
-                client, resource, Owned, namespaces, labels=None if resource.type in _ROOTS else ours
-            )
-            for resource in (*self._kinds, *COMMON_KINDS, *self._pools)
+            each.type: Watched(client, each, Owned, namespaces, labels=None if each.type in _ROOTS else ours)
+            for each in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock)
