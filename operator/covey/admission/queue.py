@@ -29,6 +29,7 @@ from covey.admission.wake import Ask
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
+    ANNOTATION_CAPACITY_ASKED,
     PURPOSE_CAPACITY,
     PURPOSE_EVACUATION,
     REASON_INFEASIBLE,
@@ -74,10 +75,20 @@ class Entry:
         assert self.gang is not None
         return self.gang.order
 
+    @property
+    def asks_nodes(self) -> bool:
+        """An autoscaler makes nodes for it, says the operator."""
+        return self.unit.root.metadata.annotation(ANNOTATION_CAPACITY_ASKED) is not None
+
     def settling(self, now: float) -> bool:
         """The unit is young and its minimum unplaced: for a moment it waits for the rest of its pods."""
         waits = self.want in {Want.PODS, Want.SETTLED, Want.MINIMUM} and not self.refused
         return waits and self.since is not None and now < self.since + SETTLE
+
+
+def is_news(before: Decision, after: Decision) -> bool:
+    """Something is said of a unit now that was not; that its topology is known by now is no news."""
+    return before != after and (before.topology is not None or replace(before, topology=after.topology) != after)
 
 
 def assess(

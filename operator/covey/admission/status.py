@@ -97,10 +97,6 @@ class Decision:
     claim: core.Claim | None = None
     move: str = ""
 
-    def is_news_after(self, before: Decision) -> bool:
-        """Something is said of a unit now that was not; that its topology is known by now is no news."""
-        return before != self and (before.topology is not None or replace(before, topology=self.topology) != self)
-
 
 @dataclass(frozen=True, slots=True)
 class Said:

@@ -162,6 +162,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     surplus = drain(spec, going, observed, victims.places)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
+    asks = reserves and observed.asks_nodes(inference.metadata.name, want.rolling.layout.units)
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.apply_to(plans, inference, observed)
@@ -208,7 +209,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
-            find_asks(inference, verdict.levels, want.rolling, observed, before) if reserves else Outcome(),
+            find_asks(inference, verdict.levels, want.rolling, observed, before) if asks else Outcome(),
             find_pool(spec, tree.owner, observed) if spec.routing or observed.pools else Outcome(),
             find_in_place_updates(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),

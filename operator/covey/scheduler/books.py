@@ -152,7 +152,7 @@ class Books:
             self.waiting.update(root, reason, queue.waiting_since(entry.unit.root))
         else:
             self.waiting.drop(root)
-        if self.shelf.decision(root).is_news_after(before):
+        if queue.is_news(before, self.shelf.decision(root)):
             self._decided(root)
 
     def alarm(self, root: Key, entry: Entry) -> None:
@@ -270,7 +270,7 @@ class Books:
         found = self.reservations.renew(found)
         ends = claim is not None and claim.purpose in BY_NEED
         takes, follows = self._wait_for_claim(entry) == 0.0, claim is not None and bool(claim.victims)
-        waited = follows or takes or self.reservations.due(entry) or self.arrivals.read_asked(entry) is not None
+        waited = follows or takes or self.reservations.due(entry) or entry.asks_nodes
         if found is None and not ends and (self.reservations.rests(entry) or not waited):
             return
         leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
@@ -301,7 +301,7 @@ class Books:
             found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
             self._breath.begin()
         borrows = self.quotas.lane(entry) != FIRST  # it must keep nothing from minimums within nominal
-        if found is None and not borrows:
+        if found is None and not borrows and entry.asks_nodes:
             found = self.arrivals.find_claim(entry, asked)
         waits = leads and not borrows and entry.decision.reason != REASON_OVER_QUOTA
         if found is None and waits and self.reservations.due(entry):
@@ -329,7 +329,9 @@ class Books:
     async def help(self, rooms: Collection[str]) -> None:
         """Wake refused units that a changed node can help; first it is kept for those for whom it has come."""
         changed = [node for name in rooms if (node := self._cache.node(name)) is not None]
-        for root, entry in self.shelf.find_refused(lambda entry: self.arrivals.awaits(entry, changed)):
+        for root, entry in self.shelf.find_refused(
+            lambda entry: entry.asks_nodes and self.arrivals.awaits(entry, changed)
+        ):
             borrows = self.quotas.lane(entry) != FIRST
             if self.shelf.entries.get(root) is entry and self.reservations.allows(root, entry) and not borrows:
                 found = self.arrivals.find_claim(entry, self.confine(entry, None)[0])
