@@ -16,11 +16,12 @@ from builders.requests import GPU, make_node
 from builders.victims import objects_of
 from covey.admission.growth import Site
 from covey.admission.headroom import most_feasible
+from covey.admission.native import MemberPod
 from covey.admission.preemption import Taking, search
 from covey.admission.victims import Candidate, Terms
 from covey.admission.wake import ask_for_minimum
 from covey.api import core
-from covey.api.constants import CLAIM_EXCLUSIVE, CLAIM_INTERCONNECT, LABEL_CLIQUE, LABEL_POD_GROUP, LABEL_UNIT
+from covey.api.constants import CLAIM_EXCLUSIVE, CLAIM_INTERCONNECT, GATE_GANG, LABEL_CLIQUE, LABEL_POD_GROUP, LABEL_UNIT
 from covey.api.constants import RESOURCE_CHANNEL as CHANNEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, shape_of, with_terms
@@ -132,6 +133,17 @@ def test_a_claim_of_that_name_is_nothing_without_a_channel_and_none_of_an_ordina
     assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is not None
     ordinary = pods.pod("o", uid="o", spec={"resourceClaims": forged.spec.resource_claims, "overhead": {CHANNEL: 1}})
     hold(inventory, "n0", ordinary)
+    assert nodes_of(gang("r", pod("r", B)), inventory) == {"r": "n1"}
+    assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is None  # it has a channel all the same
+
+
+def test_nobody_closes_a_clique_with_a_native_group_of_which_all_who_may_create_pods_can_be_members() -> None:
+    """The label of a group is Covey's addition there, and no policy has asked who may set it."""
+    meta = replace(pod("p", ONLY_A).metadata, labels=None)
+    spec = replace(pod("p", ONLY_A).spec, scheduling_gates=(core.SchedulingGate(GATE_GANG),), scheduling_group={"podGroupName": "g"})
+    member, inventory = MemberPod(meta, spec), cluster("c0", "c0")
+    assert member.metadata.label(LABEL_POD_GROUP) is not None
+    hold(inventory, "n0", member)
     assert nodes_of(gang("r", pod("r", B)), inventory) == {"r": "n1"}
     assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is None  # it has a channel all the same
 
