@@ -18,6 +18,7 @@ from covey.admission.growth import Site
 from covey.admission.headroom import most_feasible
 from covey.admission.native import MemberPod
 from covey.admission.preemption import Taking, search
+from covey.admission.reservation import choose_arrived
 from covey.admission.victims import Candidate, Terms
 from covey.admission.wake import ask_for_minimum
 from covey.api import core
@@ -289,6 +290,17 @@ def test_a_whole_unit_gives_way_where_only_its_clique_is_wanted(comes: Kind, tak
 def test_the_nodes_of_a_claim_are_widened_to_their_cliques() -> None:
     inventory = cluster("c0", "c0", "c1", None)
     assert inventory.clique_mates(["n1", "n3", "gone"]) == {"n0", "n1"}
+
+
+def test_of_nodes_that_came_an_exclusive_unit_keeps_none_that_it_cannot_use_and_all_of_a_clique() -> None:
+    """None of a clique that is taken or of no clique; of another one none that was there before."""
+    inventory = cluster("c0", "c0", None, "c1", "c1", "c1")
+    hold(inventory, "n0", pod("p", A))
+    came = dict.fromkeys(("n1", "n2", "n3", "n4"), True)
+    assert choose_arrived(gang("q", pod("q", ONLY_B)), inventory, came)[1] == ["n3", "n4"]
+    assert choose_arrived(gang("q", pod("q", B)), inventory, came)[1] == ["n1"]
+    hold(inventory, "n5", pod("r", ONLY_A))
+    assert choose_arrived(gang("q", pod("q", B)), inventory, dict.fromkeys(("n3", "n1"), True))[1] == ["n1"]
 
 
 def test_head_room_of_an_exclusive_unit_lies_in_its_own_cliques() -> None:
