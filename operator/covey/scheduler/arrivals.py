@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import queue
+from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import choose_arrived
 from covey.api import core
@@ -62,6 +63,8 @@ class Arrivals:
         wish, now, decision = self.read_asked(entry), self._clock(), entry.decision
         if wish is None or decision.topology is None or decision.reason == REASON_OVER_QUOTA:
             return None
+        if self._cache.capacity.planned.topologies.get(asked.topology) != decision.topology:
+            return None  # another one by now: the unit is about to be assessed anew
         created = _find_new(wish, self._cache.nodes.store.values())
         late = core.rfc3339(now - wish.wait)
         came = {name: created[name] > late for name in sorted(created, key=lambda name: (created[name], name))}
@@ -70,7 +73,7 @@ class Arrivals:
         path, nodes = choose_arrived(
             asked, self._cache.capacity.planned, came, tuple(current.path) if current is not None else None
         )
-        if not nodes:
+        if not nodes or len(nodes) > MOST_NODES:
             return None
         last = max(map(created.__getitem__, nodes))
         return core.Claim(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -154,6 +155,16 @@ async def test_a_note_for_longer_than_an_hour_is_one_for_an_hour() -> None:
     loop.admission.mark(root_key("big"))
     await loop.turn()
     assert not kept(loop)
+
+
+async def test_levels_that_have_changed_under_a_gang_stop_nobody() -> None:
+    """While it is looked whom a node helps, others have their turn."""
+    loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking()))
+    await loop.turn()
+    known = loop.cache.capacity.planned.topologies.values()
+    loop.cache.capacity.set_topologies([replace(each, levels=each.levels[:1]) for each in known])
+    put_all(loop, *small(), fresh("n0"))
+    assert await loop.turn() == {"small-decode-0-0": "n0"}
 
 
 async def test_those_before_it_take_what_comes() -> None:
