@@ -19,7 +19,7 @@ from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import choose_arrived
 from covey.api import core
-from covey.api.annotations import NodesAsked, read_asked
+from covey.api.annotations import LONGEST_WAIT, NodesAsked, read_asked
 from covey.api.constants import ANNOTATION_CAPACITY_ASKED, PURPOSE_CAPACITY, REASON_OVER_QUOTA
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
@@ -46,6 +46,11 @@ class Arrivals:
         if asked is None or since is None:
             return None
         return replace(asked, since=max(asked.since, since, self._clock() - _LONGEST * asked.wait))
+
+    def find_recent(self, names: Iterable[str]) -> list[core.Node]:
+        """Find the nodes that may have come for somebody: older ones are nobody's, whatever is asked for."""
+        since, nodes = core.rfc3339(self._clock() - _LONGEST * LONGEST_WAIT), map(self._cache.node, names)
+        return [node for node in nodes if node is not None and node.metadata.creation_timestamp >= since]
 
     def awaits(self, entry: Entry, nodes: Iterable[core.Node]) -> bool:
         """Some of these nodes have come for a refused gang that nobody gives way to."""

@@ -22,7 +22,14 @@ from covey.admission.reservation import choose_arrived
 from covey.admission.victims import Candidate, Terms
 from covey.admission.wake import ask_for_minimum
 from covey.api import core
-from covey.api.constants import CLAIM_EXCLUSIVE, CLAIM_INTERCONNECT, GATE_GANG, LABEL_CLIQUE, LABEL_POD_GROUP, LABEL_UNIT
+from covey.api.constants import (
+    CLAIM_EXCLUSIVE,
+    CLAIM_INTERCONNECT,
+    GATE_GANG,
+    LABEL_CLIQUE,
+    LABEL_POD_GROUP,
+    LABEL_UNIT,
+)
 from covey.api.constants import RESOURCE_CHANNEL as CHANNEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, shape_of, with_terms
@@ -141,7 +148,11 @@ def test_a_claim_of_that_name_is_nothing_without_a_channel_and_none_of_an_ordina
 def test_nobody_closes_a_clique_with_a_native_group_of_which_all_who_may_create_pods_can_be_members() -> None:
     """The label of a group is Covey's addition there, and no policy has asked who may set it."""
     meta = replace(pod("p", ONLY_A).metadata, labels=None)
-    spec = replace(pod("p", ONLY_A).spec, scheduling_gates=(core.SchedulingGate(GATE_GANG),), scheduling_group={"podGroupName": "g"})
+    spec = replace(
+        pod("p", ONLY_A).spec,
+        scheduling_gates=(core.SchedulingGate(GATE_GANG),),
+        scheduling_group={"podGroupName": "g"},
+    )
     member, inventory = MemberPod(meta, spec), cluster("c0", "c0")
     assert member.metadata.label(LABEL_POD_GROUP) is not None
     hold(inventory, "n0", member)

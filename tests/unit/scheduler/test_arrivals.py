@@ -167,6 +167,26 @@ async def test_levels_that_have_changed_under_a_gang_stop_nobody() -> None:
     assert await loop.turn() == {"small-decode-0-0": "n0"}
 
 
+@pytest.mark.parametrize("comes", [node("late", labels=labels()), fresh("late")], ids=["old", "new"])
+async def test_room_on_an_old_node_is_no_question_to_anybody(monkeypatch: pytest.MonkeyPatch, comes: core.Node) -> None:
+    """Room changes all the time, and ten thousand may ask; where a node is new they are looked at one by one."""
+    loop, asked, breaths = Loop(cache(node("old", gpus=1, labels=labels()), *asking("a"), *asking("b"))), [], []
+    await loop.turn()
+    books = loop.admission._books
+    awaits, take = books.arrivals.awaits, books._breath.take
+
+    async def breathe() -> None:
+        breaths.append(len(asked))
+        await take()
+
+    monkeypatch.setattr(books.arrivals, "awaits", lambda *given: asked.append(given) or awaits(*given))
+    monkeypatch.setattr(books._breath, "take", breathe)
+    put(loop.cache, comes)
+    await loop.turn()
+    assert len(asked) == (2 if comes.metadata.creation_timestamp > "2026-01-02" else 0)
+    assert not asked or 1 in breaths
+
+
 async def test_those_before_it_take_what_comes() -> None:
     loop = Loop(cache(*asking(), *tree("high", priority=5), fresh("n0"), fresh("n1")))
     assert set(await loop.turn()) == {"high-decode-0-0"}
