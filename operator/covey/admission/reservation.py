@@ -333,22 +333,27 @@ def choose_arrived(
         head = inventory.path(gang.topology, state.name)[: depth + 1]
         if state.name not in gang.excluded_nodes and anchor in {None, head} and (depth < 0 or head[-1] is not None):
             domains.setdefault(head, []).append(state)
+    shut = {shape: inventory.kept_off(shape) for shape in missing}
     best: tuple[tuple[int, bool], Path, list[str]] = ((0, False), (), [])
     for head, states in domains.items():
         left = Counter(missing)
-        nodes = [state.name for state in states if _take_room(state, left)]
+        nodes = [state.name for state in states if _take_room(state, left, shut)]
         found = missing.total() - left.total(), head == current
         if found > best[0] and any(came[name] for name in nodes):
             best = (found, head, nodes)
-    return best[1:]
+    if not any(shape.exclusive_clique for shape in missing):
+        return best[1:]
+    # Others would join a clique before it is all there.
+    kept = inventory.clique_mates(best[2]).difference(gang.excluded_nodes).union(best[2])
+    return best[1], [name for name in came if name in kept]
 
 
-def _take_room(state: NodeState, left: Counter[Shape]) -> bool:
+def _take_room(state: NodeState, left: Counter[Shape], shut: Mapping[Shape, Container[str]]) -> bool:
     """Take the room of a node for pods, the most demanding first; returns whether it has any."""
     free, before = dict(state.free), left.total()
     for shape in sorted(+left, key=demand_of, reverse=True):
         slots = [free.get(name, 0) // amount for name, amount in shape.requests if amount > 0]
-        count = min(left[shape], room_for(state, shape), *slots)
+        count = 0 if state.name in shut[shape] else min(left[shape], room_for(state, shape), *slots)
         left[shape] -= count
         for name, amount in shape.requests:
             free[name] = free.get(name, 0) - amount * count

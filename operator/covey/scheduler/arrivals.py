@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import queue
+from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
 from covey.admission.reservation import choose_arrived
 from covey.api import core
-from covey.api.annotations import NodesAsked, read_asked
+from covey.api.annotations import LONGEST_WAIT, NodesAsked, read_asked
 from covey.api.constants import ANNOTATION_CAPACITY_ASKED, PURPOSE_CAPACITY, REASON_OVER_QUOTA
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
@@ -46,6 +47,11 @@ class Arrivals:
             return None
         return replace(asked, since=max(asked.since, since, self._clock() - _LONGEST * asked.wait))
 
+    def find_recent(self, names: Iterable[str]) -> list[core.Node]:
+        """Find the nodes that may have come for somebody: older ones are nobody's, whatever is asked for."""
+        since, nodes = core.rfc3339(self._clock() - _LONGEST * LONGEST_WAIT), map(self._cache.node, names)
+        return [node for node in nodes if node is not None and node.metadata.creation_timestamp >= since]
+
     def awaits(self, entry: Entry, nodes: Iterable[core.Node]) -> bool:
         """Some of these nodes have come for a refused gang that nobody gives way to."""
         asked, claim = self.read_asked(entry), entry.decision.claim
@@ -62,6 +68,8 @@ class Arrivals:
         wish, now, decision = self.read_asked(entry), self._clock(), entry.decision
         if wish is None or decision.topology is None or decision.reason == REASON_OVER_QUOTA:
             return None
+        if self._cache.capacity.planned.topologies.get(asked.topology) != decision.topology:
+            return None  # another one by now: the unit is about to be assessed anew
         created = _find_new(wish, self._cache.nodes.store.values())
         late = core.rfc3339(now - wish.wait)
         came = {name: created[name] > late for name in sorted(created, key=lambda name: (created[name], name))}
@@ -70,7 +78,7 @@ class Arrivals:
         path, nodes = choose_arrived(
             asked, self._cache.capacity.planned, came, tuple(current.path) if current is not None else None
         )
-        if not nodes:
+        if not nodes or len(nodes) > MOST_NODES:
             return None
         last = max(map(created.__getitem__, nodes))
         return core.Claim(

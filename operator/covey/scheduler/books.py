@@ -328,10 +328,10 @@ class Books:
 
     async def help(self, rooms: Collection[str]) -> None:
         """Wake refused units that a changed node can help; first it is kept for those for whom it has come."""
-        changed = [node for name in rooms if (node := self._cache.node(name)) is not None]
-        for root, entry in self.shelf.find_refused(lambda entry: self.arrivals.awaits(entry, changed)):
-            borrows = self.quotas.lane(entry) != FIRST
-            if self.shelf.entries.get(root) is entry and self.reservations.allows(root, entry) and not borrows:
+        came = self.arrivals.find_recent(rooms)
+        for root, entry in self.shelf.find_refused(lambda entry: entry.asks_nodes) if came else ():
+            is_helped = self.shelf.entries.get(root) is entry and self.arrivals.awaits(entry, came)
+            if is_helped and self.reservations.allows(root, entry) and self.quotas.lane(entry) == FIRST:
                 found = self.arrivals.find_claim(entry, self.confine(entry, None)[0])
                 self._keep(root, entry, found or entry.decision.claim)
             await self._breath.take()

@@ -291,6 +291,9 @@ class Reservations:
         over = set(former).difference(left)
         for keeper in self._had if over else ():
             self._over.setdefault(keeper, set()).update(over)
+        begun = frozenset(self._going(set(left).difference(former)))  # as a process that begins is told of claims
+        for keeper in self._had if begun else ():
+            self._before[keeper] |= begun - self._over.get(keeper, set())
 
     def _note_loss(self, pod: core.Pod) -> None:
         """A pod is gone: one without a mark was lost, and did not give way after all."""

@@ -287,7 +287,7 @@ class UnreadGroups:
             self._report(pod)
 
     def _forget(self, pod: core.Pod) -> None:
-        if self._pods.pop(pod.metadata.uid, None) is not None:
+        if self._pods.pop(pod.metadata.uid, None) is not None and self._leads():
             metrics.UNREAD_GROUPS.set(len(self._pods))
 
     def _report(self, pod: core.Pod) -> None:

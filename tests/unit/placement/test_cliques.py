@@ -16,11 +16,20 @@ from builders.requests import GPU, make_node
 from builders.victims import objects_of
 from covey.admission.growth import Site
 from covey.admission.headroom import most_feasible
+from covey.admission.native import MemberPod
 from covey.admission.preemption import Taking, search
+from covey.admission.reservation import choose_arrived
 from covey.admission.victims import Candidate, Terms
 from covey.admission.wake import ask_for_minimum
 from covey.api import core
-from covey.api.constants import CLAIM_EXCLUSIVE, CLAIM_INTERCONNECT, LABEL_CLIQUE, LABEL_POD_GROUP, LABEL_UNIT
+from covey.api.constants import (
+    CLAIM_EXCLUSIVE,
+    CLAIM_INTERCONNECT,
+    GATE_GANG,
+    LABEL_CLIQUE,
+    LABEL_POD_GROUP,
+    LABEL_UNIT,
+)
 from covey.api.constants import RESOURCE_CHANNEL as CHANNEL
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, shape_of, with_terms
@@ -132,6 +141,21 @@ def test_a_claim_of_that_name_is_nothing_without_a_channel_and_none_of_an_ordina
     assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is not None
     ordinary = pods.pod("o", uid="o", spec={"resourceClaims": forged.spec.resource_claims, "overhead": {CHANNEL: 1}})
     hold(inventory, "n0", ordinary)
+    assert nodes_of(gang("r", pod("r", B)), inventory) == {"r": "n1"}
+    assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is None  # it has a channel all the same
+
+
+def test_nobody_closes_a_clique_with_a_native_group_of_which_all_who_may_create_pods_can_be_members() -> None:
+    """The label of a group is Covey's addition there, and no policy has asked who may set it."""
+    meta = replace(pod("p", ONLY_A).metadata, labels=None)
+    spec = replace(
+        pod("p", ONLY_A).spec,
+        scheduling_gates=(core.SchedulingGate(GATE_GANG),),
+        scheduling_group={"podGroupName": "g"},
+    )
+    member, inventory = MemberPod(meta, spec), cluster("c0", "c0")
+    assert member.metadata.label(LABEL_POD_GROUP) is not None
+    hold(inventory, "n0", member)
     assert nodes_of(gang("r", pod("r", B)), inventory) == {"r": "n1"}
     assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is None  # it has a channel all the same
 
@@ -277,6 +301,17 @@ def test_a_whole_unit_gives_way_where_only_its_clique_is_wanted(comes: Kind, tak
 def test_the_nodes_of_a_claim_are_widened_to_their_cliques() -> None:
     inventory = cluster("c0", "c0", "c1", None)
     assert inventory.clique_mates(["n1", "n3", "gone"]) == {"n0", "n1"}
+
+
+def test_of_nodes_that_came_an_exclusive_unit_keeps_none_that_it_cannot_use_and_all_of_a_clique() -> None:
+    """None of a clique that is taken or of no clique; of another one none that was there before."""
+    inventory = cluster("c0", "c0", None, "c1", "c1", "c1")
+    hold(inventory, "n0", pod("p", A))
+    came = dict.fromkeys(("n1", "n2", "n3", "n4"), True)
+    assert choose_arrived(gang("q", pod("q", ONLY_B)), inventory, came)[1] == ["n3", "n4"]
+    assert choose_arrived(gang("q", pod("q", B)), inventory, came)[1] == ["n1"]
+    hold(inventory, "n5", pod("r", ONLY_A))
+    assert choose_arrived(gang("q", pod("q", B)), inventory, dict.fromkeys(("n3", "n1"), True))[1] == ["n1"]
 
 
 def test_head_room_of_an_exclusive_unit_lies_in_its_own_cliques() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -154,6 +155,36 @@ async def test_a_note_for_longer_than_an_hour_is_one_for_an_hour() -> None:
     loop.admission.mark(root_key("big"))
     await loop.turn()
     assert not kept(loop)
+
+
+async def test_levels_that_have_changed_under_a_gang_stop_nobody() -> None:
+    """While it is looked whom a node helps, others have their turn."""
+    loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking()))
+    await loop.turn()
+    known = loop.cache.capacity.planned.topologies.values()
+    loop.cache.capacity.set_topologies([replace(each, levels=each.levels[:1]) for each in known])
+    put_all(loop, *small(), fresh("n0"))
+    assert await loop.turn() == {"small-decode-0-0": "n0"}
+
+
+@pytest.mark.parametrize("comes", [node("late", labels=labels()), fresh("late")], ids=["old", "new"])
+async def test_room_on_an_old_node_is_no_question_to_anybody(monkeypatch: pytest.MonkeyPatch, comes: core.Node) -> None:
+    """Room changes all the time, and ten thousand may ask; where a node is new they are looked at one by one."""
+    loop, asked, breaths = Loop(cache(node("old", gpus=1, labels=labels()), *asking("a"), *asking("b"))), [], []
+    await loop.turn()
+    books = loop.admission._books
+    awaits, take = books.arrivals.awaits, books._breath.take
+
+    async def breathe() -> None:
+        breaths.append(len(asked))
+        await take()
+
+    monkeypatch.setattr(books.arrivals, "awaits", lambda *given: asked.append(given) or awaits(*given))
+    monkeypatch.setattr(books._breath, "take", breathe)
+    put(loop.cache, comes)
+    await loop.turn()
+    assert len(asked) == (2 if comes.metadata.creation_timestamp > "2026-01-02" else 0)
+    assert not asked or 1 in breaths
 
 
 async def test_those_before_it_take_what_comes() -> None:

@@ -214,6 +214,26 @@ async def test_another_process_knows_by_the_marks_what_goes() -> None:
     assert [pod for pod in world.batch if is_marked(pod)], "it is not pardoned yet"
 
 
+async def test_another_process_takes_nothing_that_went_before_it_from_what_a_unit_has() -> None:
+    """It is told of the second's claim first; the first gives up, one of its claim having gone, and another is lost."""
+    world = await began()
+    [gone] = world.named("ns-a")
+    world.write()
+    world.loop.holding._begun = False
+    world.loop = Loop(world.cache, limits=Limits(percent=100))
+    for root in sorted(world.cache.index.roots(), key=lambda root: root.namespace != "ns-b"):
+        world.loop.admission._books.assess(root)
+    lost = next(pod for pod in world.batch if not is_marked(pod))
+    for pod in list(world.cache.index.pods()):
+        if pod.metadata.namespace == "ns-a" or pod.metadata.uid in {gone, lost.metadata.uid}:
+            drop(world.cache, pod)
+    drop(world.cache, world.roots["ns-a"])
+    drop(world.cache, node(lost.spec.node_name or "", labels=labels()))
+    world.create()
+    world.create()
+    assert len(await world.loop.turn()) == 1, "it has that replica when room is kept"
+
+
 async def test_what_was_pardoned_and_is_lost_later_is_replaced() -> None:
     world = await began()
     [spared], [first, _] = world.named("ns-a"), sorted(world.named("ns-b"))

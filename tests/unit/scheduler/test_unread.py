@@ -37,8 +37,11 @@ def test_each_is_told_once_by_whoever_leads_and_counted_until_it_is_gone() -> No
     api: Any = recorder
     unread = UnreadGroups(Context(made, api, api, api, lambda: leads[0]))
     put(made, waiting("a"))
+    put(made, waiting("gone"))
+    before = count()
+    drop(made, waiting("gone"))
     put(made, pod("b", gates=(GATE,)))
-    assert recorder.told == []
+    assert (recorder.told, count()) == ([], before), "whoever only stands by says nothing"
     leads[0] = True
     unread.begin()
     put(made, waiting("a", labels={"some": "change"}))

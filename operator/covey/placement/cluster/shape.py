@@ -180,10 +180,13 @@ def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
 
 
 def _is_exclusive(pod: core.Pod) -> bool:
-    """Tell whether the pod's interconnect shares no clique: a member's claim says so, which nobody can change later."""
+    """Tell whether the pod's interconnect shares no clique: a member's claim says so, which nobody can change later.
+
+    Not so of a native group's (its name has a slash): whoever may create pods may make those.
+    """
     claims = pod.spec.resource_claims or ()
     named = any(claim.get("name") == constants.CLAIM_EXCLUSIVE for claim in claims)
-    return named and pod.metadata.label(constants.LABEL_POD_GROUP) is not None
+    return named and "/" not in (pod.metadata.label(constants.LABEL_POD_GROUP) or "/")
 
 
 def _repels(one: Shape, other: Shape) -> bool:
