@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Forbidden, NotFound
+from covey.kube.errors import ApiError, BadRequest, Forbidden, NotFound
 from covey.kube.resources import Resource
 from covey.operator.model.problem import Problem
 from covey.operator.observe.devices import read_charges
@@ -33,7 +33,7 @@ NAMED = {"name": "gpus", "resourceClaimName": "c"}
 
 
 class Stored:
-    """What an API server would answer; it takes every pod."""
+    """What an API server would answer; it takes every pod, unless there is a ``denial``."""
 
     def __init__(self, *classes: dict[str, Any], template: Any = None, claim: Any = None) -> None:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {
@@ -44,12 +44,14 @@ class Stored:
         if claim is not None:
             self.objects["resourceclaims", "c"] = {"metadata": {"name": "c", "namespace": "default"}, **claim}
         self.refusal: ApiError | None = None
+        self.denial: ApiError | None = None
         self.asked: list[str] = []
         self.now = 0.0
         self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
 
     async def create(self, *_: object, **__: Any) -> None:
-        return None
+        if self.denial is not None:
+            raise self.denial
 
     async def get(self, resource: Resource, name: str, _namespace: str | None = None, *, type: type[Any]) -> Any:  # noqa: A002
         self.asked.append(f"{resource.plural}/{name}")
@@ -135,6 +137,15 @@ async def test_a_claim_that_pods_share_has_to_be_allocated() -> None:
     stored.objects["resourceclaims", "c"]["status"] = {"allocation": {}}
     stored.now = 2.0
     assert await stored.judge(NAMED, replicas=2) is None, "what an allocated claim asked for does not matter"
+
+
+@pytest.mark.parametrize("name", [["c"], {"c": "c"}])
+async def test_a_name_that_is_no_text_is_refused_in_the_words_of_the_api_server(name: Any) -> None:
+    stored = Stored()
+    stored.denial = BadRequest(400, "BadRequest", "cannot unmarshal object into Go struct field resourceClaimName")
+    problem = await stored.judge({"name": "gpus", "resourceClaimName": name}, replicas=2)
+    assert problem is not None
+    assert problem.reason == names.REASON_TEMPLATE_REJECTED
 
 
 async def test_claims_are_judged_again_with_back_off_and_after_a_minute() -> None:
