@@ -188,7 +188,8 @@ class Reconciler:
         """Count what quotas will charge for claims, which are made after the pods, and the demand that comes first."""
         reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claimants(key[0])
         records = (each.record for each in observed.revisions)
-        revisions = [verdict.wanted, *(each.revision for each in records if each is not None)]
+        # Never what is only wanted: nobody may have taken its templates.
+        revisions = [each.revision for each in (verdict.accepted, *records) if each is not None]
         claims = chain.from_iterable((*(each.pod_claims for each in revisions), *map(unmade_claims, waiting)))
         named = {
             each.get("resourceClaimTemplateName")

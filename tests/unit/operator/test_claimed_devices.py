@@ -16,13 +16,18 @@ from covey.api import core
 from covey.compile import compile_inference
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, BadRequest, Forbidden, NotFound
+from covey.kube.events import EventRecorder
 from covey.kube.resources import Resource
 from covey.operator.model.problem import Problem
+from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.expectations import PATIENCE, Newborns
 from covey.operator.observe.templates import TemplateCheck
+from covey.operator.observe.watched import Requeue
 from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of, charge_of_claims, counts
 from covey.operator.quota.fit import Balance
+from covey.operator.reconcile import Reconciler
+from covey.operator.status.metrics import WorkloadGauges
 from covey.placement.cluster.claims import unmade_claims
 from unit.operator.test_quota import list_created, plan_with, quota
 from unit.operator.world import World
@@ -293,6 +298,21 @@ def test_claims_that_are_still_to_be_made_come_first() -> None:
     statuses = ({"name": "gpus", "resourceClaimName": "p-gpus-x"},)
     done = msgspec.convert({**msgspec.to_builtins(pod), "status": {"resourceClaimStatuses": statuses}}, core.Pod)
     assert not any(unmade_claims(done))
+
+
+@pytest.mark.parametrize("claims", [7, ["gpus"], [{"name": "gpus", "resourceClaimTemplateName": {"a": "t"}}]])
+async def test_what_a_refused_template_claims_stops_nobody(claims: Any) -> None:
+    """What was accepted before is completed meanwhile."""
+    world = World.serving(inference(role("r", template=template(resourceClaims=[OF_TEMPLATE]))))
+    world.inference = inference(role("r", template=template(resourceClaims=claims)))
+    verdict = world.judge(Problem(names.REASON_TEMPLATE_REJECTED, "cannot unmarshal"))
+    assert verdict.is_kept_up
+    client = cast("Client", Stored(class_body(), template=wish_body(request_body(4))))
+    reconciler = Reconciler(
+        client, Caches(client, Requeue()), cast("EventRecorder", None), cast("WorkloadGauges", None)
+    )
+    observed = await reconciler._count_claims(("ml", "llama"), verdict, world.observe())
+    assert observed.claim_charges == {"t": of(4)}
 
 
 def test_objects_that_were_just_created_are_found_by_their_namespace() -> None:
