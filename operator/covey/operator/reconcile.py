@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -188,7 +187,8 @@ class Reconciler:
         """Count what quotas will charge for claims, which are made after the pods, and the demand that comes first."""
         reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claimants(key[0])
         records = (each.record for each in observed.revisions)
-        revisions = [verdict.wanted, *(each.revision for each in records if each is not None)]
+        # Never what is only wanted: nobody may have taken its templates.
+        revisions = [each.revision for each in (verdict.accepted, *records) if each is not None]
         claims = chain.from_iterable((*(each.pod_claims for each in revisions), *map(unmade_claims, waiting)))
         named = {
             each.get("resourceClaimTemplateName")
@@ -199,9 +199,10 @@ class Reconciler:
         if waiting:
             # They may go without a change of any quota.
             self._caches.look_again(key, _CLAIMING)
-        unmade = Counter(tuple(tuple(each.items()) for each in unmade_claims(pod)) for pod in waiting)
-        demands = ({charge_of_claims(map(dict, kind), charges): count} for kind, count in unmade.items())
-        return replace(observed, reserved=merge_demands((reserved, *demands)), claim_charges=charges)
+            # One charge for all of them: a tenant may have as many kinds as pods.
+            unmade = charge_of_claims(chain.from_iterable(map(unmade_claims, waiting)), charges)
+            reserved = merge_demands((reserved, {unmade: 1}))
+        return replace(observed, reserved=reserved, claim_charges=charges)
 
     async def _observe(self, owner: Owner) -> Observed:
         """Take the snapshot; pods that have lost their label are asked for by name."""

@@ -15,14 +15,19 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Forbidden, NotFound
+from covey.kube.errors import ApiError, BadRequest, Forbidden, NotFound
+from covey.kube.events import EventRecorder
 from covey.kube.resources import Resource
 from covey.operator.model.problem import Problem
+from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.expectations import PATIENCE, Newborns
 from covey.operator.observe.templates import TemplateCheck
+from covey.operator.observe.watched import Requeue
 from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of, charge_of_claims, counts
 from covey.operator.quota.fit import Balance
+from covey.operator.reconcile import Reconciler
+from covey.operator.status.metrics import WorkloadGauges
 from covey.placement.cluster.claims import unmade_claims
 from unit.operator.test_quota import list_created, plan_with, quota
 from unit.operator.world import World
@@ -33,7 +38,7 @@ NAMED = {"name": "gpus", "resourceClaimName": "c"}
 
 
 class Stored:
-    """What an API server would answer; it takes every pod."""
+    """What an API server would answer; it takes every pod, unless there is a ``denial``."""
 
     def __init__(self, *classes: dict[str, Any], template: Any = None, claim: Any = None) -> None:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {
@@ -44,12 +49,14 @@ class Stored:
         if claim is not None:
             self.objects["resourceclaims", "c"] = {"metadata": {"name": "c", "namespace": "default"}, **claim}
         self.refusal: ApiError | None = None
+        self.denial: ApiError | None = None
         self.asked: list[str] = []
         self.now = 0.0
         self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
 
     async def create(self, *_: object, **__: Any) -> None:
-        return None
+        if self.denial is not None:
+            raise self.denial
 
     async def get(self, resource: Resource, name: str, _namespace: str | None = None, *, type: type[Any]) -> Any:  # noqa: A002
         self.asked.append(f"{resource.plural}/{name}")
@@ -135,6 +142,15 @@ async def test_a_claim_that_pods_share_has_to_be_allocated() -> None:
     stored.objects["resourceclaims", "c"]["status"] = {"allocation": {}}
     stored.now = 2.0
     assert await stored.judge(NAMED, replicas=2) is None, "what an allocated claim asked for does not matter"
+
+
+@pytest.mark.parametrize("name", [["c"], {"c": "c"}])
+async def test_a_name_that_is_no_text_is_refused_in_the_words_of_the_api_server(name: Any) -> None:
+    stored = Stored()
+    stored.denial = BadRequest(400, "BadRequest", "cannot unmarshal object into Go struct field resourceClaimName")
+    problem = await stored.judge({"name": "gpus", "resourceClaimName": name}, replicas=2)
+    assert problem is not None
+    assert problem.reason == names.REASON_TEMPLATE_REJECTED
 
 
 async def test_claims_are_judged_again_with_back_off_and_after_a_minute() -> None:
@@ -282,6 +298,37 @@ def test_claims_that_are_still_to_be_made_come_first() -> None:
     statuses = ({"name": "gpus", "resourceClaimName": "p-gpus-x"},)
     done = msgspec.convert({**msgspec.to_builtins(pod), "status": {"resourceClaimStatuses": statuses}}, core.Pod)
     assert not any(unmade_claims(done))
+
+
+def counting() -> tuple[Reconciler, Caches]:
+    client = cast("Client", Stored(class_body(), template=wish_body(request_body(4))))
+    caches = Caches(client, Requeue())
+    return Reconciler(client, caches, cast("EventRecorder", None), cast("WorkloadGauges", None)), caches
+
+
+@pytest.mark.parametrize("claims", [7, ["gpus"], [{"name": "gpus", "resourceClaimTemplateName": {"a": "t"}}]])
+async def test_what_a_refused_template_claims_stops_nobody(claims: Any) -> None:
+    """What was accepted before is completed meanwhile."""
+    world = World.serving(inference(role("r", template=template(resourceClaims=[OF_TEMPLATE]))))
+    world.inference = inference(role("r", template=template(resourceClaims=claims)))
+    verdict = world.judge(Problem(names.REASON_TEMPLATE_REJECTED, "cannot unmarshal"))
+    assert verdict.is_kept_up
+    reconciler, _ = counting()
+    observed = await reconciler._count_claims(("ml", "llama"), verdict, world.observe())
+    assert observed.claim_charges == {"t": of(4)}
+
+
+async def test_claims_that_are_still_to_be_made_are_one_demand_however_many_kinds_of_pods_there_are() -> None:
+    reconciler, caches = counting()
+    for number in range(1, 101):
+        claims = [{**OF_TEMPLATE, "name": f"c{each}"} for each in range(number)]
+        pod = msgspec.convert({"metadata": {"name": f"p{number}"}, **template(resourceClaims=claims)}, core.Pod)
+        named = msgspec.structs.replace(pod.metadata, namespace="ml", uid=f"p{number}")
+        caches.ledger.newborns.add(("ml", f"p{number}"), msgspec.structs.replace(pod, metadata=named))
+    world = World.settled(inference(role("r")))
+    observed = await reconciler._count_claims(("ml", "llama"), world.judge(), world.observe())
+    [(charge, count)] = observed.reserved.items()
+    assert (count, dict(charge.claimed)) == (1, {name: 5050 * value for name, value in of(4).items()})
 
 
 def test_objects_that_were_just_created_are_found_by_their_namespace() -> None:

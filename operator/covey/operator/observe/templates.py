@@ -189,7 +189,10 @@ def _shared_claims(tree: Tree) -> Iterator[str]:
         return
     roles = tree.revision.roles
     specs = (roles[slot.role].template_of(slot.index)["spec"] for slot in tree.slots)
-    named = Counter(each.get("resourceClaimName") for spec in specs for each in spec.get("resourceClaims") or ())
+    # The API server has not said yet whether they are texts.
+    named = Counter(
+        str(each.get("resourceClaimName") or "") for spec in specs for each in spec.get("resourceClaims") or ()
+    )
     yield from (name for name, count in named.items() if name and count > 1)
 
 

@@ -149,9 +149,12 @@ def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -
         claims: as they stand in a pod's spec.
         charges: by template, the amounts of a claim.
     """
-    made = (each for each in claims if each.get("resourceClaimTemplateName"))
-    other = dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL)
-    total = _sum(charges.get(each["resourceClaimTemplateName"]) or other.get(each["name"], _OF_CLAIM) for each in made)
+    templates = ((each.get("resourceClaimTemplateName"), each["name"]) for each in claims)
+    made, other = Counter(each for each in templates if each[0]), dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL)
+    total = _sum(
+        {each: value * count for each, value in (charges.get(template) or other.get(name, _OF_CLAIM)).items()}
+        for (template, name), count in made.items()
+    )
     return Charge((), claimed=tuple(sorted(total.items())))
 
 
