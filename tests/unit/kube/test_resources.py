@@ -36,7 +36,7 @@ def test_api_version(resource: Resource, expected: str) -> None:
 def test_every_resource_is_named_once() -> None:
     all_of_them = [value for value in vars(resources).values() if isinstance(value, Resource)]
     assert PODS in all_of_them
-    assert len({(resource.group, resource.plural) for resource in all_of_them}) == len(all_of_them)
+    assert len({(resource.api_version, resource.plural) for resource in all_of_them}) == len(all_of_them)
     assert len({resource.type for resource in all_of_them}) == len(all_of_them)
 
 

@@ -149,7 +149,7 @@ def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -
         claims: as they stand in a pod's spec.
         charges: by template, the amounts of a claim.
     """
-    templates = ((each.get("resourceClaimTemplateName"), each["name"]) for each in claims)
+    templates = ((each.get("resourceClaimTemplateName") or "", each["name"]) for each in claims)
     made, other = Counter(each for each in templates if each[0]), dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL)
     total = _sum(
         {each: value * count for each, value in (charges.get(template) or other.get(name, _OF_CLAIM)).items()}
