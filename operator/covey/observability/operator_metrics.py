@@ -52,6 +52,11 @@ GANG_CREATED_TO_READY: Final = FAMILIES.histogram(
     "From the creation of a gang until its minimum was Ready, once for each gang: the whole start.",
     buckets=LIFE,
 )
+CLAIMS_UNCOUNTED: Final = FAMILIES.counter(
+    "covey_claims_uncounted_total",
+    "Looks at ResourceQuotas for which templates of claims could not be read (no right, an API that is not served, more"
+    " than 512 of them): each claim counted as one object, and its devices not at all.",
+)
 GANG_DEGRADATIONS: Final = FAMILIES.counter(
     "covey_gang_degradations_total", "Times that a gang whose minimum was Ready fell below it."
 )

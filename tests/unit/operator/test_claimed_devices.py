@@ -18,6 +18,7 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, BadRequest, Forbidden, NotFound
 from covey.kube.events import EventRecorder
 from covey.kube.resources import Resource
+from covey.observability import metrics
 from covey.operator.model.problem import Problem
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
@@ -29,6 +30,7 @@ from covey.operator.quota.fit import Balance
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from covey.placement.cluster.claims import unmade_claims
+from scrapes import Scrape
 from unit.operator.test_quota import list_created, plan_with, quota
 from unit.operator.world import World
 
@@ -197,8 +199,12 @@ async def test_the_template_of_a_compute_domain_is_not_waited_for() -> None:
     assert stored.asked == []
 
 
+def uncounted() -> float:
+    return Scrape.parse(metrics.render().decode())("covey_claims_uncounted_total")
+
+
 async def test_without_the_api_or_the_right_it_says_so() -> None:
-    stored = Stored()
+    stored, before = Stored(), uncounted()
     stored.refusal = NotFound(404, "", "404 page not found")
     problem = await stored.judge(OF_TEMPLATE)
     assert problem is not None
@@ -210,6 +216,7 @@ async def test_without_the_api_or_the_right_it_says_so() -> None:
     assert problem is not None
     assert (problem.reason, problem.retry) == ("RequestRefused", True)
     assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
+    assert uncounted() == before + 2
 
 
 def test_a_revision_is_judged_again_only_where_nothing_of_it_is_there() -> None:

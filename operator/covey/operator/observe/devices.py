@@ -16,6 +16,7 @@ from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.operator.model.problem import REASON_REFUSED, Problem
 from covey.operator.quota.charge import Amounts, amounts_of_claim
@@ -89,6 +90,7 @@ async def read_charges(client: Client, templates: Collection[Key]) -> Mapping[st
         found = await _read_sources(client, templates)
     except (UnsupportedClaimError, Forbidden) as error:
         # What runs has to be completed all the same.
+        metrics.CLAIMS_UNCOUNTED.inc()
         _log.warning("claims are not counted against quotas", error=str(error))
         return {}
     return {key[1]: amounts_of_claim(each.spec.spec, found.classes) for key, each in found.templates.items()}
