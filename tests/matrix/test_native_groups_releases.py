@@ -26,13 +26,15 @@ def release(version: str) -> Iterator[Foreign]:
         cluster.install_rbac(RIGHTS)
         start_covey(cluster)
         eventually(lambda: cluster.api("GET", "/api/v1/namespaces/default/serviceaccounts/default"))
-        yield Foreign(cluster, "default", {"PodGroup": "v1alpha2", "Workload": "v1alpha1"})
+        workloads = "v1alpha1" if version == "1.35" else "v1alpha2"
+        yield Foreign(cluster, "default", {"PodGroup": "v1alpha2", "Workload": workloads})
 
 
 def flat(foreign: Foreign, name: str, minimum: int, **spec: Any) -> Object:
-    """A PodGroup as 1.36 has it."""
-    reference = {"workload": {"workloadName": "any", "podGroupTemplateName": "any"}}
+    """A PodGroup as 1.36 has it, and the Workload that its API server asks for."""
     policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    foreign.make("Workload", name, {"podGroupTemplates": [{"name": "any", **policy, **spec}]})
+    reference = {"workload": {"workloadName": name, "podGroupTemplateName": "any"}}
     return foreign.make("PodGroup", name, {"podGroupTemplateRef": reference, **policy, **spec})
 
 
