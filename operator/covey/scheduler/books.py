@@ -280,9 +280,8 @@ class Books:
             self._keep(root, entry, found)
 
     def _keep(self, root: Key, entry: Entry, found: core.Claim | None) -> None:
-        """Give a refused unit its claim, or none; without one it may look again after a while."""
+        """Give a refused unit its claim, or none."""
         if found == entry.decision.claim:
-            self.alarm(root, entry)
             return
         before = self.shelf.decision(root)
         amended = replace(entry, decision=replace(entry.decision, claim=found))
