@@ -139,7 +139,6 @@ def make_gang(serving: Serving, name: str, count: int, priority: str) -> None:
         "schedulingPolicy": {"gang": {"minCount": count}},
         "desiredCount": count,
         "priorityClassName": priority,
-        "preemption": AT_ONCE,
     }
     kind = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "PodGroup"}
     serving.cluster.api("POST", path, {**kind, "metadata": {"name": name}, "spec": spec})
@@ -166,7 +165,11 @@ def test_replicas_give_way_to_a_tree_of_another_controller(
     create(serving, "batch", spare, workers("decode", replicas=4, minReplicas=1, drainSeconds=5))
     before = uids(serving.await_ready(4, inference="batch"))
     make_gang(serving, "theirs", 2, online)
-    eventually(lambda: serving.pods(draining="true"), 60, "a replica drains")
+    eventually(
+        lambda: serving.pods(draining="true"),
+        150,
+        "a replica drains, after the minute of trees that cannot say another delay",
+    )
     covey_to_kill.operator.kill()
     covey_to_kill.operator.start()
 
