@@ -8,6 +8,7 @@ LINT := .venv/lint/.ready
 AUDIT := .venv/audit/.ready
 ROUTERS := .venv/routers/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
+BUILD = $(BIN)/python dev/localcluster/binaries.py
 IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 
@@ -37,11 +38,13 @@ demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mi
 	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
 
 # Four processes: three have a control plane each and wait most of the time, the fourth has the unit tests.
-test: $(READY) binaries ## Unit and cluster tests, on a real control plane
+test: $(READY) ## Unit and cluster tests, on a real control plane
+	@$(BUILD) controlplane karpenter allocator > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope $(ARGS)
 
 # Three processes: each has a control plane of its own, and waits most of the time.
-test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
+test-life: $(READY) ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
+	@$(BUILD) controlplane karpenter leader-worker-sets dra-kwok-driver helm kstatus > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
 
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
@@ -63,7 +66,7 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 		$(or $(ARGS),$$(grep -rlw 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
-	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
+	@$(BUILD) helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
@@ -71,7 +74,7 @@ docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
-	@$(BIN)/python dev/localcluster/binaries.py controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
+	@$(BUILD) controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/matrix $(ARGS)
 
 # Ten minutes unless told otherwise; what it did stands in its output, by number and time.
@@ -154,7 +157,7 @@ docs: $(READY) ## Build the documentation's site (build/site/index.html)
 
 # Two processes: each has the cluster of one page at a time, and waits most of the time.
 test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
-	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BUILD) helm > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
@@ -189,12 +192,12 @@ $(AUDIT): requirements/audit.txt
 	@touch $@
 
 cluster: $(READY) binaries ## Leave a local cluster running, for helm install, and print its kubeconfig
-	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BUILD) helm > /dev/null
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)
 
 .PHONY: binaries
 binaries: $(READY)
-	@$(BIN)/python dev/localcluster/binaries.py > /dev/null
+	@$(BUILD) > /dev/null
 
 fmt: $(READY) ## Format, and mend what the linter can
 	$(BIN)/ruff format .

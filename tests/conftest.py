@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What runs in another process beside the tests on a control plane leaves the processors to them."""
+    """What runs in another process beside the tests on a control plane comes after them, and is not starved by them."""
     beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_CLUSTER, _MATRIX))
     if beside and os.getpriority(os.PRIO_PROCESS, 0) == 0:
-        os.nice(10)
+        os.nice(5)

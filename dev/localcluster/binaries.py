@@ -2,7 +2,7 @@
 
 Standard library only, so that a build can start before any virtual environment exists:
 ``python3 dev/localcluster/binaries.py`` builds what the control plane lacks and prints its directory; with names
-(``helm promtool``, ``kubernetes-1.30 volcano-1.14``) it builds those and prints where each is.
+(``helm promtool``, ``kubernetes-1.30 volcano-1.14``) it builds those and prints where each is, with ``--all`` everything.
 
 A program is taken, in this order, from ``$COVEY_ASSETS``, from ``$KUBEBUILDER_ASSETS``
 (the convention of envtest), and from the cache, which is keyed by a hash of all that decides what
@@ -433,6 +433,9 @@ def _say(text: str) -> None:
 
 def main(names: list[str]) -> int:
     """Build what is missing and print where it is: the control plane's directory, or all that is named."""
+    modules = (*RELEASES.values(), *_ON_DEMAND)
+    if names == ["--all"]:
+        names = [*(module.folder.name for module in modules), *(name for tool in TOOLS for name in tool.programs)]
     try:
         if names:
             print("\n".join(map(str, ensure_named(names))))

@@ -85,6 +85,6 @@ async def following(client: Client) -> AsyncIterator[Reflector[Pod]]:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - a store that a reflector fills
             await asyncio.sleep(0.005)

@@ -167,7 +167,7 @@ class Running:
         return {each.metadata.name for each in self.inferences.every()}
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not reached():  # noqa: ASYNC110 - what is waited for lies in stores that Kopf fills
                 await asyncio.sleep(0.005)
 

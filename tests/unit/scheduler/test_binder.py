@@ -243,7 +243,7 @@ async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> 
     asked, held = await first_call(made, Api())
     assert not held.done()
     drop(made, gone)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await held
     assert "is gone" in answer or "does not exist" in answer
     assert len(asked.waiting) == 0
@@ -252,7 +252,7 @@ async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> 
 async def test_a_call_runs_out_though_the_cache_never_sees_its_pod() -> None:
     root = group("root", composite=True, minimum=1, timeoutSeconds=1)
     made = cache(root, *GROUPS[1:])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await binder(made, Api(read=PINNED[0])).bind(args(PINNED[0], "n0"))
     assert answer == "the gang was not complete after 1 s"
 
@@ -266,7 +266,7 @@ async def test_a_pod_that_goes_while_the_api_server_is_asked_is_gone() -> None:
             drop(made, gated)
             return PINNED[0]
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await binder(made, Late()).bind(args(PINNED[0], "n0"))).endswith("is gone")
 
 
@@ -276,7 +276,7 @@ async def test_a_call_for_a_pod_that_another_replica_has_bound_is_answered(place
     held = asyncio.create_task(binder(made, Api()).bind(args(PINNED[0], "n0")))
     await settle()
     put(made, member("decode", 0, 0, size=2, pin="n0", node=place))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await held
     assert (answer == "") if not word else (word in answer)
 
@@ -301,7 +301,7 @@ async def test_a_strangers_binding_comes_to_its_end_though_the_caller_hangs_up(
     made = cache(node("n0"), STRANGER)
     api = Slow(*answers, read=STRANGER)
     call = asyncio.create_task(binder(made, api).bind(args(STRANGER, "n0")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await api.asked.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -317,7 +317,7 @@ async def test_a_failed_binding_leaves_alone_what_a_newer_call_has_taken() -> No
     api = Slow(Conflict(409), read=STRANGER)
     asked = binder(made, api)
     older = asyncio.create_task(asked.bind(args(STRANGER, "n0")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await api.asked.wait()
     newer = asyncio.create_task(asked.bind(args(STRANGER, "n1")))
     await settle()

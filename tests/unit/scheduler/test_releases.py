@@ -54,7 +54,7 @@ class Writes:
         return await self._say("wake", found, mark)
 
     async def wait(self, verb: str, name: str) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: any(each[:2] == (verb, name) for each in self.said))
 
     async def _say(self, verb: str, found: core.Pod, text: str) -> bool:
