@@ -78,17 +78,17 @@ class Consolidation:
         self._mobiles = {each.candidate.unit.key: each for each in mobiles if _may_move(each)}
         self._movers = {key: mover for each in self._mobiles.values() for mover in self._of(each) for key in mover.keys}
 
-    def free(self, topology: str, level: str, count: int = 1) -> Moves:
-        """Find moves after which so many domains of a level are free."""
+    def free(self, topology: str, level: str, count: int = 1, *, more: bool = False) -> Moves:
+        """Find moves after which so many domains of a level are free; or so many more than are without any."""
         with overlay(self._inventory) as changes:
             changes.remove(self._leaving)
-            return self._free(topology, level, count)
+            return self._free(topology, level, count, more=more)
 
-    def _free(self, topology: str, level: str, count: int) -> Moves:
+    def _free(self, topology: str, level: str, count: int, *, more: bool) -> Moves:
         tree = self._inventory.trees[topology]
         every = list(tree.at(tree.topology.depth(level)))
         there = [domain for domain in every if is_free(domain)]
-        lacking = count - len(there)
+        lacking = count if more else count - len(there)
         if lacking <= 0:
             return Moves(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
         found = {each.path: movers for each in every if each not in there and (movers := self._movers_in(each))}
@@ -105,7 +105,7 @@ class Consolidation:
                 break
             moved = self._free_all([tree.by_path[path] for path in usable[start:]], lacking, closed)
             if moved is not None and (best is None or len(moved[0]) < len(best.moves)):
-                freed = (*(each.path for each in there), *moved[1])
+                freed = (*(each.path for each in there if not more), *moved[1])
                 best = Moves(Verdict.ADMITTED, moved[0], freed, least=len(moved[0]) == bound)
         if best is not None:
             return best

@@ -23,7 +23,8 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
     Args:
         planned: what was planned; its inventory is as it was afterwards.
         name: of the resource or root that waits, as ``NS/NAME``.
-        free: a number and a level, as ``1 rack``; one of the narrowest level but hosts where neither is given.
+        free: a number and a level, as ``1 rack``, or ``+1 rack`` for one more than are free; one of the narrowest level
+            but hosts where neither is given.
 
     Raises:
         InputError: there is no such level, or nothing of that name waits.
@@ -39,9 +40,10 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
             message = f"{goal}: no moves help: {allowed.reasons[0].message}"
             return ConsolidationReport(goal, allowed.verdict.value, (), (), (), least=False, message=message)
         return _report(goal, asker.start(allowed), f"{goal} has its room")
-    count, level = _target(planned, free)
-    found = asker.free(planned.topology.name, level, count)
-    return _report(f"{count} {level}", found, f"{count} {level} {'is' if count == 1 else 'are'} free")
+    count, level, more = _target(planned, free)
+    found = asker.free(planned.topology.name, level, count, more=more)
+    goal = f"{count}{' more' if more else ''} {level}"
+    return _report(goal, found, f"{goal} {'is' if count == 1 else 'are'} free")
 
 
 def _mobiles(planned: Planned) -> Iterator[Mobile]:
@@ -71,15 +73,17 @@ def _gang(planned: Planned, every: list[Mobile], name: str) -> Gang:
     raise InputError("--for", f"nothing named {name} waits for a place", "name one that does, as NAMESPACE/NAME")
 
 
-def _target(planned: Planned, free: str | None) -> tuple[int, str]:
+def _target(planned: Planned, free: str | None) -> tuple[int, str, bool]:
+    """A number, a level, and whether the number is beyond those that are free."""
     levels = [level.name for level in planned.topology.levels]
     if free is None and levels:
-        return 1, levels[-2] if len(levels) > 1 else levels[-1]
-    number, _, level = (free or "").strip().partition(" ")
+        return 1, levels[-2] if len(levels) > 1 else levels[-1], False
+    given, _, level = (free or "").strip().partition(" ")
+    number = given.removeprefix("+")
     if not number.isdecimal() or not int(number) or level not in levels:
         known = ", ".join(levels) or "none"
         raise InputError("--free", f"{free} is no number and level", f'write "1 LEVEL"; levels are {known}')
-    return int(number), level
+    return int(number), level, number != given
 
 
 def _report(goal: str, found: Moves, done: str) -> ConsolidationReport:

@@ -37,6 +37,25 @@ def test_one_move_frees_a_rack(tmp_path: Path) -> None:
     assert (move["source"], move["target"]) == (["n0-0-0"], ["n0-1-1"])
 
 
+def test_one_more_than_are_free(tmp_path: Path) -> None:
+    """Of three racks one is free: another one is free after a move, and then no more."""
+    pods = [member("chat", "w", 0, 0, "n0-0-0"), member("chat", "w", 1, 0, "n0-1-0")]
+    arguments = files(tmp_path, [inference("chat", role("w", 2, 1))], cluster(2, 2, 2), pods)
+    assert plan(*arguments, "--defrag", "--free", "1 rack")["consolidation"]["moves"] == []
+    answer = plan(*arguments, "--defrag", "--free", "+1 rack")["consolidation"]
+    assert (len(answer["moves"]), answer["verdict"], answer["least"]) == (1, "Admitted", True)
+    assert answer["domains"] in ([[None, "b0", "r0"]], [[None, "b0", "r1"]]), "not the one that is free anyway"
+    assert answer["message"].startswith("1 more rack is free: ")
+    assert answer["moves"] == plan(*arguments, "--defrag", "--free", "2 rack")["consolidation"]["moves"]
+    verdicts = [plan(*arguments, "--defrag", "--free", f"+{n} rack")["consolidation"]["verdict"] for n in (2, 3)]
+    assert verdicts == ["Unknown", "Infeasible"], "there are only two others"
+
+
+def test_where_all_is_free_nothing_frees_more(tmp_path: Path) -> None:
+    arguments = files(tmp_path, [], cluster(2, 2), [])[2:]
+    assert plan(*arguments, "--defrag", "--free", "+1 rack")["consolidation"]["verdict"] == "Infeasible"
+
+
 def test_one_move_starts_a_gang(scattered: list[object]) -> None:
     result = covey("plan", *scattered, "--defrag", "--for", "default/big")
     assert result.exit_code == 0, result.output
@@ -57,7 +76,14 @@ def test_an_ordinary_pod_never_moves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--free", "1 rack"], ["--defrag", "--free", "rack"], ["--defrag", "--for", "a/b"]]
+    "options",
+    [
+        ["--free", "1 rack"],
+        ["--defrag", "--free", "rack"],
+        ["--defrag", "--free", "+ rack"],
+        ["--defrag", "--free", "+0 rack"],
+        ["--defrag", "--for", "a/b"],
+    ],
 )
 def test_a_question_that_is_none(scattered: list[object], options: list[Any]) -> None:
     assert covey("plan", *scattered, *options).exit_code == 2

@@ -52,7 +52,11 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
     help="What replicas would have to move, and where to, for a domain to be free or a gang to start.",
 )
 @click.option("--for", "beneficiary", metavar="NS/NAME", help="With --defrag: the resource that is to start.")
-@click.option("--free", metavar="'N LEVEL'", help="With --defrag: free so many domains of a level, such as '1 rack'.")
+@click.option(
+    "--free",
+    metavar="'N LEVEL'",
+    help="With --defrag: so many free domains, as '1 rack'; '+1 rack': one more than now.",
+)
 @click.option(
     "--ordinary-pods",
     is_flag=True,
