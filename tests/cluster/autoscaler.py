@@ -136,6 +136,7 @@ class Autoscaler:
     finds: bool = False
     fails: bool = False
     _tried: dict[str, float] = field(default_factory=dict)
+    _coming: list[tuple[NodeGroup, int]] = field(default_factory=list)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -170,6 +171,7 @@ class Autoscaler:
                 self._say(request, "Failed", "True", "Failed", "the cloud has given up")
             else:
                 self._say(request, "Provisioned", *self._provide(template, pods["count"], self._booked()))
+                self._bring()
         buffers = self.buffers()
         for place, buffer in enumerate(buffers):
             template = self._template(buffer["spec"]["podTemplateRef"]["name"])
@@ -179,6 +181,7 @@ class Autoscaler:
             found = reason == "CapacityIsFound"
             word = "FitsExistingCapacity" if found else "RequiresNewCapacity"
             self._say(buffer, "Provisioning", "True" if found else "False", word, message)
+            self._bring()
 
     def _booked(self) -> list[Object]:
         """Pods of the requests that were granted: their room is theirs until they go."""
@@ -230,6 +233,12 @@ class Autoscaler:
         body = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [told]}}
         self.cluster.api("PATCH", path, body, patch="merge")
 
+    def _bring(self) -> None:
+        """Make the nodes that were promised: as in a cloud, they come after the answer."""
+        while self._coming:
+            group, grow = self._coming.pop()
+            group.add(grow)
+
     def _provide(self, template: Object, count: int, booked: Sequence[Object]) -> tuple[str, str, str]:
         """Find room beside what others were told that they have."""
         rooms = self._rooms()
@@ -249,7 +258,7 @@ class Autoscaler:
                 grow = len(fresh) if group.whole else needed
                 group.size += grow
                 if not self.lies:
-                    group.add(grow)
+                    self._coming.append((group, grow))
                 return "True", "CapacityIsProvisioned", f"{grow} nodes come"
         return "False", "CapacityIsNotFound", f"no node group has room for {left} pods"
 

@@ -17,7 +17,8 @@ from localcluster.programs import ROOT, scheduler_config
 
 __all__ = ["serving"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("covey")]
+# Karpenter looks for empty nodes every ten seconds, and each time twice.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("covey")]
 
 RIGHTS = ROOT / "manifests" / "components" / "capacity-buffers" / "rights.yaml"
 BUFFERS = "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers"
@@ -71,7 +72,7 @@ def await_empty(cluster: Cluster) -> None:
         assert not left, str(sorted(map(name_of, left)))
         return True
 
-    eventually(empty, 180, "the cluster is empty again")
+    eventually(empty, 360, "the cluster is empty again")
 
 
 @pytest.mark.parametrize("level", [None, "rack"])

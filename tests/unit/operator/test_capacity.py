@@ -464,6 +464,45 @@ def test_surplus_asks_once_its_minimum_has_places() -> None:
     assert "beyond the minimum" in world.asked()[2]
 
 
+def test_a_request_stands_until_the_last_of_its_nodes_has_come() -> None:
+    """Replicas beyond the minimum get their places one by one; one anew for the rest would bring its nodes twice."""
+    world = admitted()
+    before = set(world.of())
+    world.say(COMING)
+    for name in sorted(world.pods)[1:]:
+        world.settle()
+        assert set(world.of()) == before
+        world.bind(name)
+    world.settle()
+    assert not world.of()
+
+
+def test_a_request_without_an_answer_is_replaced_by_one_for_the_rest() -> None:
+    world = admitted()
+    world.bind(sorted(world.pods)[1])
+    world.settle()
+    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [2]
+
+
+def test_a_buffer_is_replaced_by_one_for_the_rest() -> None:
+    """It would bring as many nodes beside those that run."""
+    world = admitted(capacity=BUFFERS)
+    world.say(core.Condition("Provisioning", "True", "RequiresNewCapacity"), kind=CAPACITY_BUFFERS)
+    world.bind(sorted(world.pods)[1])
+    world.settle()
+    assert [each.spec["replicas"] for each in world.of(CAPACITY_BUFFERS).values()] == [2]
+
+
+def test_what_waits_after_a_request_has_ended_is_asked_for_anew() -> None:
+    world = admitted()
+    world.say(COMING)
+    world.bind(sorted(world.pods)[1])
+    world.now += 901
+    world.note()
+    world.settle()
+    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [2]
+
+
 @pytest.mark.parametrize("case", ["switched off", "queue", "young", "a minimum waits"])
 def test_surplus_does_not_ask(case: str) -> None:
     if case == "switched off":

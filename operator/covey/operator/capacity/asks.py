@@ -8,6 +8,8 @@ One that has ended is not made again for the same pods, unless somebody deletes 
 refused for room               a PodTemplate and a request for each part
 admitted, suspended, changed,  both are deleted
 or others give way to it
+nodes come one by one for      the request stands until the last of its pods has a place: one for the rest would bring
+replicas beyond the minimum    nodes twice. A CapacityBuffer asks for as many beside what runs, so it is replaced
 no nodes in a domain that      its requests are withdrawn, and the next such domain is asked for; after the last one
 may come                       whichever may come, without a name
 no nodes for one part          the requests for the other parts of the unit are withdrawn: their nodes would stand empty
@@ -20,7 +22,7 @@ an answer that brings nothing  after ``waitSeconds`` the request is deleted; its
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -191,10 +193,27 @@ def _find_wanted(
     if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
         for waiting in admitted:
             surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
+            surplus = tuple(_join(part, inference.metadata.name, capacity, observed) for part in surplus)
             found.choices += [[surplus]] if surplus else []
             if any(not podstate.is_admitted(pod) for pod in observed.in_unit(waiting.unit).values()):
                 found.again.append(capacity.after)
     return found
+
+
+def _join(part: Part, inference: str, capacity: Capacity, observed: Observed) -> Part:
+    """Count the pods to which the nodes of an open request have come with those that wait for the rest of its nodes.
+
+    Replicas beyond the minimum get their places one by one. A request anew for the others would bring theirs twice.
+    """
+    if capacity.provider is not Provider.PROVISIONING_REQUEST:
+        return part
+    for (kind, name), request in observed.objects.items():
+        if kind == capacity.kind.type and request.metadata.label(names.LABEL_ASK) == part.root:
+            whole = replace(part, count=max(part.count, request.spec["podSets"][0]["count"]))
+            asked = _read(whole, inference, capacity, observed, {})
+            if asked.name == name and asked.answer is Answer.COMING:
+                return whole
+    return part
 
 
 def _read(part: Part, inference: str, capacity: Capacity, observed: Observed, kept: Mapping[str, core.Claim]) -> _Ask:
