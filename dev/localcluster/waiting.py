@@ -9,7 +9,8 @@ from kubernetes.client import ApiException
 from localcluster.api import sentence_of
 
 Value = TypeVar("Value")
-_INTERVAL = 0.05
+#: Seconds between two questions: few at first, more and more the longer it takes, so that those who wait long cost little.
+_FIRST, _GROWTH, _LONGEST = 0.02, 1.2, 0.2
 #: Answers of the API server that may be others a moment later: not there, changed in between, too busy.
 _PASSING = frozenset({404, 409, 429})
 
@@ -31,7 +32,7 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
         NotReachedError: when the time is over; the last answer is in its message.
         ApiException: when the API server refuses for good.
     """
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, _FIRST
     while True:
         try:
             if answer := predicate():
@@ -46,4 +47,5 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
         if time.monotonic() > deadline:
             what = describe() if callable(describe) else describe
             raise NotReachedError(f"not so after {timeout:g} s: {what or predicate.__name__}; {last}")
-        time.sleep(_INTERVAL)
+        time.sleep(pause)
+        pause = min(pause * _GROWTH, _LONGEST)

@@ -143,7 +143,7 @@ def test_whatever_the_order_of_writes_some_pairing_stays_whole(
 
 
 @given(states())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_could_serve_does_once_all_is_written(found: tuple[list[Member], Pairings]) -> None:
     members, pairings = found
     staying = [each for each in members if each.stays]

@@ -23,7 +23,7 @@ SWEEP = {
     "large": (instances.LARGE, 60, 15),
 }
 #: The cases up to which `make test` goes; `make test-slow` has the others.
-QUICK = {"small": 600, "medium": 150, "large": 30}
+QUICK = {"small": 300, "medium": 100, "large": 15}
 #: The share of cases on which the solver may give up.
 UNDECIDED = {"small": 0.02, "medium": 0.02, "large": 0.2}
 CHUNKS = [
