@@ -477,6 +477,17 @@ def test_a_request_stands_until_the_last_of_its_nodes_has_come() -> None:
     assert not world.of()
 
 
+@pytest.mark.parametrize(
+    "spec", [{}, {"podSets": []}, {"podSets": [{}]}, {"podSets": [{"count": "two"}]}, {"podSets": 1}]
+)
+def test_a_request_that_somebody_else_has_written_ends_no_pass(spec: Object) -> None:
+    world = admitted()
+    ((name, found),) = world.of().items()
+    world.objects[PROVISIONING_REQUESTS.type, "strange"] = msgspec.structs.replace(found, spec=spec)
+    world.plan()
+    assert name in world.of()
+
+
 def test_a_request_without_an_answer_is_replaced_by_one_for_the_rest() -> None:
     world = admitted()
     world.bind(sorted(world.pods)[1])

@@ -191,28 +191,38 @@ def _find_wanted(
             found.choices += [choices] if choices else []
     # Who has a queue may wait for its quota; and all minimums come first.
     if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
+        counts = _find_counts(capacity, observed)
         for waiting in admitted:
             surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
-            surplus = tuple(_join(part, inference.metadata.name, capacity, observed) for part in surplus)
+            known = counts.get(waiting.root, ())
+            surplus = tuple(_join(part, known, inference.metadata.name, capacity, observed) for part in surplus)
             found.choices += [[surplus]] if surplus else []
             if any(not podstate.is_admitted(pod) for pod in observed.in_unit(waiting.unit).values()):
                 found.again.append(capacity.after)
     return found
 
 
-def _join(part: Part, inference: str, capacity: Capacity, observed: Observed) -> Part:
+def _find_counts(capacity: Capacity, observed: Observed) -> dict[str, set[int]]:
+    """Find for how many pods there are requests that stand while nodes come one by one, by the UID of the root."""
+    found: dict[str, set[int]] = {}
+    if capacity.provider is Provider.PROVISIONING_REQUEST:
+        for (kind, _), request in observed.objects.items():
+            # Anybody may have written it.
+            match request.spec if kind == capacity.kind.type else None:
+                case {"podSets": [{"count": int(count)}, *_]}:
+                    found.setdefault(request.metadata.label(names.LABEL_ASK) or "", set()).add(count)
+    return found
+
+
+def _join(part: Part, counts: Iterable[int], inference: str, capacity: Capacity, observed: Observed) -> Part:
     """Count the pods to which the nodes of an open request have come with those that wait for the rest of its nodes.
 
     Replicas beyond the minimum get their places one by one. A request anew for the others would bring theirs twice.
     """
-    if capacity.provider is not Provider.PROVISIONING_REQUEST:
-        return part
-    for (kind, name), request in observed.objects.items():
-        if kind == capacity.kind.type and request.metadata.label(names.LABEL_ASK) == part.root:
-            whole = replace(part, count=max(part.count, request.spec["podSets"][0]["count"]))
-            asked = _read(whole, inference, capacity, observed, {})
-            if asked.name == name and asked.answer is Answer.COMING:
-                return whole
+    for count in sorted(count for count in counts if count > part.count):
+        whole = replace(part, count=count)
+        if _read(whole, inference, capacity, observed, {}).answer is Answer.COMING:
+            return whole
     return part
 
 
