@@ -11,6 +11,8 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init_
 BUILD = $(BIN)/python dev/localcluster/binaries.py
 IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
+# Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \

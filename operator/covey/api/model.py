@@ -7,9 +7,13 @@ them from here, so that they cannot disagree.
 At the end the parts that API objects have in common: forms of names, label keys and times, metadata, conditions.
 """
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -132,21 +136,39 @@ class Model(BaseModel):
         serialize_by_alias=True,
         extra="ignore",
         frozen=True,
-        use_attribute_docstrings=True,
     )
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
     @classmethod
     def __get_pydantic_json_schema__(cls, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Carry the rules of the model into its schema."""
+        """Carry the rules of the model and the docstrings of its fields into its schema.
+
+        Pydantic's ``use_attribute_docstrings`` reads the source of all models whenever they are imported.
+        """
         schema = handler(source)
+        said = handler.resolve_ref_schema(schema)
+        for name, description in _field_docstrings(cls).items():
+            said["properties"][cls.model_fields[name].alias or name].setdefault("description", description)
         if cls.RULES:
-            handler.resolve_ref_schema(schema)["x-kubernetes-validations"] = [rule.as_schema() for rule in cls.RULES]
+            said["x-kubernetes-validations"] = [rule.as_schema() for rule in cls.RULES]
         return schema
 
     def as_object(self) -> dict[str, Any]:
         """Plain JSON with the API's keys; what is None is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _field_docstrings(model: type[Model]) -> dict[str, str]:
+    """The string below each field of a model, by name; those of its bases too."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    if name in model.model_fields:
+                        found[name] = inspect.cleandoc(words)
+    return found
 
 
 def class_of(field: FieldInfo) -> FieldClass | None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import base64
 import ipaddress
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -42,6 +44,28 @@ def _with_a_home() -> Iterator[None]:
         yield
 
 
+def _put_off_synchronous_half() -> None:
+    """Let ``kubernetes/__init__.py`` run when something of it is asked for, not when ``kubernetes.aio`` is imported.
+
+    It imports the synchronous half (requests, urllib3, oauthlib), which takes twice as long as all that Covey needs.
+    """
+    spec = find_spec("kubernetes")
+    if "kubernetes" in sys.modules or spec is None or spec.loader is None:
+        return
+    package, run = module_from_spec(spec), spec.loader.exec_module
+
+    def load(name: str) -> Any:
+        if name.startswith("__") or f"kubernetes.{name}" in sys.modules:  # ``kubernetes.aio`` while it is imported
+            raise AttributeError(name)
+        del package.__getattr__
+        run(package)
+        return getattr(package, name)
+
+    package.__getattr__ = load  # type: ignore[method-assign]
+    sys.modules["kubernetes"] = package
+
+
+_put_off_synchronous_half()
 with _with_a_home():
     from kubernetes.aio.client.configuration import Configuration
     from kubernetes.aio.client.rest import RESTClientObject
