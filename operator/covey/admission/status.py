@@ -154,12 +154,7 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
             decision.topology,
             path_of,
         ),
-        Said(
-            SCHEDULED,
-            bound,
-            SCHEDULED if bound else REASON_WAITING,
-            _tally(unit, podstate.bound, "are bound"),
-        ),
+        Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, _tally(unit, podstate.bound, "are bound")),
         *_preferences(unit, decision.topology, path_of),
         *([] if admitted or not decision.move else [Said(MOVABLE, true=True, reason=decision.move, message=_MOVES)]),
     ]
@@ -304,17 +299,7 @@ def observed_status(group: core.Group) -> Mapping[str, Any]:
     """The status that a group has, in the form in which it is written."""
     status = group.status
     found: dict[str, Any] = {
-        "conditions": [
-            {
-                "type": each.type,
-                "status": each.status,
-                "reason": each.reason,
-                "message": each.message,
-                "observedGeneration": each.observed_generation or 0,
-                "lastTransitionTime": each.last_transition_time,
-            }
-            for each in status.conditions or ()
-        ],
+        "conditions": core.dump_conditions(status.conditions),
         "admitted": status.admitted,
         "scheduled": status.scheduled,
         "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],

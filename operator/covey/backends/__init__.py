@@ -42,13 +42,7 @@ __all__ = [
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (
-    Extender(),
-    Hierarchical(),
-    *map(Flat, Flat.dialects),
-    Embedded(),
-    Volcano(),
-)
+BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical(), *map(Flat, Flat.dialects), Embedded(), Volcano())
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:

@@ -364,9 +364,7 @@ class PodFactory:
         metadata = template.get("metadata") or {}
         spec = {
             key: value for key, value in template["spec"].items() if key not in {"containers", "initContainers"}
-        } | {
-            "schedulerName": self._spec.effective_scheduler_name,
-        }
+        } | {"schedulerName": self._spec.effective_scheduler_name}
         if self._spec.priority_class_name:
             spec["priorityClassName"] = self._spec.priority_class_name
         return _Prepared(

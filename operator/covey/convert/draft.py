@@ -205,12 +205,7 @@ class Draft:
         self.remarks = list(dict.fromkeys(self.remarks))
         roles = [{key: role[key] for key in sorted(role, key=_position)} for role in self.roles]
         spec = {**self.spec, "roles": roles}
-        return {
-            "apiVersion": INFERENCE_API,
-            "kind": "DisaggregatedInference",
-            "metadata": self.metadata,
-            "spec": spec,
-        }
+        return {"apiVersion": INFERENCE_API, "kind": "DisaggregatedInference", "metadata": self.metadata, "spec": spec}
 
     def _annotations(self, source: Fields) -> None:
         if carried := self._carry(source.path, {key: source.text(key) for key in source.rest()}):

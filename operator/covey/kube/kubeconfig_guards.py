@@ -47,7 +47,7 @@ def _with_a_home() -> Iterator[None]:
 def _put_off_synchronous_half() -> None:
     """Let ``kubernetes/__init__.py`` run when something of it is asked for, not when ``kubernetes.aio`` is imported.
 
-    It imports the synchronous half (requests, urllib3, oauthlib), which takes twice as long as all that Covey needs.
+    It imports the synchronous half (requests, oauthlib), which takes twice as long as all that Covey needs.
     """
     spec = find_spec("kubernetes")
     if "kubernetes" in sys.modules or spec is None or spec.loader is None:

@@ -168,9 +168,7 @@ CAPACITY_SECONDS: Final = FAMILIES.histogram(
 
 # Resources
 WORKLOADS: Final = FAMILIES.collected_gauge(
-    "covey_workloads",
-    "DisaggregatedInferences whose condition is True, those beyond the limit included.",
-    "condition",
+    "covey_workloads", "DisaggregatedInferences whose condition is True, those beyond the limit included.", "condition"
 )
 WORKLOADS_UNREADY: Final = FAMILIES.collected_gauge(
     "covey_workloads_unready",

@@ -81,7 +81,9 @@ def status_of(quotas: Quotas, queue: core.Queue, now: str) -> dict[str, Any]:
             {"name": name} | {kind: _amount(name, each[kind]) for kind in _KINDS} for name, each in usage.items()
         ],
         "summary": said,
-        "conditions": [_with_time(each, queue, now) for each in _conditions(quotas, queue.metadata.name)],
+        "conditions": core.stamp_conditions(
+            _conditions(quotas, queue.metadata.name), _dump_status(queue), generation, now
+        ),
     }
 
 
@@ -109,12 +111,6 @@ def _conditions(quotas: Quotas, name: str) -> Iterator[dict[str, Any]]:
         if free
         else f"all {nodes} nodes belong to a flavor",
     }
-
-
-def _with_time(said: dict[str, Any], queue: core.Queue, now: str) -> dict[str, Any]:
-    old = core.condition(queue.status.conditions, said["type"])
-    kept = old.last_transition_time if old is not None and old.status == said["status"] else None
-    return said | {"observedGeneration": queue.metadata.generation, "lastTransitionTime": kept or now}
 
 
 class UsageWriter:
@@ -198,17 +194,7 @@ def _dump_status(queue: core.Queue) -> dict[str, Any]:
             {"name": each.name} | {kind: getattr(each, kind) for kind in _KINDS} for each in status.resources or ()
         ],
         "summary": status.summary,
-        "conditions": [
-            {
-                "type": each.type,
-                "status": each.status,
-                "reason": each.reason,
-                "message": each.message,
-                "observedGeneration": each.observed_generation or 0,
-                "lastTransitionTime": each.last_transition_time,
-            }
-            for each in status.conditions or ()
-        ],
+        "conditions": core.dump_conditions(status.conditions),
     }
 
 

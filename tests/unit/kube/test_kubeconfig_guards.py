@@ -262,3 +262,21 @@ async def test_a_plugin_beside_a_kubeconfig_that_is_named_from_the_working_direc
 async def test_a_file_that_may_hold_anything(tmp_path: Path, changed: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=str(tmp_path)):
         await load(write(tmp_path / "config", {**config(), **changed}))
+
+
+def test_the_synchronous_half_of_the_client_is_imported_when_it_is_asked_for() -> None:
+    steps = [
+        "import sys, covey.kube.client, covey.kube.connection",
+        "early = {'requests', 'oauthlib', 'kubernetes.client', 'kubernetes.watch'} & sys.modules.keys()",
+        "assert not early, early",
+        "import kubernetes, kubernetes.client.models",
+        "assert kubernetes.client.CoreV1Api and kubernetes.watch.Watch and kubernetes.config.load_config, dir(kubernetes)",
+        "assert kubernetes.__version__ and kubernetes.aio.client.CoreV1Api and not hasattr(kubernetes, 'absent')",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(steps)], check=True)
+
+
+def test_a_client_that_was_imported_before_stays_as_it_is() -> None:
+    steps = ["import kubernetes", "whole = kubernetes", "import covey.kube.client, kubernetes.aio.client, sys"]
+    steps += ["assert sys.modules['kubernetes'] is whole and kubernetes.client.CoreV1Api is not None"]
+    subprocess.run([sys.executable, "-c", "\n".join(steps)], check=True)

@@ -41,7 +41,17 @@ from covey.api.core.group import (
     Victim,
     WorkloadReference,
 )
-from covey.api.core.meta import Condition, Meta, OwnerReference, Read, condition, rfc3339, seconds
+from covey.api.core.meta import (
+    Condition,
+    Meta,
+    OwnerReference,
+    Read,
+    condition,
+    dump_conditions,
+    rfc3339,
+    seconds,
+    stamp_conditions,
+)
 from covey.api.core.node import (
     ClusterTopology,
     ClusterTopologySpec,
@@ -199,10 +209,12 @@ __all__ = [
     "condition",
     "container_status",
     "containers",
+    "dump_conditions",
     "gates",
     "is_terminal",
     "pinned_node",
     "reads_domain_labels",
     "rfc3339",
     "seconds",
+    "stamp_conditions",
 ]

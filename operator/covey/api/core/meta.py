@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -98,3 +100,32 @@ class Condition(Read, frozen=True):
 def condition(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
     """The condition of a type, if it is there."""
     return next((found for found in conditions or () if found.type == kind), None)
+
+
+def dump_conditions(conditions: tuple[Condition, ...] | None) -> list[dict[str, Any]]:
+    """Conditions in the form in which they are written: with every key."""
+    unset = {"reason": "", "message": "", "observedGeneration": 0, "lastTransitionTime": None}
+    return [unset | msgspec.to_builtins(each) for each in conditions or ()]
+
+
+def stamp_conditions(
+    conditions: Iterable[Mapping[str, Any]], before: Mapping[str, Any], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Add times and the generation; a condition whose status is the same keeps its time.
+
+    Args:
+        conditions: with type, status, reason and message.
+        before: the status so far.
+        generation: that the conditions were computed from.
+        now: RFC 3339.
+    """
+    listed = [each for each in before.get("conditions") or () if isinstance(each, Mapping)]
+    times = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in listed}
+    return [
+        {
+            **each,
+            "observedGeneration": generation,
+            "lastTransitionTime": times.get((each["type"], each["status"])) or now,
+        }
+        for each in conditions
+    ]

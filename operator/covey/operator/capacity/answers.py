@@ -50,10 +50,7 @@ COMING: Final[Mapping[Provider, frozenset[Answer]]] = {
 #: Ends and silence that are none yet while nodes come one by one.
 _TOO_EARLY: Final[Mapping[Answer, Answer]] = {Answer.NOTHING_CAME: Answer.COMING, Answer.SILENT: Answer.ASKED}
 #: How a request ends that the unit still waits for, by the answer that was believed for long enough.
-_ENDS: Final[Mapping[Answer, Answer]] = {
-    Answer.COMING: Answer.NOTHING_CAME,
-    Answer.DISAGREED: Answer.DISAGREED,
-}
+_ENDS: Final[Mapping[Answer, Answer]] = {Answer.COMING: Answer.NOTHING_CAME, Answer.DISAGREED: Answer.DISAGREED}
 
 
 @dataclass(frozen=True, slots=True)

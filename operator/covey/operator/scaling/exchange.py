@@ -345,24 +345,18 @@ def _put_scaler(owner: Owner, exchange: Exchange, observed: Observed) -> PutScal
 
 
 def _status(exchange: Exchange, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
-    true = exchange.reason in {REASON_COMMITTED, REASON_DRAINING}
-    listed = (stored.status.get("conditions") if stored is not None else None) or ()
-    before: Mapping[str, Any] = next((each for each in listed if each.get("type") == names.COMMITTED), {})
-    generation, status = stored.metadata.generation if stored is not None else 1, "True" if true else "False"
-    since = before.get("lastTransitionTime") if before.get("status") == status else None
     condition = {
         "type": names.COMMITTED,
-        "status": status,
+        "status": "True" if exchange.reason in {REASON_COMMITTED, REASON_DRAINING} else "False",
         "reason": exchange.reason,
         "message": exchange.message,
-        "observedGeneration": generation,
-        "lastTransitionTime": since or core.rfc3339(observed.now),
     }
+    generation, before = (1, {}) if stored is None else (stored.metadata.generation, stored.status)
     bound = Counter(slot.role for slot, pod in observed.current.items() if slot.index == 0 and podstate.is_bound(pod))
     return {
         "observedGeneration": generation,
         "replicas": sum(bound[name] for name in exchange.committed),
         "committed": dict(exchange.committed),
         "observed": {name: bound[name] for name in exchange.committed},
-        "conditions": [condition],
+        "conditions": core.stamp_conditions([condition], before, generation, core.rfc3339(observed.now)),
     }

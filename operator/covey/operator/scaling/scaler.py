@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.core import rfc3339
 from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.compile import Layout, Owner, Slot
@@ -265,23 +264,13 @@ def _status(owner: str, role: str, scaled: Scaled, observed: Observed, stored: R
         "reason": scaled.reason,
         "message": scaled.message,
     }
-    before = next((each for each in _conditions(stored) if each.get("type") == names.SCALING_LIMITED), {})
-    generation = stored.metadata.generation if stored is not None else 1
-    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
-    condition |= {"observedGeneration": generation, "lastTransitionTime": since or rfc3339(observed.now)}
+    generation, before = (1, {}) if stored is None else (stored.metadata.generation, stored.status)
     return {
         "observedGeneration": generation,
         "replicas": _leaders(role, observed),
         "selector": f"{names.LABEL_INFERENCE}={owner},{names.LABEL_ROLE}={role},{names.LABEL_INDEX}=0",
-        "conditions": [condition],
+        "conditions": core.stamp_conditions([condition], before, generation, core.rfc3339(observed.now)),
     }
-
-
-def _conditions(stored: RoleScaler | None) -> Iterator[Mapping[str, Any]]:
-    listed = stored.status.get("conditions") if stored is not None else None
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping):
-            yield each
 
 
 def _leaders(role: str, observed: Observed) -> int:

@@ -362,26 +362,3 @@ def _topology(found: Sequence[core.Condition]) -> Finding:
     failed = next((condition for condition in found if condition.status != "True"), None)
     chosen = failed or found[0]
     return "True" if failed is None else "False", chosen.reason or "Unknown", chosen.message
-
-
-def with_times(
-    conditions: Sequence[dict[str, Any]], before: Mapping[str, Any], generation: int, now: str
-) -> list[dict[str, Any]]:
-    """Add times and the generation; a condition whose status is the same keeps its time.
-
-    Args:
-        conditions: as ``find_conditions`` gives them.
-        before: the status so far.
-        generation: that the conditions were computed from.
-        now: RFC 3339.
-    """
-    times = {
-        item["type"]: item["lastTransitionTime"]
-        for item in before.get("conditions") or ()
-        for other in conditions
-        if other["type"] == item["type"] and other["status"] == item["status"]
-    }
-    return [
-        {**item, "observedGeneration": generation, "lastTransitionTime": times.get(item["type"], now)}
-        for item in conditions
-    ]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api import core
 from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import Scale, Slot
@@ -27,7 +28,7 @@ from covey.operator.plan import Plan
 from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.observe import read_complete, rollout_status
-from covey.operator.status.conditions import Situation, find_conditions, with_times
+from covey.operator.status.conditions import Situation, find_conditions
 from covey.operator.status.units import Unit
 
 #: Seconds that a state must last which is expected to pass.
@@ -175,7 +176,7 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
 
 
 def _conditions(found: Sequence[Status], before: Mapping[str, Any], generation: int, now: str) -> tuple[Condition, ...]:
-    return tuple(map(Condition.model_validate, with_times(found, before, generation, now)))
+    return tuple(map(Condition.model_validate, core.stamp_conditions(found, before, generation, now)))
 
 
 def _existing(verdict: Verdict, observed: Observed) -> int:
