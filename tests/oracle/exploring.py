@@ -10,7 +10,7 @@ EXPLORE = int(os.environ.get("COVEY_EXPLORE", "0"))
 PROFILE = settings(
     derandomize=not EXPLORE,
     database=None,
-    max_examples=EXPLORE or 100,
+    max_examples=EXPLORE or 50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

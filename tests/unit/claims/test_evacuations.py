@@ -61,7 +61,7 @@ def spread(number: int, wish: Wide) -> DisaggregatedInference:
     st.integers(0, 4),
     st.lists(event, max_size=20),
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(0, [("low", 3, 2, 4, 20), ("low", 3, 2, 4, 20)], 20, MADE_ANEW)
 def test_room_for_successors_goes_to_them_and_is_kept_no_longer_than_needed(
     spare: int, first: list[Wide], cordoned: int, happened: list[tuple[str, int, Asked]]

@@ -610,7 +610,7 @@ def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.Da
     assert not planned.delete_objects
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_whatever_is_answered_nothing_is_asked_for_twice(data: st.DataObject) -> None:
     """A1, A4, A5: answers in any order, time, kills and decisions; a request that has ended stays so."""

@@ -209,7 +209,7 @@ def end(world: World) -> None:
     st.integers(0, 2),
     st.lists(event, max_size=24),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_only_what_is_named_goes_and_whole(
     sizes: tuple[int, int], drains: tuple[int, int], minimum: int, happened: list[tuple[str, int]]
 ) -> None:
@@ -239,7 +239,7 @@ def test_only_what_is_named_goes_and_whole(
 
 
 @given(st.sampled_from([(0, 0), (30, 20)]), st.booleans(), st.lists(st.integers(0, 9), max_size=8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_kill_after_any_write_changes_nothing_in_the_end(
     drains: tuple[int, int],
     pardon: bool,  # noqa: FBT001 - a case

@@ -214,7 +214,7 @@ event = st.tuples(st.sampled_from(("aim", "act", "act", "act", "crash", "answer"
 
 
 @given(st.lists(event, max_size=30), st.integers(5, 9), st.sampled_from([0, 5]), st.sampled_from([None, 8]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_laws(events: list[tuple[str, tuple[int, int]]], capacity: int, drain: int, budget: int | None) -> None:
     world, room = serving(room=max(7, capacity), drain=drain, budget=budget)
     room.capacity = max(7, capacity)

@@ -133,7 +133,7 @@ class Blind(Judged):
     st.integers(1, 2),
     st.lists(changes, max_size=24),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_request_is_mixed_while_revisions_roll(
     replicas: tuple[int, int], updates: tuple[int, int], units: int, happened: list[Event]
 ) -> None:

@@ -48,7 +48,7 @@ def roles(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(roles(), st.integers(1, 2), st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 40)), max_size=25))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_in_the_end_everything_runs(wanted: list[dict[str, Any]], units: int, happened: list[tuple[str, int]]) -> None:
     world = World.settled(inference(*wanted, replicas=units), notes=True)
     for event, number in happened:

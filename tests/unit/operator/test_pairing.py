@@ -109,7 +109,7 @@ def states(draw: Any) -> tuple[list[Member], Pairings]:
 
 
 @given(states(), st.randoms(use_true_random=False))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_whatever_the_order_of_writes_some_pairing_stays_whole(
     found: tuple[list[Member], Pairings], random: Any
 ) -> None:
@@ -205,7 +205,7 @@ changes = st.tuples(
     st.integers(1, 2),
     st.lists(changes, max_size=24),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_request_is_mixed_or_refused_while_revisions_roll(
     replicas: tuple[int, int], updates: tuple[int, int], units: int, happened: list[Event]
 ) -> None:

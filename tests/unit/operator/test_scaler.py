@@ -198,7 +198,7 @@ def test_two_roles_never_share_a_name(pairs: list[tuple[str, str]]) -> None:
         max_size=12,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_whatever_happens_there_are_as_many_as_are_asked_for(happened: list[tuple[str, int]]) -> None:
     world = settled(llama())
     asked, units = 6, 2

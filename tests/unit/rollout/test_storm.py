@@ -251,7 +251,7 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
 
 
 @given(units(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_reversal_is_one_step_back_at_most(unit: Unit, data: st.DataObject) -> None:
     """Whatever still serves of the first revision is kept, and no third one appears."""
     unit.edit("b")

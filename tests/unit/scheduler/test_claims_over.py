@@ -274,7 +274,7 @@ _EVENTS: Final = ("turn", "turn", "write", "operate", "delete", "delete", "end",
 
 
 @given(st.lists(st.tuples(st.sampled_from(_EVENTS), st.integers(0, 5)), max_size=30))
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_whatever_comes_first_no_successor_gets_a_place_before_both_gangs(happened: list[tuple[str, int]]) -> None:
     asyncio.run(storm(happened))
 

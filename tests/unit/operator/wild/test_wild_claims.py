@@ -76,7 +76,7 @@ class Claiming:
     with_roughness(test_claim_storm.event),
     st.integers(0, 1 << 32),
 )
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_only_what_is_named_goes_and_the_rest_serves(
     sizes: tuple[int, int], drains: tuple[int, int], minimum: int, happened: list[Event], seed: int
 ) -> None:
