@@ -13,6 +13,8 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfil
 SHELL := /bin/bash
 # Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Where tests run, control planes have memory enough, and no processor to spare for collecting it.
+test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak: export GOGC = 300
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
@@ -22,11 +24,12 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
+# Python compiles what is imported; pip would compile thousands of modules that never are, the client's models first of all.
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Covey needs Python 3.11 or newer; this is " + sys.version.split()[0])'
 	@echo "Making the virtual environment (.venv), once: about a minute" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -62,9 +65,9 @@ test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's
 		|| { echo "make test-ui needs a browser: install Debian's package chromium, or set COVEY_CHROMIUM" >&2; exit 1; }
 	@$(BIN)/python -m pytest -n0 tests/ui $(ARGS)
 
-# Only their files: reading all tests to choose among them takes half a minute.
-test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
-	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' \
+# Only their files: reading all tests to choose among them takes a while. Two processes: each has a control plane.
+test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out, gangs of 256, the planner beside a solver
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' \
 		$(or $(ARGS),$$(grep -rlw 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
@@ -170,13 +173,13 @@ lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the sche
 $(LINT): requirements/lint.txt
 	@echo "Making the linters' virtual environment (.venv/lint), once: about a minute" >&2
 	@test -x $(LINTERS)/python || $(PYTHON) -m venv .venv/lint
-	@$(LINTERS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
+	@$(LINTERS)/python -m pip install --no-compile --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
 	@touch $@
 
 # Programs in Rust, of 30 MB each; nothing else needs them.
 $(ROUTERS): requirements/routers.txt
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/routers.txt
+	@$(@D)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/routers.txt
 	@touch $@
 
 # Everything that is installed anywhere, by the very hashes. It asks the package index for known vulnerabilities, so it
@@ -190,7 +193,7 @@ advisories: $(AUDIT) ## Ask for advisories against every pinned package (asks th
 
 $(AUDIT): requirements/audit.txt
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	@$(@D)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
 	@touch $@
 
 cluster: $(READY) binaries ## Leave a local cluster running, for helm install, and print its kubeconfig

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import yaml
@@ -42,6 +43,7 @@ class _Object:
     node: Schema
 
 
+@cache
 def reference(*names: str) -> str:
     """Every field of these kinds: its type, default, limits, class and meaning, and the rules of each object.
 

@@ -8,6 +8,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
 Kubectl = Callable[..., str]
+#: The cluster whose processes are running for ``covey``, by the file of the tests that had them last.
+_SHARED: dict[Path, Cluster] = {}
 _INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
@@ -90,14 +93,32 @@ def scheduler(cluster: Cluster) -> Iterator[Process]:
 
 
 @pytest.fixture(scope="module")
-def covey(cluster: Cluster) -> Iterator[Covey]:
-    """Operator, scheduler process and kube-scheduler, shared by the tests of a module, which leave them running."""
-    try:
-        cluster.start_all()
-        yield _processes(cluster)
-    finally:
-        # Also when one of them did not start: the others would meddle with the tests of other modules.
-        cluster.stop_all()
+def shared_covey(cluster: Cluster, request: pytest.FixtureRequest) -> Covey:
+    """See ``covey``: by this name it is known which tests have it, for modules have fixtures ``covey`` of their own."""
+    if cluster not in _SHARED.values():
+        _stop_shared()
+        try:
+            cluster.start_all()
+        except BaseException:
+            # The one that did start would meddle with the tests of other modules.
+            cluster.stop_all()
+            raise
+    _SHARED.clear()
+    _SHARED[request.path] = cluster
+    return _processes(cluster)
+
+
+@pytest.fixture(scope="module")
+def covey(shared_covey: Covey) -> Covey:
+    """Operator, scheduler process and kube-scheduler, shared by the tests of many modules, which leave them running."""
+    return shared_covey
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Stop the processes that are shared before the tests of a module that has others, or none."""
+    if "shared_covey" not in getattr(item, "fixturenames", ()) and item.path not in _SHARED:
+        _stop_shared()
 
 
 @pytest.fixture
@@ -125,6 +146,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             if name.startswith("covey-"):
                 report.sections.append((f"end of {process.log}", "\n".join(process.log_text().splitlines()[-60:])))
     return report
+
+
+def _stop_shared() -> None:
+    while _SHARED:
+        _SHARED.popitem()[1].stop_all()
 
 
 def _processes(cluster: Cluster) -> Covey:

@@ -92,6 +92,7 @@ def requests_about_pods(scheduler: Process) -> float:
     return sum(scrape(metric, verb=verb, resource="pods") for verb in ("patch", "get"))
 
 
+@pytest.mark.slow  # half a minute of refusals
 def test_a_denied_pin_floods_nobody_and_keeps_nobodys_room(
     bench: Bench, nodes: AddNodes, scheduler: Process, policy: Policy
 ) -> None:

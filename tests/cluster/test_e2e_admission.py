@@ -144,6 +144,7 @@ def test_units_are_admitted_one_by_one(serving: Serving, nodes: AddNodes) -> Non
     assert serving.await_condition("Admitted", "True", "Admitted") == "all 2 units are admitted"
 
 
+@pytest.mark.slow  # 256 pods
 def test_a_gang_of_256_pods_comes_and_goes_whole(serving: Serving, nodes: AddNodes) -> None:
     nodes(racks=4, nodes=8)
     roles = [

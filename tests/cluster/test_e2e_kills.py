@@ -35,6 +35,7 @@ def await_all_bound(recording: Recording, count: int) -> None:
     recording.wait(reached, 240)
 
 
+@pytest.mark.slow  # 256 pods
 def test_operator_in_the_middle_of_creation(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
     nodes(racks=4, nodes=8)
     with serving.cluster.record(serving.path("Pod")) as recording:
@@ -52,6 +53,7 @@ def test_operator_in_the_middle_of_creation(serving: Serving, nodes: AddNodes, c
     serving.await_condition("Available", "True", "Available")
 
 
+@pytest.mark.slow  # 256 pods
 def test_scheduler_in_the_middle_of_an_admission(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
     nodes(racks=4, nodes=8)
     with serving.cluster.record(serving.path("Pod")) as recording:
@@ -96,6 +98,7 @@ def test_while_binds_are_held(
     assert {uid_of(pod) for pod in serving.await_bound(8)} == {uid_of(pod) for pod in before}
 
 
+@pytest.mark.slow  # twice 256 pods
 @pytest.mark.parametrize("victim", ["scheduler", "kube_scheduler"])
 def test_in_mid_release(serving: Serving, nodes: AddNodes, covey_to_kill: Covey, victim: str) -> None:
     nodes(racks=4, nodes=8)

@@ -24,6 +24,8 @@ from localcluster import (
 )
 from localcluster.programs import ROOT
 
+pytestmark = pytest.mark.slow  # control planes of their own
+
 #: The first two take many seconds to stop while the others hold watches, so they are only killed alone.
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kwok", "kube-scheduler")
 

@@ -7,6 +7,8 @@ import pytest
 
 from localcluster import Cluster, ProcessError, request
 
+pytestmark = pytest.mark.slow  # it is the tests that are tested
+
 
 def get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:

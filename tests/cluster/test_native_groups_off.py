@@ -15,6 +15,8 @@ from cluster.workbench import is_gated, name_of
 from localcluster import Cluster, Nodes, eventually
 from scheduler_trees import node_of
 
+pytestmark = pytest.mark.slow  # control planes of their own
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

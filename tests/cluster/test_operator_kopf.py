@@ -54,6 +54,7 @@ def bench(cluster: Cluster, namespace: str) -> Workbench:
     return Workbench(cluster, namespace)
 
 
+@pytest.mark.slow  # a lease runs out
 def test_nothing_is_expanded_while_kopf_does_not_watch_it(cluster: Cluster, bench: Workbench) -> None:
     whole = cluster.start_covey("operator")
     bench.create(role("r"), name="seen")
@@ -151,6 +152,7 @@ def test_an_api_server_that_comes_back_is_listened_to(cluster: Cluster, bench: W
     assert operator.alive
 
 
+@pytest.mark.slow  # a lease runs out
 def test_what_is_made_while_nobody_leads_is_expanded_by_who_does_next(cluster: Cluster, bench: Workbench) -> None:
     try:
         leader = cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-a")

@@ -27,6 +27,7 @@ def replicas(cluster: Cluster) -> Iterator[tuple[Process, Process]]:
         cluster.stop_all()
 
 
+@pytest.mark.slow  # a lease runs out
 def test_the_second_takes_over(cluster: Cluster, namespace: str, replicas: tuple[Process, Process]) -> None:
     leader, waiting = replicas
     bench = Workbench(cluster, namespace)

@@ -52,6 +52,7 @@ def later(cluster: Cluster, operator: Process, tmp_path: Path) -> Iterator[Proce
         process.stop()
 
 
+@pytest.mark.slow  # two releases in turn
 def test_an_upgrade_and_a_downgrade_touch_nothing(
     cluster: Cluster, namespace: str, operator: Process, later: Process, nodes: Callable[..., list[str]]
 ) -> None:

@@ -70,6 +70,7 @@ def at_rest(requests: Callable[[], Requests], seconds: float = 5.0) -> Requests:
     return last
 
 
+@pytest.mark.slow  # half a minute of rest
 def test_what_one_resource_costs(
     serving: Serving, nodes: Callable[..., list[str]], requests: Callable[[], Requests]
 ) -> None:

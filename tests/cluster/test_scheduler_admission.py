@@ -238,19 +238,3 @@ def test_units_of_one_resource_are_spread(bench: Bench, nodes: AddNodes, cluster
     assert len(set(blocks)) == 2
     [left] = [tree for tree in trees if not tree.bound()]
     left.wait_refused()
-
-
-def test_a_gang_of_256_pods(bench: Bench, nodes: AddNodes) -> None:
-    nodes(blocks=1, racks=4, nodes=8)
-    tree = bench.unit(
-        "large",
-        Role("prefill", replicas=8, minimum=8, size=16, gpus=1, required="rack"),
-        Role("decode", replicas=4, minimum=4, size=32, gpus=1, required="rack"),
-        required="block",
-    )
-    with bench.cluster.record(bench.pods_path) as recording:
-        # Asked of the root alone: listing 256 pods again and again would slow the recording down until it breaks.
-        eventually(lambda: bench.condition("large", "Scheduled").get("status") == "True", 120)
-        recording.check()
-        never_partial(tree, recording.events)
-    tree.wait_bound()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from late_volume import LateVolume
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import scheduler_config
 from scheduler_trees import (
@@ -64,17 +63,6 @@ def bench(cluster: Cluster, namespace: str) -> Bench:
     return Bench(cluster, namespace)
 
 
-def count(events: list[tuple[str, Json]], what: Callable[[Json], object]) -> int:
-    """How many pods are so, as a recording tells."""
-    latest: dict[str, Json] = {}
-    for kind, pod in events:
-        if kind == "DELETED":
-            latest.pop(pod["metadata"]["name"], None)
-        else:
-            latest[pod["metadata"]["name"]] = pod
-    return sum(bool(what(pod)) for pod in latest.values())
-
-
 def no_doubles(tree: Tree) -> None:
     places = [
         tuple(pod["metadata"]["labels"][f"covey.dev/{part}"] for part in ("role", "replica", "index"))
@@ -87,72 +75,7 @@ def uids(tree: Tree) -> set[str]:
     return {pod["metadata"]["uid"] for pod in tree.pods()}
 
 
-def test_killed_between_the_patches_of_a_gang(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
-    nodes(nodes=32)
-    tree = bench.unit("patches", Role("decode", replicas=1, size=256, gpus=1), pods=False)
-    processes.kube_scheduler.kill()
-    with bench.cluster.record(bench.pods_path) as recording:
-        tree.create()
-        recording.wait(lambda events: pin_of(events[-1][1]) is not None, 60)
-        processes.extender.kill()
-    pods = tree.pods()
-    left = [pod for pod in pods if gates_of(pod)]
-    assert 0 < len(left) < 256
-    before = uids(tree)
-    processes.kube_scheduler.start()
-    processes.extender.start()
-    tree.wait_bound(timeout=120)
-    assert uids(tree) == before
-    assert all(node_of(pod) == pin_of(pod) for pod in tree.pods())
-    no_doubles(tree)
-
-
-@pytest.fixture
-def volume(cluster: Cluster, namespace: str) -> Iterator[LateVolume]:
-    made = LateVolume(cluster, namespace)
-    yield made
-    made.remove()
-
-
-@pytest.mark.parametrize("victim", ["extender", "kube_scheduler", "both"])
-def test_killed_while_binds_are_held(
-    bench: Bench, nodes: AddNodes, processes: Processes, volume: LateVolume, victim: str
-) -> None:
-    nodes(nodes=8)
-    tree = bench.unit("held", Role("prefill", size=7), Role("decode", spec=volume.pod_spec))
-    volume.wait_wanted()
-    assert not tree.bound()
-    victims = {"extender": [processes.extender], "kube_scheduler": [processes.kube_scheduler]}
-    for process in victims.get(victim, [processes.extender, processes.kube_scheduler]):
-        process.restart(kill=True)
-    before = uids(tree)
-    assert not tree.bound()
-    volume.provide()
-    tree.wait_bound()
-    assert uids(tree) == before
-    no_doubles(tree)
-
-
-@pytest.mark.parametrize("victim", ["extender", "kube_scheduler"])
-def test_killed_in_mid_release(bench: Bench, nodes: AddNodes, processes: Processes, victim: str) -> None:
-    nodes(nodes=32)
-    tree = bench.unit("release", Role("decode", size=256, gpus=1), pods=False)
-    process = getattr(processes, victim)
-    with bench.cluster.record(bench.pods_path) as recording:
-        tree.create()
-        recording.wait(lambda events: bool(node_of(events[-1][1])), 120)
-        process.kill()
-        recording.check()
-        for pods in states(recording.events):
-            if any(node_of(pod) for pod in pods.values()):
-                assert len(pods) == 256
-                assert all(pin_of(pod) for pod in pods.values())
-                break
-    process.start()
-    tree.wait_bound(timeout=120)
-    no_doubles(tree)
-
-
+@pytest.mark.slow  # times run out
 def test_killed_in_the_middle_of_releasing_pins(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
     names = nodes(nodes=2)
     # Nobody binds them, so their time runs out.

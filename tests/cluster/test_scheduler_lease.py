@@ -11,6 +11,8 @@ from kubernetes.client import ApiException
 from localcluster import Cluster, eventually
 from scheduler_trees import Bench, Role, gates_of, pin_of
 
+pytestmark = pytest.mark.slow  # a hundred gangs at a time
+
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-planner"

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -53,9 +54,13 @@ def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
         yield from nodes(schema["items"], f"{path}[]")
 
 
+@cache
+def schemas() -> dict[str, Schema]:
+    return {kind.plural: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+
+
 def schema_of(kind: Kind) -> Schema:
-    schema: Schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return schema
+    return schemas()[kind.plural]
 
 
 @pytest.mark.parametrize("folder", ["crds", "helm/covey/files/crds"])

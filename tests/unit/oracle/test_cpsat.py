@@ -13,6 +13,8 @@ from oracle.build import RACKS, case, nodes, role
 from oracle.case import Case
 from oracle.exploring import PROFILE
 
+pytestmark = pytest.mark.slow  # hundreds of cases are solved
+
 PODS_FOR_BRUTE_FORCE = 5
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import event, given
 
 from covey.admission.headroom import Site, most_feasible
@@ -15,6 +16,8 @@ from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import cpsat, instances
 from oracle.case import Case
 from oracle.exploring import PROFILE
+
+pytestmark = pytest.mark.slow  # hundreds of cases are solved
 
 
 def at_rest(case: Case) -> Case | None:

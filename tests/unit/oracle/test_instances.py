@@ -9,7 +9,7 @@ from oracle import cpsat, facts, greedy, instances
 
 def test_the_cases_are_varied() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(400):
+    for seed in range(200):
         case = instances.seeded(seed, instances.SMALL)
         gang, pods = case.gang, facts.pods_of(case.gang.roles)
         replicas = [replica for role in gang.roles for replica in role.replicas]
@@ -41,16 +41,16 @@ def test_the_cases_are_varied() -> None:
         seen["excluded"] += bool(gang.excluded_nodes)
     assert {f"{count} shapes" for count in (1, 2, 3, 4)} | {f"{count} levels" for count in (1, 2, 3, 4)} <= set(seen)
     few = {f"{count} shapes" for count in range(5, 20)}  # labels make more kinds of one template
-    assert {name for name, count in seen.items() if count < 5} <= few, seen
+    assert {name for name, count in seen.items() if count < 3} <= few, seen
 
 
 def test_the_cases_are_hard() -> None:
     """First-fit in declared order refuses a good part of what is feasible."""
     feasible = refused = 0
-    for seed in range(300):
+    for seed in range(150):
         case = instances.seeded(seed, instances.SMALL)
         if cpsat.solve(case, surplus=False).feasible:
             feasible += 1
             refused += greedy.place(case) is None
-    assert 100 < feasible < 200
+    assert 50 < feasible < 100
     assert refused > feasible / 10

@@ -20,6 +20,8 @@ from oracle.checker import Score, score
 from oracle.exploring import PROFILE
 from oracle.judge import exact
 
+pytestmark = pytest.mark.slow  # hundreds of cases are solved
+
 T = TypeVar("T")
 Outcome = tuple[Verdict, Score | None]
 

@@ -64,6 +64,7 @@ TREES = [
 ]
 
 
+@pytest.mark.slow  # thousands of pods
 @pytest.mark.parametrize(("levels", "nodes", "per_domain", "fan", "roles"), TREES)
 def test_any_tree_that_the_api_allows_is_planned(
     levels: int, nodes: int, per_domain: int, fan: int, roles: Sequence[tuple[int, int]]
