@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
@@ -213,7 +213,14 @@ vectors = st.tuples(st.integers(0, 4), st.integers(0, 7))
 event = st.tuples(st.sampled_from(("aim", "act", "act", "act", "crash", "answer", "answer", "time", "finish")), vectors)
 
 
+#: The donors are deleted, and not gone yet, when the receivers are looked at.
+SLOW_END = [("aim", (1, 5)), *(((each, (0, 0))) for each in ("act", "answer", "act", "act", "act"))]
+
+
 @given(st.lists(event, max_size=30), st.integers(5, 9), st.sampled_from([0, 5]), st.sampled_from([None, 8]))
+@example(SLOW_END, 7, 0, None)
+@example(SLOW_END, 7, 5, 8)
+@example([*SLOW_END, ("aim", (2, 3)), *SLOW_END[1:]], 7, 0, None)
 @settings(max_examples=30, deadline=None)
 def test_laws(events: list[tuple[str, tuple[int, int]]], capacity: int, drain: int, budget: int | None) -> None:
     world, room = serving(room=max(7, capacity), drain=drain, budget=budget)

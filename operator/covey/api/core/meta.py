@@ -120,12 +120,8 @@ def stamp_conditions(
         now: RFC 3339.
     """
     listed = [each for each in before.get("conditions") or () if isinstance(each, Mapping)]
-    times = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in listed}
+    old = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in listed}
     return [
-        {
-            **each,
-            "observedGeneration": generation,
-            "lastTransitionTime": times.get((each["type"], each["status"])) or now,
-        }
+        {**each, "observedGeneration": generation, "lastTransitionTime": old.get((each["type"], each["status"])) or now}
         for each in conditions
     ]

@@ -46,7 +46,9 @@ def find_withheld(
     total: Counter[str] = Counter()
     for slot, pods in observed.pods.items():
         for pod in pods:
-            held = _devices(pod) if not podstate.is_dead(pod) else Counter()
+            # What was taken away on purpose counts until it is gone; what was lost does not keep its successor waiting.
+            counts = podstate.is_draining(pod) or not podstate.is_going(pod)
+            held = _devices(pod) if counts and not core.is_terminal(pod) else Counter()
             total.update(held)
             if slot.role in mine:
                 there.setdefault(slot.unit, Counter()).update(held)
