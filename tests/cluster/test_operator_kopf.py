@@ -192,6 +192,7 @@ _LIMIT = 512 << 20
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 40 MB of JSON through everything
 def test_hostile_objects_blind_nobody_and_fill_no_memory(cluster: Cluster, bench: Workbench) -> None:
     deep = '{"a":' * 9_000 + "1" + "}" * 9_000
     # Too large to be read, and as large as is read.

@@ -7,12 +7,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.conftest import Covey, covey, namespace, nodes, pytest_runtest_makereport
+from cluster.conftest import (
+    Covey,
+    covey,
+    namespace,
+    nodes,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    shared_covey,
+)
 from cluster.serving import serving
 from localcluster import Cluster
 from routers.programs import READY
 
-__all__ = ["Covey", "covey", "namespace", "nodes", "pytest_runtest_makereport", "serving"]
+__all__ = [
+    "Covey",
+    "covey",
+    "namespace",
+    "nodes",
+    "pytest_runtest_makereport",
+    "pytest_runtest_setup",
+    "serving",
+    "shared_covey",
+]
 
 
 @pytest.fixture(autouse=True, scope="session")
