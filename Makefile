@@ -68,7 +68,7 @@ test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's
 # Only their files: reading all tests to choose among them takes a while. Two processes: each has a control plane.
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out, gangs of 256, the planner beside a solver
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' \
-		$(or $(ARGS),$$(grep -rlw 'mark\.slow' tests/unit tests/cluster/*.py))
+		$(or $(ARGS),$$(grep -rlw --include='*.py' 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BUILD) helm kubeconform kube-score kstatus promtool prometheus > /dev/null

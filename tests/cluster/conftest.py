@@ -94,7 +94,7 @@ def scheduler(cluster: Cluster) -> Iterator[Process]:
 
 @pytest.fixture(scope="module")
 def shared_covey(cluster: Cluster, request: pytest.FixtureRequest) -> Covey:
-    """See ``covey``: by this name it is known which tests have it, for modules have fixtures ``covey`` of their own."""
+    """The processes of ``covey``, started unless they run. Modules may have a ``covey`` of their own, but not this."""
     if cluster not in _SHARED.values():
         _stop_shared()
         try:

@@ -7,7 +7,7 @@ import pytest
 
 from localcluster import Cluster, ProcessError, request
 
-pytestmark = pytest.mark.slow  # it is the tests that are tested
+pytestmark = pytest.mark.slow  # the fixtures themselves, each process started several times
 
 
 def get(url: str) -> str:

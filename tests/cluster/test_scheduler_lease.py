@@ -11,7 +11,7 @@ from kubernetes.client import ApiException
 from localcluster import Cluster, eventually
 from scheduler_trees import Bench, Role, gates_of, pin_of
 
-pytestmark = pytest.mark.slow  # a hundred gangs at a time
+pytestmark = pytest.mark.slow  # a gang of 512 pods
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]

@@ -214,7 +214,7 @@ event = st.tuples(st.sampled_from(("aim", "act", "act", "act", "crash", "answer"
 
 
 #: The donors are deleted, and not gone yet, when the receivers are looked at.
-SLOW_END = [("aim", (1, 5)), *(((each, (0, 0))) for each in ("act", "answer", "act", "act", "act"))]
+SLOW_END = [("aim", (1, 5)), *((kind, (0, 0)) for kind in ("act", "answer", "act", "act", "act"))]
 
 
 @given(st.lists(event, max_size=30), st.integers(5, 9), st.sampled_from([0, 5]), st.sampled_from([None, 8]))
