@@ -227,15 +227,10 @@ class Cluster(ControlPlane):
 
     # Nodes
 
-    def add_nodes(self, nodes: Nodes, *, wait: bool = True) -> list[str]:
-        """Create nodes, wait until they are ready, and return their names."""
-        concurrently(lambda node: self.api("POST", "/api/v1/nodes", node), nodes.manifests(ready=not self._kwok))
-        names = nodes.names
-        if wait and self._kwok:
-            missing = set(names)
-            timeout = 60 + len(names) / 20
-            eventually(lambda: missing <= self._ready_nodes(), timeout, f"{len(names)} nodes are ready")
-        return names
+    def add_nodes(self, nodes: Nodes) -> list[str]:
+        """Create nodes, which are ready from the start, and return their names."""
+        concurrently(lambda node: self.api("POST", "/api/v1/nodes", node), nodes.manifests())
+        return nodes.names
 
     def delete_nodes(self, names: Iterable[str] | None = None) -> None:
         """Delete nodes; all of them when none are named."""
@@ -257,10 +252,6 @@ class Cluster(ControlPlane):
         except ApiException as error:
             if error.status != 404:
                 raise
-
-    def _ready_nodes(self) -> set[str]:
-        nodes = self.api("GET", "/api/v1/nodes?resourceVersion=0")["items"]
-        return {node["metadata"]["name"] for node in nodes if _ready(node)}
 
     # Covey
 
@@ -319,11 +310,3 @@ class Cluster(ControlPlane):
 def _established(definition: Mapping[str, Any]) -> bool:
     conditions = definition.get("status", {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
-
-
-def _ready(node: Mapping[str, Any]) -> bool:
-    """Ready, and no longer tainted as not ready: the controller-manager takes the taint off a little later."""
-    conditions = node.get("status", {}).get("conditions") or []
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-    taints = node["spec"].get("taints") or []
-    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)

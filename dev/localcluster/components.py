@@ -12,6 +12,8 @@ from localcluster.ports import HOST, address
 
 #: Nodes with this annotation are simulated; one that loses it is like a machine that died.
 FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
+#: Controllers that do what nobody here reads: the Endpoints beside EndpointSlices.
+_UNUSED = ("-endpoints-controller", "-endpointslice-mirroring-controller")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def etcd(binaries: Binaries, files: Files, port: int, peer_port: int) -> list[st
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
         "--unsafe-no-fsync",
+        # Its default of 100 ms writes most pages many times over.
+        "--backend-batch-interval=1s",
         "--log-level=warn",
     ]
 
@@ -107,7 +111,6 @@ def kube_apiserver(
     gates: Gates,
     *,
     max_inflight: int | None,
-    node_lifecycle: bool,
 ) -> list[str]:
     """The API server, with RBAC."""
     limits = [f"--max-requests-inflight={max_inflight}", f"--max-mutating-requests-inflight={max_inflight}"]
@@ -127,8 +130,8 @@ def kube_apiserver(
         f"--service-account-key-file={files.service_account_key}",
         f"--service-account-signing-key-file={files.service_account_key}",
         *(limits if max_inflight else []),
-        # It taints every new node, and only the node life cycle controller takes the taint off.
-        *([] if node_lifecycle else ["--disable-admission-plugins=TaintNodesByCondition"]),
+        # It taints every new node until the node life cycle controller has seen it ready: a second, and four requests.
+        "--disable-admission-plugins=TaintNodesByCondition",
         *_feature_gates(gates),
         *([f"--runtime-config={versions}"] if versions else []),
     ]
@@ -147,7 +150,7 @@ def kube_controller_manager(
         f"--service-account-private-key-file={files.service_account_key}",
         f"--root-ca-file={files.authority}",
         "--leader-elect=false",
-        f"--controllers=*{'' if node_lifecycle else ',-node-lifecycle-controller'}",
+        f"--controllers={','.join(('*', *_UNUSED, *(() if node_lifecycle else ('-node-lifecycle-controller',))))}",
         # Its default of 20 requests a second would make every large test wait for it.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",

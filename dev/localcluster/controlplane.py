@@ -237,7 +237,6 @@ class ControlPlane:
             self._etcd_port,
             self._gates,
             max_inflight=self._max_inflight,
-            node_lifecycle=self._kwok,
         )
         return self._process("kube-apiserver", command, url, lambda: answers(f"{url}/readyz", self._tokens.admin))
 

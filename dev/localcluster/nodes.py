@@ -59,13 +59,9 @@ class Nodes:
         """The nodes' names, ``node-<block>-<rack>-<number>``; with several zones ``node-<zone>-<block>-…``."""
         return [place.name for place in self._places()]
 
-    def manifests(self, *, ready: bool = False) -> list[dict[str, Any]]:
-        """The Node objects to create.
-
-        Args:
-            ready: With the conditions of a ready node, which kwok writes otherwise.
-        """
-        return [self._manifest(place, ready=ready) for place in self._places()]
+    def manifests(self) -> list[dict[str, Any]]:
+        """The Node objects to create: of nodes that are ready, and that no controller has anything to add to."""
+        return [self._manifest(place) for place in self._places()]
 
     def _places(self) -> Iterator["_Place"]:
         sizes = (self.zones, self.blocks, self.racks, self.nodes)
@@ -83,11 +79,14 @@ class Nodes:
                 name=f"{self.prefix}node-{b}-{r}-{n}",
             )
 
-    def _manifest(self, place: "_Place", *, ready: bool) -> dict[str, Any]:
+    def _manifest(self, place: "_Place") -> dict[str, Any]:
         labels = {
             "kubernetes.io/hostname": place.name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
+            # As kubelets write them; the node life cycle controller would.
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": "amd64",
             "topology.kubernetes.io/zone": place.zone,
             **_topology_labels(self.preset, place),
         }
@@ -96,21 +95,18 @@ class Nodes:
             resources["nvidia.com/gpu"] = str(self.gpus)
             labels |= {"nvidia.com/gpu.product": self.product, "nvidia.com/gpu.count": str(self.gpus)}
         resources |= self.resources
-        status: dict[str, Any] = {"capacity": resources, "allocatable": resources}
-        if ready:
-            status["conditions"] = [
-                {"type": kind, "status": value, "reason": "Simulated"} for kind, value in _CONDITIONS
-            ]
+        conditions = [{"type": kind, "status": value, "reason": "Simulated"} for kind, value in _CONDITIONS]
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
                 "name": place.name,
                 "labels": {key: value for key, value in (labels | dict(self.labels)).items() if value is not None},
-                "annotations": dict([FAKE_NODE]),
+                # The controller of time-to-live writes the second.
+                "annotations": dict([FAKE_NODE, ("node.alpha.kubernetes.io/ttl", "0")]),
             },
             "spec": {"taints": [_taint(taint) for taint in self.taints]} if self.taints else {},
-            "status": status,
+            "status": {"capacity": resources, "allocatable": resources, "conditions": conditions},
         }
 
 

@@ -1,10 +1,13 @@
 """Covey's own two processes, as programs of a local cluster."""
 
+import functools
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -16,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 Program = Literal["operator", "scheduler"]
 #: The tree's own package, whatever is installed.
 ENVIRONMENT: Mapping[str, str] = {"PYTHONPATH": str(ROOT / "operator")}
+#: Stands for the port of any process in the configuration that is printed once.
+_SOME_PORT = 1
 
 
 def builder(
@@ -59,17 +64,22 @@ def scheduler_config(scheduler: Process, *arguments: str, leader_elect: bool = F
     Raises:
         RuntimeError: when it cannot be printed.
     """
+    text = _printed_config(*arguments).replace(f":{_SOME_PORT}/", f":{urlsplit(scheduler.url).port}/")
+    config: dict[str, Any] = yaml.safe_load(text)
+    config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
+    return str(yaml.safe_dump(config, sort_keys=False))
+
+
+@functools.cache
+def _printed_config(*arguments: str) -> str:
     command = [sys.executable, "-m", "covey", "scheduler", "--print-scheduler-config"]
-    bind_address = scheduler.url.removeprefix("http://")
     done = subprocess.run(
-        [*command, f"--bind-address={bind_address}", *arguments],
-        env=scheduler.environment,
+        [*command, f"--bind-address={address(_SOME_PORT)}", *arguments],
+        env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise RuntimeError(f"covey scheduler --print-scheduler-config failed: {done.stderr}")
-    config: dict[str, Any] = yaml.safe_load(done.stdout)
-    config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
-    return str(yaml.safe_dump(config, sort_keys=False))
+    return done.stdout

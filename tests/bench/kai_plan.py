@@ -21,7 +21,7 @@ def plan_alone(deployments: int) -> dict[str, Any]:
     """What ``covey plan -f deployments.yaml --nodes nodes.yaml`` does, once, in this process."""
     with tempfile.TemporaryDirectory() as directory:
         nodes, resources = Path(directory, "nodes.json"), Path(directory, "deployments.yaml")
-        nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": FLOOR.manifests(ready=True)}))
+        nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": FLOOR.manifests()}))
         resources.write_text(yaml.safe_dump_all(map(deployment_resource, range(deployments))))
         started = time.perf_counter()
         manifests = read_manifests([str(resources)], None)

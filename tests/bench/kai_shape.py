@@ -71,7 +71,7 @@ class Floor:
     """The nodes' domains, and what a placement on them amounts to."""
 
     def __init__(self) -> None:
-        manifests = FLOOR.manifests(ready=True)
+        manifests = FLOOR.manifests()
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in manifests}
         self._paths = {name: tuple(own[KEYS[level]] for level in LEVELS) for name, own in labels.items()}
 

@@ -249,7 +249,7 @@ async def quiet(cluster: Cluster, most: float = 0.2, seconds: int = 120) -> None
 async def add_nodes(cluster: Cluster, count: int, racks: int, per_rack: int) -> None:
     """Ready nodes, without kwok, in blocks of ``racks`` racks."""
     blocks = -(-count // (racks * per_rack))
-    manifests = Nodes(blocks=blocks, racks=racks, nodes=per_rack).manifests(ready=True)[:count]
+    manifests = Nodes(blocks=blocks, racks=racks, nodes=per_rack).manifests()[:count]
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
         await create_all(client, NODES, manifests)
 

@@ -48,11 +48,10 @@ class Stage:
             prefix = f"{self.namespace}-{each}-"
             nodes = Nodes(cpu=(cpu or {}).get(each, "4"), labels=labels, taints=taints, prefix=prefix)
             self.names.setdefault(each, []).extend(nodes.names)
-            for body in nodes.manifests(ready=not kubelet):
+            for body in nodes.manifests():
                 if not kubelet:
                     del body["metadata"]["annotations"]
                 self.cluster.api("POST", "/api/v1/nodes", body)
-        eventually(self._ready, 60, f"the nodes of {self.namespace} are ready")
 
     def node(self, label: str) -> str:
         """The name of the node of a class."""
@@ -115,14 +114,6 @@ class Stage:
 
     def _class(self, node: str) -> str:
         return next(label for label, names in self.names.items() if node in names)
-
-    def _ready(self) -> bool:
-        found = self.cluster.api("GET", f"/api/v1/nodes?labelSelector=stage%3D{self.namespace}")["items"]
-        for node in found:
-            conditions = {each["type"]: each["status"] for each in node.get("status", {}).get("conditions", [])}
-            assert conditions.get("Ready") == "True"
-            assert not any(taint["key"].endswith("/not-ready") for taint in node["spec"].get("taints", []))
-        return len(found) == sum(map(len, self.names.values()))
 
 
 @contextlib.contextmanager

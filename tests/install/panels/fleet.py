@@ -118,7 +118,7 @@ class Fleet:
 
     def repair(self, node: str) -> None:
         """A node that was deleted is there again."""
-        [manifest] = [each for kind in KINDS for each in kind.manifests(ready=True) if each["metadata"]["name"] == node]
+        [manifest] = [each for kind in KINDS for each in kind.manifests() if each["metadata"]["name"] == node]
         self.cluster.ensure("/api/v1/nodes", manifest)
 
     def taint(self, node: str, key: str, effect: str) -> None:
