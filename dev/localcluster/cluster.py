@@ -158,6 +158,14 @@ class Cluster(ControlPlane):
         """Make one request as administrator; see ``api.request``."""
         return request(self.client, method, path, body, patch=patch)
 
+    def delete(self, path: str) -> None:
+        """Delete an object, or all of a list, unless there is no such object or kind."""
+        try:
+            self.api("DELETE", path)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+
     def record(self, path: str) -> Recording:
         """Record every change below a list's path, from now until the recording is closed; a context manager."""
         return Recording(self.client, path)
@@ -237,7 +245,7 @@ class Cluster(ControlPlane):
         if names is None:
             self.api("DELETE", "/api/v1/nodes")
         else:
-            concurrently(lambda name: self._delete(f"/api/v1/nodes/{name}"), names)
+            concurrently(lambda name: self.delete(f"/api/v1/nodes/{name}"), names)
 
     def fail_node(self, name: str) -> None:
         """Let a node die: its heartbeats end and it is not ready, as if its kubelet had gone."""
@@ -245,13 +253,6 @@ class Cluster(ControlPlane):
         self.api("PATCH", f"/api/v1/nodes/{name}", annotation)
         lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "The node failed."}
         self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [lost]}}, patch="strategic")
-
-    def _delete(self, path: str) -> None:
-        try:
-            self.api("DELETE", path)
-        except ApiException as error:
-            if error.status != 404:
-                raise
 
     # Covey
 

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiException
 
-from localcluster import Cluster, Nodes, Process, ProcessError, eventually
+from cluster.namespaces import empty_namespace, make_namespace
+from localcluster import Cluster, Nodes, Process, ProcessError
 from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
 Kubectl = Callable[..., str]
 #: The cluster whose processes are running for ``covey``, by the file of the tests that had them last.
 _SHARED: dict[Path, Cluster] = {}
-_INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,9 @@ def nodes(cluster: Cluster) -> Iterator[AddNodes]:
 def namespace(cluster: Cluster, nodes: AddNodes) -> Iterator[str]:
     """The name of a new namespace with its default service account; emptied before the test's nodes go."""
     assert nodes  # asked for only so that this fixture ends first
-    name = f"test-{_unique()}"
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    try:
-        eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-        yield name
-        _empty(cluster, name)
-    finally:
-        cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+    name = make_namespace(cluster)
+    yield name
+    empty_namespace(cluster, name)
 
 
 @pytest.fixture(scope="module")
@@ -156,19 +150,6 @@ def _stop_shared() -> None:
 def _processes(cluster: Cluster) -> Covey:
     started = cluster.processes
     return Covey(started["covey-operator"], started["covey-scheduler"], started["kube-scheduler"])
-
-
-def _empty(cluster: Cluster, namespace: str) -> None:
-    """Delete what Covey made, from the top, and then the pods, until none is left."""
-    with contextlib.suppress(ApiException):  # the kind may not be installed
-        cluster.api("DELETE", _INFERENCES.format(namespace))
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-
-    def empty() -> bool:
-        cluster.api("DELETE", f"{pods}?gracePeriodSeconds=0")
-        return not cluster.api("GET", pods)["items"]
-
-    eventually(empty, describe=f"no pod is left in {namespace}")
 
 
 def _unique() -> str:

@@ -117,17 +117,5 @@ class Foreign:
 
         return str(eventually(reached, 60, f"{name}: Admitted={status}/{reason}")["message"])
 
-    def empty(self) -> None:
-        """Delete what a test has left."""
-        self.cluster.api("DELETE", self.path("Job") + "?propagationPolicy=Background")
-
-        def gone() -> bool:
-            self.cluster.api("DELETE", self.path("Pod") + "?gracePeriodSeconds=0")
-            for kind in ("PodGroup", "CompositePodGroup", "Workload"):
-                self.cluster.api("DELETE", self.path(kind))
-            return not self.cluster.api("GET", self.path("Pod"))["items"]
-
-        eventually(gone, 60, "nothing is left")
-
 
 __all__ = ["FLAGS", "GATES", "RACK", "RIGHTS", "Foreign", "name_of", "pod_spec", "start_covey"]

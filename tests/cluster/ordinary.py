@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes.client import ApiException
 
+from cluster.namespaces import empty_namespace, make_namespace
 from localcluster import Cluster, Nodes, eventually
 
 Json = dict[str, Any]
@@ -119,15 +119,12 @@ class Stage:
 @contextlib.contextmanager
 def stage(cluster: Cluster) -> Iterator[Stage]:
     """A new stage; nothing of it is left afterwards."""
-    made = Stage(cluster, f"harm-{uuid.uuid4().hex[:6]}")
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": made.namespace}})
+    made = Stage(cluster, make_namespace(cluster, "harm"))
     try:
-        eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{made.namespace}/serviceaccounts/default"))
         yield made
-        eventually(lambda: _empty(made), describe=f"no pod is left in {made.namespace}")
+        empty_namespace(cluster, made.namespace)
     finally:
         cluster.delete_nodes([name for names in made.names.values() for name in names])
-        cluster.api("DELETE", f"/api/v1/namespaces/{made.namespace}")
 
 
 def why(message: str, *, taints_matter: bool = False) -> str:
@@ -147,8 +144,3 @@ def select(label: str) -> Json:
 def beside(kind: str, app: str) -> Json:
     """A required pod (anti-)affinity over zones."""
     return {kind: {REQUIRED: [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": ZONE}]}}
-
-
-def _empty(made: Stage) -> bool:
-    made.cluster.api("DELETE", f"{made.pods_path}?gracePeriodSeconds=0")
-    return not made.cluster.api("GET", made.pods_path)["items"]

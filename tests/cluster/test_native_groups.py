@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 from urllib.request import urlopen
@@ -12,6 +11,7 @@ import yaml
 from kubernetes.client import ApiException
 
 from builders.manifests import Object
+from cluster.namespaces import empty_namespace, make_namespace
 from cluster.native_groups import FLAGS, GATES, RACK, RIGHTS, Foreign, name_of, pod_spec, start_covey
 from cluster.workbench import is_gated
 from localcluster import Cluster, Nodes, eventually, status_of
@@ -37,13 +37,9 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def foreign(cluster: Cluster) -> Iterator[Foreign]:
-    name = f"test-{uuid.uuid4().hex[:6]}"
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-    made = Foreign(cluster, name)
+    made = Foreign(cluster, make_namespace(cluster))
     yield made
-    made.empty()
-    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+    empty_namespace(cluster, made.namespace)
 
 
 def job(pods: int, scheduling: Object, cpu: str = "1", **spec: Any) -> Object:

@@ -5,7 +5,6 @@ import io
 import json
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from builders.files import inference, pod_spec, role
 from builders.manifests import Object
+from cluster.namespaces import empty_namespace, make_namespace
 from cluster.viewers import Page, Rights, served, texts
 from covey.kube.client import Client
 from covey.kube.connection import bearer, load_server
@@ -41,13 +41,9 @@ def rights(cluster: Cluster) -> Rights:
 @pytest.fixture
 def other(cluster: Cluster) -> Iterator[str]:
     """Somebody else's namespace."""
-    name = f"others-{uuid.uuid4().hex[:6]}"
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"), 120)
+    name = make_namespace(cluster, "others")
     yield name
-    cluster.api("DELETE", f"{GROUP}/{name}/disaggregatedinferences")
-    cluster.api("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
-    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+    empty_namespace(cluster, name)
 
 
 @pytest.fixture

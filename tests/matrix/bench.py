@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kubernetes.client import ApiException
-
 from builders.manifests import Object
+from cluster.namespaces import empty_namespace, make_namespace
 from cluster.serving import BLOCK, RACK, Serving
 from cluster.workbench import name_of, uid_of
 from covey.api.inference import Backend
@@ -184,14 +183,13 @@ class Bench(Serving):
         """The domains that bound pods lie in, by a label of their nodes."""
         return {values[0] for values in self.domains(self.bound(**labels), key)}
 
-    def left(self) -> list[str]:
-        """All objects of the namespace that belong to something, of any kind that a backend uses."""
-        return [
-            f"{item.get('kind', plural)} {name_of(item)}"
-            for plural, path in _paths(self.cluster, self.namespace)
-            for item in self.cluster.api("GET", path)["items"]
-            if item["metadata"].get("ownerReferences")
-        ]
+    def left(self) -> str:
+        """An object of the namespace that belongs to something, of any kind that a backend uses; empty where none is left."""
+        for plural, path in _paths(self.cluster, self.namespace):
+            for item in self.cluster.api("GET", path)["items"]:
+                if item["metadata"].get("ownerReferences"):
+                    return f"{item.get('kind', plural)} {name_of(item)}"
+        return ""
 
     def groups(self) -> list[tuple[str, Object]]:
         """The lowest groups of whatever API, with their paths; where there are none but those in a Workload, that."""
@@ -240,10 +238,8 @@ class Bench(Serving):
 @contextlib.contextmanager
 def opened(cluster: Cluster, column: Column) -> Iterator[Bench]:
     """A bench, empty; what is in it at the end goes, and its nodes after that."""
-    prefix = uuid.uuid4().hex[:6]
-    namespace = f"matrix-{prefix}"
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))
+    namespace = make_namespace(cluster, "matrix")
+    prefix = namespace.removeprefix("matrix-")
     needs: dict[str, dict[str, Need]] = {}
     with cluster.record(f"/api/v1/namespaces/{namespace}/pods") as recording:
         bench = Bench(cluster, namespace, column, View(recording, Pods(needs)), prefix, [], [])
@@ -261,16 +257,14 @@ def _close(bench: Bench) -> None:
 
     def empty() -> bool:
         cluster.api("DELETE", f"{bench.path('Pod')}?gracePeriodSeconds=0")
-        left = bench.left()
-        assert not left, str(left[:5])
+        assert not (left := bench.left()), left
         return True
 
     eventually(empty, 60, f"{bench.namespace} is empty")
     for name in bench.hyper_nodes:
-        with contextlib.suppress(ApiException):
-            cluster.api("DELETE", f"{_HYPER_NODES}/{name}")
+        cluster.delete(f"{_HYPER_NODES}/{name}")
     cluster.delete_nodes(bench.names)
-    cluster.api("DELETE", f"/api/v1/namespaces/{bench.namespace}")
+    empty_namespace(cluster, bench.namespace)
 
 
 def _labelled(rack: str) -> Object:
@@ -289,18 +283,22 @@ def _told(counts: Mapping[tuple[str, int], Whole]) -> str:
 
 def _paths(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
     """Plural and list path of each namespaced kind that a backend may use, in every version that is served."""
-    found = [("pods", f"/api/v1/namespaces/{namespace}/pods"), ("services", f"/api/v1/namespaces/{namespace}/services")]
+    return [(plural, f"{base}/namespaces/{namespace}/{plural}") for base, plural in _kinds(cluster)]
+
+
+@functools.cache
+def _kinds(cluster: Cluster) -> list[tuple[str, str]]:
+    found = [("/api/v1", "pods"), ("/api/v1", "services")]
     for group in cluster.api("GET", "/apis")["groups"]:
-        if group["name"] not in _GROUPS:
-            continue
-        for version in group["versions"]:
-            base = f"/apis/{version['groupVersion']}"
-            found.extend(
-                (resource["name"], f"{base}/namespaces/{namespace}/{resource['name']}")
-                for resource in cluster.api("GET", base)["resources"]
-                if resource["namespaced"] and "list" in resource["verbs"] and "/" not in resource["name"]
-            )
+        if group["name"] in _GROUPS:
+            for version in group["versions"]:
+                base = f"/apis/{version['groupVersion']}"
+                found += [(base, each["name"]) for each in cluster.api("GET", base)["resources"] if _is_listed(each)]
     return found
+
+
+def _is_listed(resource: Mapping[str, Any]) -> bool:
+    return resource["namespaced"] and "list" in resource["verbs"] and "/" not in resource["name"]
 
 
 __all__ = ["BLOCK", "RACK", "Bench", "opened", "uid_of"]

@@ -311,7 +311,7 @@ def nothing_left(bench: Bench) -> None:
     bench.remove("DisaggregatedInference", "llm")
 
     def empty() -> bool:
-        assert not bench.left(), str(bench.left()[:5])
+        assert not (left := bench.left()), left
         return True
 
     eventually(empty, 60, "nothing is left")

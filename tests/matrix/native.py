@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from kubernetes.client import ApiException
 
 from builders.manifests import Object, role, template
+from cluster.namespaces import empty_namespace, make_namespace
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import ROOT
 
@@ -175,17 +175,11 @@ def first_seen(events: list[tuple[str, Object]]) -> Mapping[str, int]:
     return found
 
 
-def namespaced(cluster: Cluster, name: str, kinds: Mapping[str, str] = _KINDS) -> Iterator[Native]:
-    """A new namespace; emptied and deleted at the end."""
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-    native = Native(cluster, name, kinds)
+def namespaced(cluster: Cluster, kinds: Mapping[str, str] = _KINDS) -> Iterator[Native]:
+    """A new namespace; emptied at the end."""
+    native = Native(cluster, make_namespace(cluster), kinds)
+    yield native
     try:
-        yield native
         native.empty()
     finally:
-        try:
-            cluster.api("DELETE", f"/api/v1/namespaces/{name}")
-        except ApiException as error:
-            if error.status != 404:
-                raise
+        empty_namespace(cluster, native.namespace)

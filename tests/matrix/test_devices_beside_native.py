@@ -8,7 +8,6 @@ comparison has to say so.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from builders.devices import DRIVER, class_body, device, request_body, slice_body, wish_body
+from cluster.namespaces import empty_namespace, make_namespace
 from device_driver import API, Driver
 from localcluster import NATIVE_GROUPS, Cluster, Nodes, eventually
 from localcluster.programs import scheduler_config
@@ -102,16 +102,14 @@ class Place:
 
 @pytest.fixture
 def place(cluster: Cluster) -> Iterator[Place]:
-    name = f"test-{uuid.uuid4().hex[:6]}"
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    name = make_namespace(cluster)
     made = Place(cluster, Bench(cluster, name), Driver(cluster, name))
     yield made
     made.remove("")
     for path in made.driver.made:
         cluster.api("DELETE", path)
     cluster.delete_nodes()
-    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+    empty_namespace(cluster, name)
 
 
 def part(name: str, kind: str, takes: int) -> Json:

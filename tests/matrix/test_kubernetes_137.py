@@ -1,6 +1,5 @@
 """The backend Kubernetes on a real control plane of 1.37: its own groups, kube-scheduler and controller-manager."""
 
-import uuid
 from collections.abc import Collection, Iterator
 
 import pytest
@@ -34,7 +33,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def native(cluster: Cluster) -> Iterator[Native]:
-    yield from namespaced(cluster, f"test-{uuid.uuid4().hex[:6]}")
+    yield from namespaced(cluster)
 
 
 def test_the_demos_example_ends_bound(native: Native) -> None:

@@ -1,7 +1,6 @@
 """Kubernetes 1.37 whose components do not agree on their feature gates: nothing is silent."""
 
 import contextlib
-import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -18,7 +17,7 @@ def running(program: str, flags: Sequence[str] = _OFF) -> Iterator[Native]:
     with Cluster(gates=NATIVE_GROUPS, scheduler_config="", flags={program: flags}) as cluster:
         cluster.add_nodes(Nodes(nodes=5))
         start_operator(cluster)
-        yield from namespaced(cluster, f"test-{uuid.uuid4().hex[:6]}")
+        yield from namespaced(cluster)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -58,7 +57,7 @@ def cluster(dialect: Dialect) -> Iterator[Cluster]:
 
 @pytest.fixture
 def native(cluster: Cluster, dialect: Dialect) -> Iterator[Native]:
-    yield from namespaced(cluster, f"test-{uuid.uuid4().hex[:6]}", dialect.kinds)
+    yield from namespaced(cluster, dialect.kinds)
 
 
 def example(dialect: Dialect) -> Object:

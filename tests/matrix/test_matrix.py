@@ -41,7 +41,7 @@ def play(scenario: Scenario, bench: Bench) -> Outcome:
     except RefusedError as refusal:
         time.sleep(1)  # in which it would go on creating
         left = bench.left()
-        return differs(f"it is refused, and yet there is {left[0]}") if left else refused(str(refusal))
+        return differs(f"it is refused, and yet there is {left}") if left else refused(str(refusal))
     except DiffersError as difference:
         return differs(str(difference))
     return differs("a gang was bound in part") if bench.check_history() else OK

@@ -1,6 +1,5 @@
 """Fixtures of the tests of ``covey ui``: a real browser, the real server, a real control plane with 36 nodes."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from playwright.sync_api import Browser
 
 from builders.files import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
+from cluster.namespaces import empty_namespace, make_namespace
 from localcluster import Cluster, Nodes, eventually
 from localcluster.programs import scheduler_config
 from screens import chromium
@@ -75,30 +75,15 @@ def screen(open_page: Open) -> Screen:
 @pytest.fixture
 def team(floor: Cluster) -> Iterator[str]:
     """A new namespace, emptied when the test ends: the next one finds the floor free."""
-    name = new_namespace(floor, "team")
+    name = make_namespace(floor, "team")
     yield name
-    remove_namespace(floor, name)
+    leave_namespace(floor, name)
 
 
-def new_namespace(floor: Cluster, prefix: str) -> str:
-    """The name of a new namespace with its service account."""
-    name = f"{prefix}-{uuid.uuid4().hex[:6]}"
-    floor.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: floor.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"), PATIENCE)
-    return name
-
-
-def remove_namespace(floor: Cluster, name: str) -> None:
-    """Delete a namespace once nothing is left in it that a page shows."""
-    inferences, pods = _INFERENCES.format(name), f"/api/v1/namespaces/{name}/pods"
-    floor.api("DELETE", inferences)
-
-    def empty() -> bool:
-        floor.api("DELETE", f"{pods}?gracePeriodSeconds=0")
-        return not (floor.api("GET", pods)["items"] or floor.api("GET", inferences)["items"])
-
-    eventually(empty, PATIENCE, f"nothing is left in {name}")
-    floor.api("DELETE", f"/api/v1/namespaces/{name}")
+def leave_namespace(floor: Cluster, name: str) -> None:
+    """Empty a namespace until nothing is left in it that a page shows."""
+    empty_namespace(floor, name)
+    eventually(lambda: not floor.api("GET", _INFERENCES.format(name))["items"], PATIENCE, f"nothing is left in {name}")
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import pytest
 from playwright.sync_api import expect
 
 from builders.files import inference, role
+from cluster.namespaces import make_namespace
 from localcluster import Cluster
 from screens.serving import Served
-from ui.conftest import Open, new_namespace, remove_namespace
+from ui.conftest import Open, leave_namespace
 
 _RULES = [
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
@@ -42,9 +43,9 @@ def limited(floor: Cluster, team: str) -> Iterator[Served]:
 @pytest.fixture
 def others(floor: Cluster) -> Iterator[str]:
     """Somebody else's namespace."""
-    name = new_namespace(floor, "others")
+    name = make_namespace(floor, "others")
     yield name
-    remove_namespace(floor, name)
+    leave_namespace(floor, name)
 
 
 def test_one_namespace_only(

@@ -6,6 +6,7 @@ never loads an operator framework. Whatever goes wrong is said in a sentence; a 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -26,11 +27,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "status": ("status", "status", "Show the live state of a DisaggregatedInference as a tree."),
     "rollout": ("rollout", "rollout", "Show, pause, resume or undo a rollout."),
     "headroom": ("headroom", "headroom", "Show how many more replicas of each role would fit now."),
-    "exchange": (
-        "exchange",
-        "exchange",
-        "Exchange replicas of one role for those of another, as a whole or not at all.",
-    ),
+    "exchange": ("exchange", "exchange", "Exchange replicas of one role for those of another, all or none."),
     "top": ("top", "top", "Show used, free and stranded GPUs by topology level."),
     "ui": ("ui", "ui", "Serve a live web page of the cluster."),
     "drain": ("drain", "drain", "Cordon nodes and have gangs leave them as soon as possible."),
@@ -86,6 +83,8 @@ def covey() -> None:
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
+    # What is imported stays: Python's own threshold, 700, has the collector walk all of it dozens of times.
+    gc.set_threshold(50_000, 20, 100)
     with guarded_terminals():
         _run()
 

@@ -11,6 +11,7 @@ from kubernetes.client.exceptions import NotFoundException
 
 from builders.manifests import Object
 from cluster.conftest import Covey
+from cluster.namespaces import empty_namespace, make_namespace
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import Cluster, eventually
@@ -85,16 +86,14 @@ def test_a_beneficiary_that_goes_half_way_takes_no_more(
 
 
 @pytest.fixture
-def elsewhere(cluster: Cluster, serving: Serving) -> Iterator[Serving]:
+def elsewhere(serving: Serving) -> Iterator[Serving]:
     """A second namespace; a namespace has one claim at a time."""
-    other = Serving(cluster, f"{serving.namespace}-b")
-    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": other.namespace}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
+    other = Serving(serving.cluster, make_namespace(serving.cluster))
     yield other
     for item in other.all("DisaggregatedInference"):
         other.delete("DisaggregatedInference", name_of(item))
     other.await_nothing_left()
-    cluster.api("DELETE", f"/api/v1/namespaces/{other.namespace}")
+    empty_namespace(other.cluster, other.namespace)
 
 
 def claim_both(serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]) -> set[str]:
