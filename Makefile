@@ -13,8 +13,11 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfil
 SHELL := /bin/bash
 # Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Where tests run, control planes have memory enough, and no processor to spare for collecting it.
-test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak: export GOGC = 300
+# Where tests run, control planes have memory enough, and no processor to spare for collecting it. Nine of them share the
+# machine, so none may take four times what a test with huge objects needs: all would wait for pages of their programs.
+TESTS := test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak
+$(TESTS): export GOGC = 300
+$(TESTS): export GOMEMLIMIT = 3GiB
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \

@@ -106,7 +106,12 @@ class Nodes:
                 "annotations": dict([FAKE_NODE, ("node.alpha.kubernetes.io/ttl", "0")]),
             },
             "spec": {"taints": [_taint(taint) for taint in self.taints]} if self.taints else {},
-            "status": {"capacity": resources, "allocatable": resources, "conditions": conditions},
+            "status": {
+                "capacity": resources,
+                "allocatable": resources,
+                "conditions": conditions,
+                "nodeInfo": {"kubeletVersion": "simulated"},
+            },
         }
 
 

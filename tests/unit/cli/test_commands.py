@@ -17,6 +17,8 @@ from covey.cli import main
 from covey.manifests.sources import InputError
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json")
+#: CRDs are long: the loader in Python takes seconds for each.
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -130,13 +132,13 @@ def test_budgets_of_one_namespace_or_of_all() -> None:
 
 
 def test_crds_are_printed_or_written(tmp_path: Path) -> None:
-    printed = list(yaml.safe_load_all(covey("crds").stdout))
+    printed = list(yaml.load_all(covey("crds").stdout, _LOADER))
     assert all(each["kind"] == "CustomResourceDefinition" for each in printed)
     assert json.loads(covey("crds", "-o", "json").stdout)["items"] == printed
     names = covey("crds", "-o", "name").stdout.splitlines()
     assert names == [f"customresourcedefinition.apiextensions.k8s.io/{each['metadata']['name']}" for each in printed]
     assert covey("crds", "--output-dir", tmp_path / "out").exit_code == 0
-    written = [yaml.safe_load(path.read_text()) for path in sorted((tmp_path / "out").iterdir())]
+    written = [yaml.load(path.read_text(), _LOADER) for path in sorted((tmp_path / "out").iterdir())]
     assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, printed))
     blocked = tmp_path / "file"
     blocked.write_text("")
