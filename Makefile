@@ -13,8 +13,8 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfil
 SHELL := /bin/bash
 # Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Where tests run, control planes have memory enough, and no processor to spare for collecting it. Nine of them share the
-# machine, so none may take four times what a test with huge objects needs: all would wait for pages of their programs.
+# Where tests run, control planes have memory enough, and no processor to spare for collecting it. But nine of them share a
+# machine in .ci/run, and with huge objects one alone would take a third of it.
 TESTS := test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak
 $(TESTS): export GOGC = 300
 $(TESTS): export GOMEMLIMIT = 3GiB
