@@ -1,11 +1,21 @@
 """What is not run is listed at the end, by name and number."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from docs.commands import commands, skipped
+from docs.world import Ground
 from handbook.pages import pages, read
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Ground]:
+    """The control plane of a process, for its pages one after the other."""
+    found = Ground()
+    yield found
+    found.end()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,7 +7,7 @@ import pytest
 from docs.commands import Command, commands
 from docs.output import agrees, difference
 from docs.shell import Shell
-from docs.world import outliving, world
+from docs.world import Ground, outliving, world
 from handbook.pages import ROOT, Page, pages, read
 from localcluster import eventually
 
@@ -67,8 +67,8 @@ def _with_commands() -> list[Page]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", _with_commands(), ids=lambda page: page.path)
-def test_every_command_runs(page: Page, tmp_path: Path) -> None:
-    with world(page, tmp_path) as shell:
+def test_every_command_runs(page: Page, tmp_path: Path, ground: Ground) -> None:
+    with world(page, tmp_path, ground) as shell:
         for block in page.blocks:
             if block.title and block.language == "yaml" and not (ROOT / block.title).exists():
                 shell.run(f"mkdir -p \"$(dirname '{block.title}')\"")
@@ -76,4 +76,4 @@ def test_every_command_runs(page: Page, tmp_path: Path) -> None:
             for command in commands(page, block):
                 _run(shell, page, command)
                 if "--for=delete" in command.text:
-                    eventually(lambda: not outliving(shell, tmp_path), SECONDS, "their processes end with them")
+                    eventually(lambda: not outliving(shell, ground), SECONDS, "their processes end with them")

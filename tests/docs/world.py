@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.shell import Shell
+from docs.storage import Storage
 from handbook.pages import ROOT, Page, PageError
 from localcluster import Cluster, Nodes, cleanup
 from localcluster.binaries import ensure, ensure_tool
@@ -23,24 +24,58 @@ from localcluster.pods import ADDRESSES
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache", ".hypothesis")
 
 
+class Ground:
+    """A control plane without anything in it, for one page after another; it is started for the first that asks for it."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+
+    @contextlib.contextmanager
+    def cluster(self) -> Iterator[Cluster]:
+        """The control plane; nothing remains of what is done with it."""
+        if self._cluster is None:
+            self._cluster = Cluster(crds=(), scheduler_config="")
+            self._cluster.start()
+            self._storage = Storage(self._cluster.processes["etcd"].url)
+        try:
+            yield self._cluster
+        finally:
+            self._cluster.forget("covey-pods")
+            try:
+                self._storage.restore()
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        """Stop the control plane, where there is one."""
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None
+
+    def addresses(self) -> set[Path]:
+        """The files of those pods of Covey that have processes."""
+        return set() if self._cluster is None else set(self._cluster.directory.glob(f"pods/*/{ADDRESSES}"))
+
+
 @contextlib.contextmanager
-def world(page: Page, place: Path) -> Iterator[Shell]:
+def world(page: Page, place: Path, ground: Ground) -> Iterator[Shell]:
     """A shell for a page, in the cluster that the page asks for."""
     copy, home = place / "covey", place / "home"
     shutil.copytree(ROOT, copy, symlinks=True, ignore=_LEFT_OUT)
     (copy / ".venv").symlink_to(ROOT / ".venv")
     home.mkdir()
-    with _cluster(page, place, home) as kubeconfig, Shell(copy, _environment(home, kubeconfig)) as shell:
+    with _cluster(page, ground, home) as kubeconfig, Shell(copy, _environment(home, kubeconfig)) as shell:
         try:
             yield shell
         finally:
             _stop_detached(shell, kubeconfig)
 
 
-def outliving(shell: Shell, place: Path) -> set[str]:
+def outliving(shell: Shell, ground: Ground) -> set[str]:
     """Pods of Covey that are gone while their processes end: a kubelet would have kept the pods so long."""
     there = set(shell.run("kubectl get pods -A -o name").printed.split())
-    running = {found.parent.name for found in (place / "cluster" / "pods").glob(f"*/{ADDRESSES}")}
+    running = {found.parent.name for found in ground.addresses()}
     return {name for name in running if f"pod/{name}" not in there}
 
 
@@ -59,7 +94,7 @@ def _settings(page: Page) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def _cluster(page: Page, place: Path, home: Path) -> Iterator[Path]:
+def _cluster(page: Page, ground: Ground, home: Path) -> Iterator[Path]:
     """The cluster's kubeconfig; an empty file where the page wants none."""
     settings = _settings(page)
     kubeconfig = home / "kubeconfig"
@@ -67,7 +102,7 @@ def _cluster(page: Page, place: Path, home: Path) -> Iterator[Path]:
         kubeconfig.touch()
         yield kubeconfig
         return
-    with Cluster(place / "cluster", crds=(), scheduler_config="", keep=False) as cluster:
+    with ground.cluster() as cluster:
         cluster.run_pods()
         # As `make cluster` does: the examples of engines ask for a network adapter.
         adapters = {"rdma/ib": "8"}
