@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from hypothesis import settings
 
+from localcluster import programs
+
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
@@ -32,6 +34,8 @@ _MATRIX: Final = "tests/matrix/"
 #: Tests whose first parameter is a backend and its version run on the one cluster of that backend.
 _COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
 
+# What a user starts is started in tests/docs, tests/install and tests/soak.
+programs.fork = True
 settings.register_profile("covey", deadline=None)
 settings.load_profile("covey")
 

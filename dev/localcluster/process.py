@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from localcluster.forks import Fork
+
 STOP_SECONDS = 10.0
 _TAIL_LINES = 30
 
@@ -36,6 +38,7 @@ class Process:
         environment: Added to the environment of this process.
         urls: Where the program serves: ``url``, ``metrics_url`` and ``health_url``.
         start_seconds: How long the program may take to become ready.
+        fork: Whether ``python -m covey``, which the command begins with, is a fork; see ``forks``.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Process:
         environment: Mapping[str, str] | None = None,
         urls: Mapping[str, str] | None = None,
         start_seconds: float = 90.0,
+        fork: bool = False,
     ) -> None:
         self.name = name
         self.command = tuple(command)
@@ -59,7 +63,8 @@ class Process:
         self._environment = dict(environment or {})
         self._urls = dict(urls or {})
         self._start_seconds = start_seconds
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._fork = fork
+        self._popen: subprocess.Popen[bytes] | Fork | None = None
         self._log_start = 0
 
     def __repr__(self) -> str:
@@ -121,15 +126,7 @@ class Process:
             raise ProcessError(f"{self.name} runs already, pid {self.pid}")
         self._before()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        with self.log.open("ab") as log:
-            self._popen = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environment,
-                start_new_session=True,
-            )
+        self._popen = Fork(self.command[3:], self.log, self.environment) if self._fork else self._executed()
         self._pid_file.write_text(str(self._popen.pid))
         if wait:
             self.wait_ready()
@@ -210,6 +207,17 @@ class Process:
         with self.log.open("rb") as log:
             log.seek(self._log_start if last_run else 0)
             return log.read().decode(errors="replace")
+
+    def _executed(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+            )
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal; one that comes after the end of the program is lost, as it should be."""

@@ -21,6 +21,8 @@ Program = Literal["operator", "scheduler"]
 ENVIRONMENT: Mapping[str, str] = {"PYTHONPATH": str(ROOT / "operator")}
 #: Stands for the port of any process in the configuration that is printed once.
 _SOME_PORT = 1
+#: Whether they are forks of one process that has imported them; for tests.
+fork = False
 
 
 def builder(
@@ -48,6 +50,7 @@ def builder(
             ready=lambda: answers(f"http://{health}/readyz"),
             environment=ENVIRONMENT,
             urls=urls,
+            fork=fork,
         )
 
     return build
