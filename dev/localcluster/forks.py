@@ -5,6 +5,7 @@ What they are installed as, and what a demonstration or a benchmark runs, are pr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -57,9 +58,10 @@ class Fork:
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal unless it has ended."""
+        """Send a signal unless it has ended, which the process that it is a fork of may be the first to know."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 def _run(arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
