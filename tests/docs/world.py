@@ -41,8 +41,12 @@ class Ground:
             yield self._cluster
         finally:
             self._cluster.forget("covey-pods")
+            # It keeps in mind whose leases it holds.
+            kwok = self._cluster.processes["kwok"]
+            kwok.stop()
             try:
                 self._storage.restore()
+                kwok.start()
             except BaseException:
                 self.end()
                 raise
