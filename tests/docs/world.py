@@ -34,9 +34,11 @@ class Ground:
     def cluster(self) -> Iterator[Cluster]:
         """The control plane; nothing remains of what is done with it."""
         if self._cluster is None:
-            self._cluster = Cluster(crds=(), scheduler_config="")
-            self._cluster.start()
-            self._storage = Storage(self._cluster.processes["etcd"].url)
+            cluster = Cluster(crds=(), scheduler_config="")
+            cluster.start()
+            self._storage = Storage(cluster.processes["etcd"].url)
+            # One that has not come up is left to its guard, and the next page begins anew.
+            self._cluster = cluster
         try:
             yield self._cluster
         finally:
