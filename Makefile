@@ -14,10 +14,12 @@ SHELL := /bin/bash
 # Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Where tests run, control planes have memory enough, and no processor to spare for collecting it. But nine of them share a
-# machine in .ci/run, and with huge objects one alone would take a third of it.
+# machine in .ci/run, and with huge objects one alone would take a third of it. There, two threads of each that look for work
+# take a sixth more processor time than one.
 TESTS := test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak
 $(TESTS): export GOGC = 300
 $(TESTS): export GOMEMLIMIT = 3GiB
+$(TESTS): export GOMAXPROCS = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \

@@ -11,6 +11,7 @@ The scenarios of ``tests/matrix`` are one share for each backend.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +35,7 @@ _MATRIX: Final = "tests/matrix/"
 #: Tests whose first parameter is a backend and its version run on the one cluster of that backend.
 _COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
 
-# What a user starts is started in tests/docs, tests/install and tests/soak.
+# They are started as users start them in tests/install, tests/image and tests/soak.
 programs.fork = True
 settings.register_profile("covey", deadline=None)
 settings.load_profile("covey")
@@ -61,6 +62,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             return share(nodeid)
 
     return Shares(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Keep collections of garbage from going through thousands of tests, which takes a tenth of the unit tests' time."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

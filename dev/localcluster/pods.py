@@ -61,15 +61,28 @@ class Runner:
     Args:
         directory: the cluster's.
         client: the administrator's.
+        fork: whether Covey's own are forks; see ``forks``.
     """
 
-    def __init__(self, directory: Path, client: ApiClient) -> None:
+    def __init__(self, directory: Path, client: ApiClient, *, fork: bool = False) -> None:
         self._directory = directory
         self._client = client
+        self._fork = fork
         self._programs = binaries.ensure()
         self._running: dict[str, _Running] = {}
 
-    def sync(self) -> None:
+    def run(self, end: threading.Event) -> None:
+        """Look again and again until the end, and then stop everything."""
+        try:
+            while not end.wait(_INTERVAL):
+                try:
+                    self._sync()
+                except (ApiException, HTTPError) as error:  # an object that is not there yet, a busy API server
+                    print(sentence_of(error), file=sys.stderr, flush=True)
+        finally:
+            self._stop_all()
+
+    def _sync(self) -> None:
         """Start what is missing, start again what has ended, stop what nobody wants any more."""
         wanted = {pod["metadata"]["uid"]: pod for pod in request(self._client, "GET", PODS)["items"] if _runs(pod)}
         for uid in self._running.keys() - wanted.keys():
@@ -80,8 +93,7 @@ class Runner:
             else:
                 self._running[uid] = self._start(pod)
 
-    def stop(self) -> None:
-        """Stop everything."""
+    def _stop_all(self) -> None:
         for running in self._running.values():
             for process in running.processes:
                 process.terminate()
@@ -108,6 +120,7 @@ class Runner:
                 directory=self._directory,
                 ready=lambda: True,
                 environment={**ENVIRONMENT, **_environment(container, pod)},
+                fork=self._fork and container["name"] == "covey",
             )
             processes.append(process)
         # A pod that went meanwhile would leave its processes behind for a moment; of the others all start or none.
@@ -203,15 +216,7 @@ def main(directory: Path) -> int:
     end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: end.set())
     with connect(directory / "kubeconfig") as client:
-        runner = Runner(directory, client)
-        try:
-            while not end.wait(_INTERVAL):
-                try:
-                    runner.sync()
-                except (ApiException, HTTPError) as error:  # an object that is not there yet, a busy API server
-                    print(sentence_of(error), file=sys.stderr, flush=True)
-        finally:
-            runner.stop()
+        Runner(directory, client).run(end)
     return 0
 
 

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from cluster.job_gangs import is_in_force
 from docs.shell import Shell
 from docs.storage import Storage
 from handbook.pages import ROOT, Page, PageError
-from localcluster import Cluster, Nodes, cleanup
+from localcluster import Background, Cluster, Nodes, cleanup
 from localcluster.binaries import ensure, ensure_tool
-from localcluster.pods import ADDRESSES
+from localcluster.pods import ADDRESSES, Runner
 
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache", ".hypothesis")
 
@@ -42,11 +43,10 @@ class Ground:
         try:
             yield self._cluster
         finally:
-            self._cluster.forget("covey-pods")
             # It keeps in mind whose leases it holds.
             kwok = self._cluster.processes["kwok"]
-            kwok.stop()
             try:
+                kwok.stop()
                 self._storage.restore()
                 kwok.start()
             except BaseException:
@@ -62,6 +62,21 @@ class Ground:
     def addresses(self) -> set[Path]:
         """The files of those pods of Covey that have processes."""
         return set() if self._cluster is None else set(self._cluster.directory.glob(f"pods/*/{ADDRESSES}"))
+
+    def takes_jobs(self) -> bool:
+        """Tell whether both policies of Jobs are in force, for which Helm does not wait."""
+        return self._cluster is not None and is_in_force(self._cluster)
+
+
+class _Pods(Background):
+    """Covey's pods run, in forks: a page that installs Covey starts three or four processes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._runner = Runner(cluster.directory, cluster.client, fork=True)
+
+    def _run(self) -> None:
+        self._runner.run(self.ended)
 
 
 @contextlib.contextmanager
@@ -108,8 +123,7 @@ def _cluster(page: Page, ground: Ground, home: Path) -> Iterator[Path]:
         kubeconfig.touch()
         yield kubeconfig
         return
-    with ground.cluster() as cluster:
-        cluster.run_pods()
+    with ground.cluster() as cluster, _Pods(cluster):
         # As `make cluster` does: the examples of engines ask for a network adapter.
         adapters = {"rdma/ib": "8"}
         nodes = Nodes(
