@@ -107,7 +107,7 @@ def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Ch
 
 
 def _held_replicas(unit: Unit, ground: Ground, there: Container[_Which]) -> Mapping[str, list[Counter[Pool]]]:
-    """By role: the room that is held for replicas of which no pod has a node."""
+    """Room that is held for replicas of which no pod has a node, by role."""
     lost: dict[tuple[str, _Which], Counter[Pool]] = {}
     for hold in ground.held:
         flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
@@ -151,7 +151,7 @@ def _of_replica(replica: Replica, ground: Ground) -> tuple[Counter[Pool], Counte
 
 
 def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
-    """By UID of a pod of some units: the charge of its replica, or of the minimum."""
+    """Charges by the UID of a pod of some units: that of its replica, or of the minimum."""
     found: dict[str, Charge] = {}
     for unit in units:
         of = {each.member: each for each in ledger.of(unit.key)}

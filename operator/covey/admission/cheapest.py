@@ -253,7 +253,7 @@ class Cheapest:
         return False
 
     def _gains(self) -> dict[int, int]:
-        """By step, the most that it can give when all others are gone too."""
+        """The most that each step can give when all others are gone too."""
         peak = {name: self._ground.vector(name, self._ground.all) for name in self._ground.on}
         found: dict[int, int] = {}
         for number, nodes in enumerate(self._ground.nodes):

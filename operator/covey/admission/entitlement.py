@@ -114,7 +114,7 @@ def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Entitlement:
-    """As many groups as there is room for, one after another.
+    """Fit in as many groups as there is room for, one after another.
 
     Args:
         policy: of the queue.

@@ -193,7 +193,7 @@ class _Judge:
         yield from product(*(combinations(pool, count) for pool, count in zip(pools, giving.values(), strict=True)))
 
     def _try(self, coming: Mapping[str, int], gone: Sequence[ReplicaRequest], most: int) -> frozenset[str] | None:
-        """Where those that come would lie if some were gone; None where they have no places."""
+        """Nodes of those that come, if some were gone; None where they have no places."""
         if self._plans >= most:
             raise _LimitError
         if self._plans:

@@ -3,8 +3,9 @@
 Only whole replicas are shown to the planner, and only if every pod of them may be planned; of the others the first
 missing thing is told, and the places that they have are facts, so that nobody is sent to another domain beside them. A
 pod's place is a fact when it is bound, pinned, or decided a moment ago (``assumed``: the patch is under way); such
-places are never moved. A replica whose groups have levels of their own is asked for as one thing with parts while nothing of it is placed; placed in part, it is asked for
-in pieces, each a replica of a role of their own, which the levels of its groups hold together.
+places are never moved. A replica whose groups have levels of their own is asked for as one thing with parts while
+nothing of it is placed; placed in part, it is asked for in pieces, each a replica of a role of their own, which the
+levels of its groups hold together.
 """
 
 from __future__ import annotations
@@ -320,7 +321,7 @@ def _partial(replica: ReplicaRequest) -> bool:
 
 
 def _has_inner_levels(replica: ReplicaRequest) -> bool:
-    """It has levels inside that are not just its own."""
+    """Tell whether it has levels inside that are not just its own."""
     return any(part.parts or len(part.pods) < len(replica.pods) for part in replica.parts)
 
 
@@ -367,7 +368,7 @@ def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleReque
 
 
 def _depths_from_above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
-    """For a node and all below: the depth of the narrowest level that holds from above; ``most`` for the node."""
+    """Depths of the narrowest level that holds from above, for a node and all below; ``most`` for the node."""
     found = {(node.group.kind, node.group.metadata.name): most}
     inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))
     for child in node.children:

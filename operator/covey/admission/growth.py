@@ -1,17 +1,13 @@
-"""Growth of units, as opposed to what only replaces something: pure.
+"""Growth of units, as opposed to replacement, and what of a gang would have to go for the rest to fit: pure.
 
 Room that is kept for a gang (``reservations``) is closed to growth alone. What a unit had when the keeping began it may
 have again; and a replica that takes the place of another one, which still runs, is no growth either: the surge of a
 rollout, the successor of a replica that drains or whose node is about to go. Successors of what a claim took are growth:
 the room was made for somebody else.
 
-Would a gang that found no room fit if it did not have to stay where its members are? Pure.
-
 Bound members pin their domains, and a plan never moves them. Where the rest finds no room there, only whoever made the
 pods can help, by giving some up. What to give up is said here: nothing, if that would not help; else the roles that
 have fewer replicas than their minimum, if that is enough; else all of the unit.
-
-A unit that is asked for more replicas of a role than anybody has asked for: pure.
 """
 
 from __future__ import annotations

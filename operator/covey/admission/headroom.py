@@ -47,7 +47,7 @@ LIMIT_MET: Final = "the search for places met its limit before it was known how 
 
 
 class UnknownError(Exception):
-    """There is no number; the text says why."""
+    """No number can be given; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,16 @@
-"""Levels of a gang: those that it requires and keeps, prefers and reaches, and nodes that it keeps off. Pure.
+"""Levels that a gang requires and prefers, the spread of a resource's units, and nodes that a unit keeps off. Pure.
 
-Do the places of a gang still agree with the levels that it requires? Pure.
+Required levels, and whether the places of a gang still agree with them: each plan keeps them, but what is bound in the
+end need not be one plan: an answer that was lost, a second writer, or a node whose labels were changed can leave a gang
+pinned across two racks that requires one. The barrier asks here before it releases. Judged is what the planner was
+asked for (``gangs``), so that the two never disagree for ever.
 
-Each plan keeps them, but what is bound in the end need not be one plan: an answer that was lost, a second writer, or a
-node whose labels were changed can leave a gang pinned across two racks that requires one. The barrier asks here before
-it releases. Judged is what the planner was asked for (``gangs``), so that the two never disagree for ever.
+Nodes that new pods of a unit keep off because the operator says so on its root: the scheduler process finds out by
+itself which nodes fail before a pod is bound (``excludedNodes`` in the status); what happens to pods afterwards only
+the operator knows.
 
-Where the units of one resource lie, so that they are spread: pure.
-
-Nodes that new pods of a unit keep off because the operator says so on its root: pure.
-
-The scheduler process finds out by itself which nodes fail before a pod is bound (``excludedNodes`` in the status); what
-happens to pods afterwards only the operator knows.
-
-Preferred levels that the minimum of a unit has reached: pure.
-
-Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is never
-held back by a preference, so it does not spoil one either.
+Preferred levels that the minimum of a unit has reached. Counted is what the planner counts: the minimum's replicas, of
+the unit only the roles that follow it. Surplus is never held back by a preference, so it does not spoil one either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Room of pods that were lost, which is held for their successors: pure.
+"""Room that pods take, and room of lost pods that is held for their successors: pure.
 
 A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
 counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all
@@ -6,8 +6,6 @@ replicas that are wanted, when nobody makes a successor, or when its time (``hol
 
 A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
 predecessor was (``ANNOTATION_ROOM``).
-
-The capacity that pods take of nodes, as the planner counts it: pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups and pods as a tree of nodes, of any shape up to the API's depth: pure.
+"""Groups and pods as a tree of nodes, of any shape up to the API's depth, and the capacity that a pod takes: pure.
 
 A node is a group with what hangs under it: a PodGroup with its pods (a *leaf*), or a CompositePodGroup with its child
 groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``): a leaf with ``gang`` is satisfied by
@@ -7,12 +7,10 @@ groups. What a policy means is the API's (Kubernetes 1.37, ``scheduling.k8s.io``
 Only pods that can stand for their place are in the tree: members by label, namespace and controlling owner, not
 ended, not being deleted, not released; one for each place, and a bound one before any other.
 
-The capacity that a pod takes while it is resized in place: pure.
-
-kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
-the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with
-``UseStatusResources``). Before 1.37 it did so container by container, now it compares the sums; Covey does the former,
-which is never less.
+While a pod is resized in place, kube-scheduler counts the largest of what is asked for, what the kubelet has set aside,
+and what runs; a resize that the kubelet calls infeasible is not counted (``PodRequests`` of
+``k8s.io/component-helpers`` with ``UseStatusResources``). Before 1.37 it did so container by container, now it compares
+the sums; Covey does the former, which is never less.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ class Node:
 
     @property
     def leaf(self) -> bool:
-        """It is a PodGroup."""
+        """True for a PodGroup: it has pods, and no groups."""
         return self.group.kind == "PodGroup"
 
     @property
@@ -108,11 +106,11 @@ class Node:
 
     @property
     def follows(self) -> bool:
-        """It lies in its unit's domain."""
+        """True for a group that lies in its unit's domain."""
         return (self.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
 
     def walk(self) -> Iterator[Node]:
-        """It and every node below, parents first."""
+        """Yield the node and all below, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -152,7 +150,7 @@ def grow(
 
 
 def _expected_members(group: core.Group, pods: list[core.Pod]) -> list[core.Pod]:
-    """Of a group that anybody's pods may join no more than it wants: those with a place, which all count, then the oldest."""
+    """Members of a group that anybody's pods may join, no more than it wants: all that have a place, then the oldest."""
     most = group.spec.desired_count
     if group.spec.membership != "Namespace" or most is None or len(pods) <= most:
         return pods
@@ -160,7 +158,7 @@ def _expected_members(group: core.Group, pods: list[core.Pod]) -> list[core.Pod]
 
 
 def _one_for_each_place(pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
-    """Of pods that our operator has numbered alike the best; all others."""
+    """The best of pods that our operator has numbered alike, and all others."""
     best: dict[tuple[str | None, str | None], core.Pod] = {}
     for pod in pods:
         place = (pod.metadata.label(LABEL_REPLICA), pod.metadata.label(LABEL_INDEX))
@@ -254,7 +252,7 @@ def levels_of(group: core.Group) -> tuple[tuple[str | None, str | None, str], ..
 
 
 def prefers(group: core.Group) -> bool:
-    """It prefers a level."""
+    """Tell whether a group prefers a level."""
     return any(mode == "Preferred" for _, _, mode in levels_of(group))
 
 

@@ -1,4 +1,4 @@
-"""The order in which gangs are planned: pure.
+"""The order in which gangs are planned, by priority and age, and pins that have outlived their reason: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
 priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The
@@ -6,10 +6,6 @@ question is asked anew before each step, and what has happened meanwhile is told
 those that may get a place now is next, also when it came a moment ago.
 
 Where there are Queues, their lanes (``entitlement``) come before all that: priority and age decide inside a lane.
-
-A gang's priority: pure.
-
-Pins that have outlived their reason: pure.
 
 An admitted gang must be bound ``timeoutSeconds`` after ``Admitted=True`` on its root. A pin made later (surplus, a
 replacement) has the same time from when it was seen, and one that waited for others to start from when it may; a
@@ -140,7 +136,7 @@ class Line(Generic[N]):
     def add(
         self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER, takes: Collection[str] = ()
     ) -> None:
-        """A gang wants a place now: for what its minimum lacks, or for surplus.
+        """Put a gang in line, which wants a place now: for what its minimum lacks, or for surplus.
 
         Args:
             name: of the gang.
@@ -155,7 +151,7 @@ class Line(Generic[N]):
             self._takes[name] = (since, takes)
 
     def drop(self, name: N) -> None:
-        """It does not any more."""
+        """Take a gang out of the line: it wants no place any more."""
         self._minimums.drop(name)
         self._surplus.drop(name)
         self._takes.pop(name, None)
@@ -227,7 +223,7 @@ def due(
     torn_since: float | None,
     back_at: float | None = None,
 ) -> Iterator[Due]:
-    """When each unbound pin of a unit runs out.
+    """Times at which the unbound pins of a unit run out.
 
     Args:
         unit: the unit.
@@ -255,7 +251,7 @@ def admitted_since(unit: Unit) -> float | None:
 
 
 def found_admitted(unit: Unit, now: float, wall: float) -> float | None:
-    """From when the admission that a starting process finds counts; None for a unit that is not admitted.
+    """Time from which the admission that a starting process finds counts; None for a unit that is not admitted.
 
     Args:
         unit: the unit.
@@ -269,7 +265,7 @@ def found_admitted(unit: Unit, now: float, wall: float) -> float | None:
 
 
 def found_pinned(unit: Unit, now: float, wall: float) -> dict[str, float]:
-    """From when the pins that a starting process finds count.
+    """Times from which the pins that a starting process finds count.
 
     Those of a minimum that is not bound yet count from the unit's admission, which its status has kept. Others, and
     those whose admission was not written any more, count from now.

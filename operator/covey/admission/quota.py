@@ -304,7 +304,7 @@ class Ledger:
         ) / max(policy.weight, 1)
 
     def split(self, queue: str, more: Charge | None = None) -> Mapping[Charge, frozenset[Pool]]:
-        """By charge: the pools in which it is borrowed, none for what is within nominal.
+        """Pools in which each charge is borrowed, none for what is within nominal.
 
         Args:
             queue: whose.

@@ -165,7 +165,7 @@ class _Reclaim:
         return step.unit, None if step.kind == "Unit" else (step.role, step.replica or 0)
 
     def _ranks(self, steps: Sequence[Step]) -> dict[object, int]:
-        """By unit: its queue, that with the largest share first, and its priority there, as one number."""
+        """Ranks of units: by queue, that with the largest share first, and by priority there, as one number."""
         queues = list({self._right.order[self._position(step)].queue: None for step in steps})
         ranks = {
             step.unit: (queues.index(self._right.order[self._position(step)].queue), step.priority) for step in steps

@@ -91,7 +91,7 @@ def least_of(gang: Gang) -> Gang:
 
 
 def most_of(ground: Ground, mask: int = 0, *, units: bool = True) -> int:
-    """As much of a ground as may be taken beside some steps: whole units, and of others what replicas they can spare."""
+    """The most of a ground that may be taken beside some steps: whole units, and replicas that others can spare."""
     for number in sorted(range(len(ground.steps)), key=lambda number: _by_weight(ground.steps[number])):
         if not units and ground.steps[number].kind == "Unit":
             continue

@@ -1,15 +1,14 @@
-"""Nodes that are kept for gangs which have waited for too long, and to whom they are closed: pure.
+"""Nodes kept for gangs which have waited for too long, to whom they are closed, and which are chosen: pure.
 
 A gang that does not fit blocks nobody behind it, so a large one could be starved by small ones for ever. What comes
 free on the nodes that are kept for it goes to it, or to gangs before it: gangs behind it are planned without those
 nodes, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
 placed may always replace what it lost.
 
-The choice of a domain to wait for: the one that can serve a gang soonest, by what is known. Pure.
-
-Looked at are the domains of the finest level at which one of them could take the whole minimum if it were empty, and
-there what has to end before it does: the fewest pods whose end nobody knows; then the earliest end of those of which it
-is known (they are terminating, or have a deadline); then the least important pods; then those that have run longest.
+The domain to wait for is the one that can serve a gang soonest, by what is known. Looked at are the domains of the
+finest level at which one of them could take the whole minimum if it were empty, and there what has to end before it
+does: the fewest pods whose end nobody knows; then the earliest end of those of which it is known (they are terminating,
+or have a deadline); then the least important pods; then those that have run longest.
 """
 
 from __future__ import annotations
@@ -235,7 +234,7 @@ def choose(
 
 
 def _largest(ask: Ask) -> Need | None:
-    """Of the needs that hold for all the gang, the finest; else that of the largest part."""
+    """The finest of the needs that hold for all the gang; else that of the largest part."""
     needs = [need for part in ask.parts or () for need in part.needs]
     return max(needs, key=lambda need: (need.count, need.depth), default=None)
 
@@ -272,7 +271,7 @@ def _slots_for_all(need: Need, resource: str) -> int:
 
 
 def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> Sequence[Wait]:
-    """For each pod of the shape that a node could take if it were empty, what has to end before."""
+    """Waits for each pod of the shape that a node could take if it were empty: what has to end before."""
     if state.static_cause(shape) is not None:
         return ()
     wanted = [(name, amount) for name, amount in shape.requests if amount > 0]

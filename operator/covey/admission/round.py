@@ -1,11 +1,10 @@
-"""A round of many gangs on an inventory that nobody else changes: pure.
+"""A round of many gangs on an inventory that nobody else changes, and resources as the units of one: pure.
 
 The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum
 that does not fit blocks nobody else, except on the nodes that are kept for it because it has waited for long.
 
-A DisaggregatedInference as units, before it has groups of Covey's own, or without them: pure.
-
-Groups are those that the compiler gives; pods are put in their places, whatever names and labels they have.
+A DisaggregatedInference becomes units before it has groups of Covey's own, or without them. Groups are those that the
+compiler gives; pods are put in their places, whatever names and labels they have.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def _with_identity(group: core.Group, created: str) -> core.Group:
 
 
 def _with_owner(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str]) -> core.Pod:
-    """With the owner and labels of its place, also where it was trimmed of them or has those of another backend."""
+    """Give a pod the owner and labels of its place, also where it was trimmed of them or has another backend's."""
     meta = pod.metadata
     meta = msgspec.structs.replace(meta, owner_references=(owner,), labels={**(meta.labels or {}), **labels})
     return msgspec.structs.replace(pod, metadata=meta)

@@ -254,7 +254,7 @@ def _is_ready(pod: core.Pod) -> bool:
 
 
 def _ready_since(pods: Sequence[core.Pod]) -> float | None:
-    """When a replica whose pods are Ready became so first: as the operator has noted it, else as the conditions say."""
+    """Time at which a replica whose pods are Ready became so first: by the operator's note, else by the conditions."""
     noted = [core.seconds(pod.metadata.annotation(ANNOTATION_STARTED)) for pod in pods]
     stamps = (core.condition(pod.status.conditions, "Ready") for pod in pods)
     ready = [core.seconds(each.last_transition_time) for each in stamps if each is not None]
@@ -262,7 +262,7 @@ def _ready_since(pods: Sequence[core.Pod]) -> float | None:
 
 
 def bound_at(pods: Sequence[core.Pod]) -> float | None:
-    """When the last of some pods was bound; None where none is, or nobody knows."""
+    """Time at which the last of some pods was bound; None where none is, or nobody knows."""
     found: list[float | None] = []
     for pod in pods:
         scheduled = core.condition(pod.status.conditions, "PodScheduled")

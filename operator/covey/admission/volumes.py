@@ -1,4 +1,4 @@
-"""Where a pod may go because of the volumes it has: pure, kept up event by event.
+"""Nodes that the volumes of a pod leave it: pure, kept up event by event.
 
 A claim that is bound to a PersistentVolume with required node affinity (a local disk, a zone) ties its pods to those
 nodes; kube-scheduler would never put them anywhere else, so the planner must not either. Claims that are not bound yet

@@ -1,4 +1,4 @@
-"""Conditions that make a refused gang worth planning again: pure.
+"""Conditions that make a refused gang worth planning again: pure. ``scheduler.books.Books.help`` wakes it then.
 
 Two answers come from it without a plan. *Can this node help?* A change of a node makes a gang fit only if one of its
 missing pods fits there, and only if the domain in which that pod must lie can take all that must lie there with it: the

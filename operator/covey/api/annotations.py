@@ -1,14 +1,14 @@
-"""Nodes that new pods of a unit avoid, as the operator tells the scheduler process in an annotation of the root group.
+"""Annotations of root groups by which the operator and the scheduler process tell each other what to heed.
 
-A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the
-values of a domain and of those around it, in place of the node.
+Nodes that new pods of a unit avoid: a JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with
+``"domain": {level: value, …}``, the values of a domain and of those around it, in place of the node.
 
 Ordinary pods whose eviction for a root was refused: a JSON object of UID to the time (RFC 3339) until which the pod is
 left alone.
 
 Nodes that an autoscaler is asked for, for a root: a JSON object of ``since`` (RFC 3339), ``waitSeconds`` and ``labels``.
 
-Annotations as anybody may have written them.
+All are read as anybody may have written them.
 """
 
 from __future__ import annotations

@@ -394,6 +394,6 @@ def explain(reason: str) -> Explanation | None:
 
 
 def needs_person(reason: str) -> bool:
-    """Only a person can help."""
+    """Tell whether only a person can help."""
     found = explain(reason)
     return found is not None and found.needs_person

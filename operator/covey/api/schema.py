@@ -1,4 +1,4 @@
-"""From pydantic's JSON schema to the structural OpenAPI schema that a CRD must have.
+"""The structural OpenAPI schema that a CRD must have, made of pydantic's JSON schema.
 
 Kubernetes knows no ``$ref``, no ``anyOf`` with null and no ``title``, and prunes what is not declared. The conversion
 knows what Covey's models use and nothing else: an unknown keyword is an error here, not a CRD that means something

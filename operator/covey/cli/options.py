@@ -57,7 +57,7 @@ def cluster(command: F) -> F:
 
 
 def refuse_cluster(context: str | None, kubeconfig: str | None, remedy: str) -> None:
-    """For a command that reads files and asks no cluster.
+    """Refuse to name a cluster for a command that reads files and asks none.
 
     Raises:
         InputError: a cluster is named all the same.

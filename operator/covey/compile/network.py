@@ -1,7 +1,5 @@
 """Services of a resource, and the PodDisruptionBudget of a namespace.
 
-Services, and the addresses that pods have through them.
-
 A headless Service publishes addresses before the pods are Ready, because workers look for their leader while they
 start. It selects by ``covey.dev/address``, which only the live incarnation of a pod carries. A Service that takes
 requests publishes Ready pods only, and selects by ``covey.dev/endpoint`` besides, which a pod loses when it drains.
@@ -16,13 +14,12 @@ name                             what it is
 ``<inference>-<role>-<hash>``    headless, the Ready pods of one revision, while several run
 ===============================  ======================================================================================
 
-The PodDisruptionBudget of a namespace: the eviction API takes no pod of a gang by itself.
-
-A budget counts pods and a gang counts replicas, so no number over pods says the right thing: replicas are moved whole
-by the operator, and the drain of a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption
-controller takes the number of pods that there should be from the owner's scale subresource, which counts units, and so
-allows every pod beyond that to go (``getExpectedScale`` of ``k8s.io/kubernetes/pkg/controller/disruption``). A whole
-number in ``minAvailable`` is compared with the healthy pods alone.
+By the PodDisruptionBudget of a namespace the eviction API takes no pod of a gang by itself. A budget counts pods and a
+gang counts replicas, so no number over pods says the right thing: replicas are moved whole by the operator, and the
+drain of a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption controller takes the
+number of pods that there should be from the owner's scale subresource, which counts units, and so allows every pod
+beyond that to go (``getExpectedScale`` of ``k8s.io/kubernetes/pkg/controller/disruption``). A whole number in
+``minAvailable`` is compared with the healthy pods alone.
 
 One budget serves all resources of a namespace, since the disruption controller matches every event of every pod with
 every budget of its namespace. It selects a label that pods of roles with ``minReplicas`` > 0 have. It belongs to no

@@ -1,4 +1,4 @@
-"""Pods: the body of each of them, and the gate that holds those whose turn to start comes later.
+"""Pods: the body of each, the gate of those whose turn to start comes later, and the back-off of failing replicas.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 

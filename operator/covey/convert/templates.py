@@ -37,7 +37,7 @@ class Replica:
     leader: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As fields of a role."""
+        """The fields of a role that has such replicas."""
         return {"size": self.size, "template": self.template, "leaderTemplate": self.leader_template}
 
 

@@ -1,4 +1,4 @@
-"""Where manifests come from, as kubectl takes them: files, directories, standard input.
+"""Sources of manifests, as kubectl takes them: files, directories, standard input.
 
 Errors of manifests: where, what is wrong, what to do.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: a file (``-`` for standard input), a document in it (from 1), a field path in that."""
+    """A place in manifests: a file (``-`` for standard input), a document in it (from 1), a field path in that."""
 
     file: str
     document: int | None = None

@@ -1,4 +1,4 @@
-"""When things happen: the life cycle of a DisaggregatedInference.
+"""The life cycle of a DisaggregatedInference: when things happen.
 
 One reconcile (``reconcile``) reads from top to bottom: ``observe`` takes a snapshot, ``accept`` says what of the spec is
 kept up, ``plan`` (pure) what has to be done, ``execute`` does it and decides nothing, ``status`` says what there is to

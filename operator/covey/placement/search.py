@@ -1,4 +1,4 @@
-"""Beyond the exact tables' budget: cheap proofs, placements that are not proven the best, and surplus in large steps.
+"""Search beyond the exact tables' budget: cheap proofs, placements not proven the best, and surplus in large steps.
 
 Proofs: a role that fits nowhere alone; a resource of which more is asked for than there is; weights under which the
 demand is more than all nodes hold together (`sharing.mixture`); two roles that fit nowhere together. Placements: role

@@ -30,7 +30,7 @@ _NEVER: Final = "its priority class preempts nobody (preemptionPolicy Never)"
 
 
 def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False) -> Iterator[PreemptionReport]:
-    """For each unit whose minimum has no place, who would give way to it.
+    """Preemptions for each unit whose minimum has no place: who would give way to it.
 
     Args:
         planned: what was planned; its inventory is as it was afterwards.

@@ -1,4 +1,4 @@
-"""From the options of ``covey plan`` to workloads and facts: reads, sorts by kind, warns about what it leaves out."""
+"""Workloads and facts from the options of ``covey plan``: read, sorted by kind, with warnings of what is left out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The terms of a rollout, and the window of a role: what may be missing and what may be beyond.
-
-The terms of a rollout: what is observed of a unit, and what it shall be next.
+"""The terms of a rollout: what is observed of a unit, what it shall be next, and the window of a role.
 
 The budget of a role while it is rolled: replicas beyond the wanted number, and missing from it.
 
@@ -185,7 +183,7 @@ _SURGE = 1
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """In replicas of one unit. ``unavailable`` is None where nobody has said: none, as long as a surge finds room.
+    """The budget of a role, in replicas of one unit. ``unavailable`` is None where nobody set it: none while a surge fits.
 
     ``partition``: so many replicas keep the revision that they have.
     """

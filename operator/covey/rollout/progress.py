@@ -80,7 +80,7 @@ class Progress:
 
     @property
     def failed(self) -> bool:
-        """It has not got any further for too long."""
+        """True where it has not got any further for too long."""
         return self.hold is not None and self.hold.gate is Gate.FAILED
 
     def starves(self, units: Iterable[UnitState], now: float) -> bool:
@@ -91,7 +91,7 @@ class Progress:
         return self.hold is not None and self.hold.gate is Gate.ROOM and now - self.hold.since >= PATIENCE
 
     def is_behind(self, ready: int, outdated: int) -> bool:
-        """It is further now."""
+        """Tell whether the rollout is further now."""
         return ready > self.ready or outdated < self.outdated
 
     def is_late(self, settings: Settings, now: float) -> bool:
@@ -99,7 +99,7 @@ class Progress:
         return not settings.paused and not self.done and now >= self._ends(settings)
 
     def _ends(self, settings: Settings) -> float:
-        """When the deadline passes. One that has passed does not come back because the clock stands still later."""
+        """Time of the deadline. One that has passed does not come back because the clock stands still later."""
         since = self.since if self.failed else max(self.since, settings.runs_from)
         return since + settings.deadline
 

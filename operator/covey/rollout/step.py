@@ -1,13 +1,11 @@
-"""Changes of images alone, which a running pod can be given.
-
-Of a pod that exists the API server lets the images of containers be changed, and the kubelet restarts those containers
-in their place. Init containers are not run again for it (Kubernetes 1.20), and sidecars only from 1.34 on, so a change
-of theirs takes a new pod.
-
-The next step of a unit: replicas that stay, that go, and that are new.
+"""The next step of a unit: replicas that stay, that go (from nodes that are to be empty, too), and that are new.
 
 ``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
 than the window allows.
+
+Changes of images alone, which a running pod can be given: of a pod that exists the API server lets the images of
+containers be changed, and the kubelet restarts those containers in their place. Init containers are not run again for it
+(Kubernetes 1.20), and sidecars only from 1.34 on, so a change of theirs takes a new pod.
 
 In-place updates: old replicas that become new ones by other images in their pods.
 
@@ -156,7 +154,7 @@ def _fresh(state: RoleState) -> Replicas:
 
 
 def _stay(state: RoleState, *, starved: bool) -> Replicas:
-    """As many as are wanted, each of the revision that it has; new ones of the one that serves most.
+    """Keep as many as are wanted, each of the revision that it has; new ones of the one that serves most.
 
     Between two revisions the surge stays as well.
     """

@@ -132,7 +132,7 @@ class Admission:
             self._wake.set()
 
     def stir(self) -> None:
-        """There may be something to do."""
+        """Wake the loop: there may be something to do."""
         if self._leads:
             self._wake.set()
 

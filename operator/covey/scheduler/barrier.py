@@ -1,4 +1,4 @@
-"""When may the waiting bind calls of a unit go? Pure.
+"""The barrier: it decides when the waiting bind calls of a unit may go. Pure.
 
 A bind call is held until all that must start together is there: arrived, or bound already, or pinned under our start
 gate. There is no memory of the plan: the groups' nested minimum and the pods as they are decide, so a restarted

@@ -181,7 +181,7 @@ class Cache:
         return self.nodes.store.get(("", name))
 
     def pod(self, namespace: str, name: str, uid: str) -> core.Pod | None:
-        """This incarnation of a pod."""
+        """The pod of this name and UID, if it is there."""
         found = self.pods.store.get((namespace, name))
         return found if found is not None and found.metadata.uid == uid else None
 
@@ -329,7 +329,7 @@ class Cache:
         self._look_at_places(self.volumes.set_volume(volume.metadata.name, affinity.required if affinity else None))
 
     def _look_at_places(self, uids: Iterable[str]) -> None:
-        """Where unbound pods may go has changed, or what pods take of nodes."""
+        """Look again at unbound pods: where they may go has changed, or what pods take of nodes."""
         for uid in uids:
             pod = self.index.pod(uid)
             if pod is not None:
@@ -375,7 +375,7 @@ class Cache:
 
 
 def _same_wish(group: core.Group, previous: core.Group) -> bool:
-    """Only the status, or what nobody here reads, has changed."""
+    """Tell whether only the status, or what nobody here reads, has changed."""
     one, other = group.metadata, previous.metadata
     return (
         group.spec == previous.spec
@@ -387,7 +387,7 @@ def _same_wish(group: core.Group, previous: core.Group) -> bool:
 
 
 def _same_for_us(node: core.Node, previous: core.Node) -> bool:
-    """Nothing changed that planning or binding looks at. Heartbeats change times only."""
+    """Tell whether nothing changed that planning or binding looks at. Heartbeats change times only."""
 
     def essence(each: core.Node) -> object:
         ready = core.condition(each.status.conditions, "Ready")

@@ -91,7 +91,7 @@ BELIEVED: Final = 3600.0
 
 
 class Callers:
-    """When calls came. Where none ever came, another replica may be the one that is called, and nothing is known.
+    """Times of calls. Where none ever came, another replica may be the one that is called, and nothing is known.
 
     Args:
         held: whether a call is held: whoever waits for an answer is there.
@@ -177,7 +177,7 @@ class Certificates:
 
 
 def not_after(certificate: bytes) -> datetime:
-    """When a certificate in DER expires (RFC 5280, section 4.1: the second time of the validity).
+    """Expiry of a certificate in DER (RFC 5280, section 4.1: the second time of the validity).
 
     Raises:
         ValueError: it is none.

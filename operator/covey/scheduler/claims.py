@@ -331,7 +331,7 @@ class Claims:
         return found is None or found.preemption_policy != _NEVER
 
     def _next_turn(self) -> float:
-        """When another claim may be made, by the number of those of the last minute."""
+        """Time at which another claim may be made, by the number of those of the last minute."""
         now = self._clock()
         while self._made and self._made[0] <= now - _MINUTE:
             self._made.popleft()

@@ -49,7 +49,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """Of the report of ``covey plan`` as much as is told, and when it came, in seconds since the epoch."""
+    """The part of the report of ``covey plan`` that is told, and when it came, in seconds since the epoch."""
 
     topology: _Topology
     consolidation: _Found

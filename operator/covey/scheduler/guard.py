@@ -1,22 +1,17 @@
 """The guard: filter and preemption of an extender, as kube-scheduler calls them.
 
-The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
-
-A member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it needs is
-kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted only to
-wake them later (``wake``), and losing that note costs kube-scheduler's own five minutes at most.
+The filter: a member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it
+needs is kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted
+only to wake them later (``wake``), and losing that note costs kube-scheduler's own five minutes at most.
 
 Refused nodes go to ``FailedAndUnresolvableNodes``: ``FailedNodes`` would invite preemption, a node in neither map
 loses its reason. ``Error`` would be retried by timer only.
 
-The messages between kube-scheduler and an extender: ``k8s.io/kube-scheduler/extender/v1``.
+The messages (``k8s.io/kube-scheduler/extender/v1``) have Go's field names, for the Go structs carry no JSON tags.
+``NodeNames`` stays raw bytes: for a pinned pod it is never decoded, and in a cluster of 5,000 nodes it is most of the
+body.
 
-Go's field names, for the Go structs carry no JSON tags. ``NodeNames`` stays raw bytes: for a pinned pod it is never
-decoded, and in a cluster of 5,000 nodes it is most of the body.
-
-Where may kube-scheduler evict pods for another? Pure.
-
-An existing scheduler that Covey is attached to keeps its preemption: ordinary pods evict ordinary pods as before. Only
+Preemption: an existing scheduler that Covey is attached to keeps its own: ordinary pods evict ordinary pods as before. Only
 what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is not evicted either:
 one pod less breaks its whole gang. And nobody evicts for room that he would not get: kube-scheduler chooses victims
 before it asks the guard, so a pod that the guard refuses afterwards would go on and empty one node after another.

@@ -1,6 +1,6 @@
-"""The life of every gang as histograms: each transition observed once, whoever leads.
+"""The life of every gang (created → admitted → bound) as histograms, and the preferred levels that it reached.
 
-created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
+Each transition is observed exactly once, whoever leads.
 
 The API object is the record. A transition is observed by the leader that has written it into the root's status, once
 the write is known to have arrived: by its answer, or because the watch shows it. The status tells every later leader
@@ -13,8 +13,6 @@ counters do: what was observed since the last scrape is lost.
 Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
 process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as
 less than nothing.
-
-Counts which preferred levels were reached.
 """
 
 from __future__ import annotations

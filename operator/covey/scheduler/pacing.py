@@ -49,7 +49,7 @@ class Waiting:
         self.oldest: dict[str, float] = {}
 
     def begin(self) -> None:
-        """This process leads: from now on it shows who waits, also that nobody does."""
+        """Begin to lead: from now on this process shows who waits, also that nobody does."""
         for reason in REASONS:
             metrics.GANGS_WAITING.labels(reason).inc(0)
             metrics.GANGS_WAITING_OLDEST.labels(reason).set_function(partial(self.age, reason))
@@ -204,7 +204,7 @@ class Pacer:
         self._wake.set()
 
     def drop(self, root: Key) -> None:
-        """Nothing about a unit waits any more."""
+        """Drop a unit: nothing about it waits any more."""
         for each in self._lanes.values():
             each.pop(root, None)
         self._turns.discard(root)
@@ -243,7 +243,7 @@ class Pacer:
         return None
 
     async def _rest(self) -> None:
-        """Until something is added, or the oldest numbers have lasted."""
+        """Rest until something is added, or the oldest numbers have lasted."""
         oldest = next(iter(self._lanes[Lane.NUMBERS].values()), None)
         if oldest is None:
             await self._wake.wait()

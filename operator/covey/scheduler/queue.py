@@ -1,20 +1,17 @@
-"""The surroundings of a gang: its place in the queue, its topology, its siblings, and excluded nodes.
+"""The place of a gang in the queue, its topology, its siblings and excluded nodes, and units that back off.
 
 Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
 gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
 the next exclusion longer; a restart begins with the shortest again.
 
-Units whose last attempt failed for a reason that a plan cannot mend, and how long each is left alone.
+Units back off whose last attempt failed for a reason that a plan cannot mend: the planner raised an exception or met
+its limit, the API server denied a pin, or kube-scheduler refused the places for something that is not modelled: the
+same attempt would fail in the same way, as fast as it can be made. So such a unit is parked, each time twice as long.
+Kept in memory only: a restart begins with the shortest time again, and what people have to know is in the root's
+condition.
 
-The planner raised an exception or met its limit, the API server denied a pin, or kube-scheduler refused the places for
-something that is not modelled: the same attempt would fail in the same way, as fast as it can be made. So such a unit
-is parked, each time twice as long. Kept in memory only: a restart begins with the shortest time again, and what people
-have to know is in the root's condition.
-
-The choice of a topology for each unit, and the list of those that the planner must know.
-
-The one the root names, else the ClusterTopology marked default, else the only one, else the preset that the nodes'
-labels show. What the labels show is looked at again only when they may have changed.
+The topology of a unit is the one the root names, else the ClusterTopology marked default, else the only one, else the
+preset that the nodes' labels show. What the labels show is looked at again only when they may have changed.
 """
 
 from __future__ import annotations
@@ -205,7 +202,7 @@ class Parking:
             self.forget(root)
 
     def settle(self, root: Key) -> None:
-        """Nothing of the unit is pinned: if it was tried again, it was not refused again."""
+        """Settle a unit of which nothing is pinned: if it was tried again, it was not refused again."""
         if root in self._parked and self._parked[root].tried:
             self.forget(root)
 

@@ -196,7 +196,7 @@ class Releases:
         return found
 
     def _priority(self, pod: core.Pod) -> int:
-        """That of its gang: the order in which places were given is the order in which they are kept."""
+        """Priority of a pod's gang: the order in which places were given is the order in which they are kept."""
         key = self._cache.index.root_of_pod(pod)
         root = self._cache.index.root(key) if key is not None else None
         return root_priority(self._cache, root) or 0 if root is not None else pod.spec.priority or 0

@@ -191,7 +191,7 @@ class Reservations:
         return retry is not None and 0.0 < retry - self._clock() <= STILL * self._reserve_after
 
     def _is_too_much(self, root: Key, order: Order, choice: reservation.Choice) -> bool:
-        """With what is kept for gangs before it more of a resource would be kept than may be, of what others had."""
+        """Tell whether more of a resource, of what others had, would be kept than may be, with that of gangs before it."""
         nodes = self._cache.capacity.planned.nodes
         others = [kept for kept in self._find_before(root, order) if not kept.came]
 
@@ -210,7 +210,7 @@ class Reservations:
         excluded: Container[str],
         pause: Callable[[], Awaitable[None]],
     ) -> core.Claim | None:
-        """Where a unit can be served soonest; where it has a claim already, unless elsewhere would be earlier."""
+        """Choose where a unit can be served soonest; its claim stays where it is, unless elsewhere would be earlier."""
         current, topology = entry.decision.claim, entry.decision.topology
         if current is not None and current.retry_time is not None:
             current = None  # it begins anew

@@ -7,9 +7,8 @@ pods; members are bound by the holder of the lease alone, for one barrier must h
 
 What is read at once is bounded: one body, all bodies together, the time for one, and the calls that are held.
 
-Where the extender listens: with TLS from files that may change, and a bound on everything a caller can use up.
-
-A caller without a valid certificate gets no further than the handshake, and sees nothing of what is served.
+The extender listens with TLS from files that may change. A caller without a valid certificate gets no further than the
+handshake, and sees nothing of what is served.
 """
 
 from __future__ import annotations

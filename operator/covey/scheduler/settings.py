@@ -64,7 +64,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class CallerFiles:
-    """Where kube-scheduler finds its files, for the configuration that is printed.
+    """Files of kube-scheduler, where it finds them, for the configuration that is printed.
 
     The authority that the extender's certificate is of, and kube-scheduler's own certificate and key.
     """

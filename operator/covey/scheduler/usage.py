@@ -37,7 +37,7 @@ Usage = Mapping[str, Mapping[str, int]]
 
 
 def usage_of(quotas: Quotas, name: str) -> Usage:
-    """By resource, over all flavors: nominal, used, borrowed, lent, waiting."""
+    """Usage by resource, over all flavors: nominal, used, borrowed, lent, waiting."""
     ledger, waiting = quotas.ledger, Counter[Pool]()
     for wish in quotas.wishes.get(name, {}).values():
         waiting.update(wish.amounts)

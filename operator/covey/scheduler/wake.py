@@ -3,7 +3,7 @@
 kube-scheduler does not learn that the guard has changed its mind. Touching one pod's annotation wakes that pod alone
 within milliseconds; touching a node would wake all refused pods at once, and a herd of them slows every gang down. So
 when reserved room comes free on a node, as many of the refused as fit there are touched, a few each second. Refused
-pods that are alike are looked at once.
+pods that are alike are looked at once. Gangs that were refused room are woken by ``books``.
 
 Who was refused is noted in memory and may be lost: kube-scheduler looks at every refused pod every five minutes.
 

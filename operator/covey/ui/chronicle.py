@@ -18,20 +18,20 @@ class Terminated(core.Read, frozen=True):
 
 
 class ContainerState(core.ContainerState, frozen=True):
-    """With how it ended."""
+    """State of a container, with how it ended."""
 
     terminated: Terminated | None = None
 
 
 class ContainerStatus(core.ContainerStatus, frozen=True):
-    """With how it ended."""
+    """Status of a container, with how it ended, and how it did before."""
 
     state: ContainerState | None = None
     last_state: ContainerState | None = None
 
 
 class PodStatus(core.PodStatus, frozen=True):
-    """With the ends of containers."""
+    """Status of a pod, with the ends of its containers."""
 
     container_statuses: tuple[ContainerStatus, ...] | None = None
 

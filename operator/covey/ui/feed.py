@@ -156,7 +156,7 @@ class Stream:
         self._wake.set()
 
     def push(self, change: bytes) -> None:
-        """There is a change; where too many wait already, a whole state takes their place."""
+        """Push a change; where too many wait already, a whole state takes their place."""
         if self._whole:
             return
         self._changes.append(change)
@@ -171,7 +171,7 @@ class Stream:
         self._wake.set()
 
     def end(self, why: Ended) -> None:
-        """Nothing more comes."""
+        """End the stream: nothing more comes."""
         self._ended = why
         self._wake.set()
 

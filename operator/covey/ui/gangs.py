@@ -218,7 +218,7 @@ def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: 
 
 
 def number_waiting(waiting: Iterable[contract.Waiting]) -> dict[str, contract.Waiting]:
-    """By the key that they have in a state."""
+    """Gangs that wait, by the key that they have in a state."""
     found: dict[str, contract.Waiting] = {}
     counts: dict[tuple[str, int | None], int] = {}
     for each in waiting:

@@ -28,7 +28,7 @@ class Gate(Protocol):
         """The way in for viewers."""
 
     def credentials(self, token: str | None) -> Credentials:
-        """As whom the API server is asked.
+        """Identity as which the API server is asked.
 
         Args:
             token: of the Authorization header.
@@ -65,7 +65,7 @@ class OwnToken:
         return Credentials(identity_of(token), bearer(self._server, token))
 
     def redeem(self, code: str) -> str:  # noqa: ARG002 - there are no codes
-        """Nothing is handed out here."""
+        """Hand out nothing: there are no codes."""
         raise Closed("there are no links here; a token for the API server is needed")
 
 

@@ -52,7 +52,7 @@ def _lane(unit: int, role: str, replica: int, pods: Sequence[Pod]) -> contract.L
 
 
 def _all(pods: Sequence[Pod], time_of: Callable[[Pod], str | None]) -> str | None:
-    """When the last of them got there; None while one has not."""
+    """Time at which the last of them got there; None while one has not."""
     times = [time_of(pod) for pod in pods]
     found = [time for time in times if time is not None]
     return max(found) if len(found) == len(times) else None

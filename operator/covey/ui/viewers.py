@@ -27,7 +27,7 @@ class Busy(Exception):  # noqa: N818 - named for what happened
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """As whom a viewer is served: ``identity`` tells viewers apart and is no secret."""
+    """Identity as which a viewer is served: ``identity`` tells viewers apart and is no secret."""
 
     identity: str
     connection: Connection

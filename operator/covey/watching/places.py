@@ -1,10 +1,6 @@
-"""Devices used, free and stranded, by topology level (``placement.cluster.devices`` defines them).
+"""Places: devices used, free and stranded by topology level, a running resource's floor, and nodes in words.
 
-Much free and much stranded means fragmentation.
-
-Where a running resource's pods are, as a floor.
-
-Where some nodes lie, in words: the finest domain of each level that holds them all.
+``placement.cluster.devices`` defines used, free and stranded; much free and much stranded means fragmentation.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Meta(Read, frozen=True):
         return (self.namespace, self.name)
 
     def is_before(self, other: Meta) -> bool:
-        """It is of an earlier state of the same object, as far as versions can be compared.
+        """Tell whether it is of an earlier state of the same object, as far as versions can be compared.
 
         They are decimal numbers since Kubernetes 1.35, and were before wherever etcd counts them.
         """

@@ -146,6 +146,6 @@ def _least(composite: Owned) -> int:
 
 
 def _order(group: Owned) -> tuple[str, int]:
-    """By role, then by number of replica."""
+    """The sort key of a group: its role, then the number of its replica."""
     replica = group.metadata.label(names.LABEL_REPLICA) or ""
     return group.metadata.label(names.LABEL_ROLE) or "", int(replica) if replica.isdecimal() else 0

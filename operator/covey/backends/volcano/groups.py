@@ -111,7 +111,7 @@ class UnitCompiler:
         self._scale = Scale.of(spec)
 
     def levels(self, layout: Layout) -> tuple[Level, ...]:
-        """Nothing but the PodGroups."""
+        """The PodGroups, and nothing else."""
         return (Level("podgroups", tuple(self._pod_group(unit, roles) for unit, roles in layout.units.items())),)
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:

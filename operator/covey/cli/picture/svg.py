@@ -78,7 +78,7 @@ def render_svg(floor: Floor, notes: Sequence[str] = (), remarks: Sequence[str] =
 
 
 def _page(floor: Floor, notes: Sequence[tuple[str, str]]) -> Tile:
-    """As narrow as it may be without getting tall, so that its size follows the number of racks."""
+    """Lay out a page as narrow as it may be without getting tall, so that its size follows the number of racks."""
     pen = _Pen(floor)
     page = stack(())
     for width in _WIDTHS:

@@ -1,11 +1,4 @@
-"""Trees of groups and pods, of a resource and of a plan, and the phrases that they share.
-
-The objects of a resource, as a tree of groups and pods.
-
-Small phrases that every form of output shares.
-
-The plan as a tree: workload, unit, role, replica, nodes.
-"""
+"""Trees of a resource (groups and pods) and of a plan (unit, role, replica, nodes), and phrases of all output."""
 
 from __future__ import annotations
 
@@ -59,7 +52,7 @@ def domain_name(level: str, domain: str | None) -> str:
 
 
 def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -> str:
-    """Where the replicas of a role lie beyond what is ``known`` of the unit: their finest domains, in natural order."""
+    """The finest domains of a role's replicas beyond what is ``known`` of the unit, in natural order."""
     found: dict[Path, str] = {}
     for instance in instances:
         shown = [each for each in instance.placement if each.level != "host" and each not in known]

@@ -1,11 +1,4 @@
-"""Tables: the plan, usage by domain, and head-room.
-
-The plan as kubectl-like columns: a line for each role, or (wide) for each pod.
-
-Usage by domain as a table with bars.
-
-Head-room as a table.
-"""
+"""Tables: the plan (a line for each role, or, wide, for each pod), usage by domain with bars, and head-room."""
 
 from __future__ import annotations
 

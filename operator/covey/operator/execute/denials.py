@@ -1,13 +1,10 @@
 """Denied writes: collected, with what depends on them, under a limit for what is not urgent.
 
-Writes that the API server denies: collected while the rest is done, and reported at the end.
+They are collected while the rest is done, and reported at the end. The limit is of all resources together.
 
-A rate limit for actions that are not urgent, over all resources together.
-
-Dependants of refused requests: what would hang on an object that is not there, and nothing else.
-
-An object's labels say what it is there for: for all of a resource, a role, a unit or a replica. Where it could not be
-created, neither pods nor further objects of these are.
+Dependants are what would hang on an object that is not there, and nothing else. An object's labels say what it is there
+for: for all of a resource, a role, a unit or a replica. Where it could not be created, neither pods nor further objects
+of these are.
 """
 
 from __future__ import annotations

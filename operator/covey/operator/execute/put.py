@@ -1,12 +1,7 @@
 """Writes objects other than pods: groups, Services, ControllerRevisions, RoleScalers, budgets and images in place.
 
-Writes objects other than pods: groups, Services and ControllerRevisions. Nothing is adopted that is not ours.
-
-Deletes the budget of a namespace where no resource needs it any more.
-
-Gives the containers of a running pod other images.
-
-Writes RoleScalers. ``spec.replicas`` is written once, when one is created; after that it is not Covey's.
+Nothing is adopted that is not ours. The budget of a namespace goes where no resource needs it any more. Of a RoleScaler
+``spec.replicas`` is written once, when one is created; after that it is not Covey's.
 """
 
 from __future__ import annotations

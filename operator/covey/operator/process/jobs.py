@@ -91,7 +91,7 @@ class LostPlaces:
 
     @classmethod
     def of_native_groups(cls, client: Client, namespaces: Sequence[str]) -> LostPlaces:
-        """Of groups of ``scheduling.k8s.io``: no selector finds their pods, but those without a place have no node."""
+        """Lost places of groups of ``scheduling.k8s.io``: no selector finds their pods, but those have no node."""
         return cls(Watched(client, PODS, core.Pod, namespaces, fields="spec.nodeName="))
 
     async def run(self) -> None:

@@ -3,7 +3,8 @@
 Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 
 What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts
-down or is lost. Only failures are waited for.
+down or is lost. Only failures are waited for: the back-off is ``compile.pods.delay``, with the seconds of
+``api.roles.Backoff``.
 
 Container restarts of a pod that count as failures.
 

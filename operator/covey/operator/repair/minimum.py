@@ -53,7 +53,7 @@ class Shortage:
 
     @property
     def roles(self) -> Mapping[str, tuple[int, int]]:
-        """Of every role that has too few: replicas that have their places, and the minimum."""
+        """Replicas that have their places, and the minimum, of every role that has too few."""
         return self.count.lacking
 
     @property

@@ -1,6 +1,6 @@
 """Reports of replicas that leave their nodes: that they do, or why they cannot.
 
-``rollout`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
+``rollout.step`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
 
 Replicas on nodes that are to be empty and that serve nobody: a drain of the node may take their pods.
 

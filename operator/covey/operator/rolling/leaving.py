@@ -1,8 +1,6 @@
-"""Replicas that leave their nodes, and pods that are on their way out.
+"""Replicas that have to leave their nodes (``node_drain`` says which are to be empty), and pods on their way out.
 
-Replicas that have to leave their nodes (``node_drain`` says which nodes are to be empty).
-
-Pods on their way out: meanwhile the clock of a rollout stands still, since successors may wait for their room.
+While pods are on their way out the clock of a rollout stands still, since successors may wait for their room.
 
 A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
 

@@ -1,9 +1,8 @@
 """Histograms of the life of gangs, and counts of rollouts and evacuations.
 
-bound → ready and created → ready of every gang, as histograms: each observed once, by any process. And losses.
-
-A gang (one unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts
-or a replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.
+The life is bound → ready and created → ready, each observed once, by any process. And losses are counted. A gang (one
+unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts or a
+replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.
 
 Exactly once. A unit is observed by the operator whose status says so for the first time (``unitStatuses``: phase and
 ``served``), once the status is written. A restarted operator begins with what the status says, so it observes no gang
@@ -12,9 +11,8 @@ leaves out counts as observed, so that nothing is counted twice. Counters die wi
 
 Times are the API's, in whole seconds: of the root's creation, and of the pods' conditions PodScheduled and Ready.
 
-Counts of rollouts and evacuations: one for each change between two statuses, when the later one is written.
-
-The status is the record. What it said before was counted by the process that wrote it, so a restarted operator counts
+Rollouts and evacuations count once for each change between two statuses, when the later one is written. The status
+is the record. What it said before was counted by the process that wrote it, so a restarted operator counts
 nothing again, and what happened while none ran is counted by the next one. Within one process the status that was
 written last counts, for the watch may still show the one before that.
 

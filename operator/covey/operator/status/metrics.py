@@ -1,8 +1,9 @@
-"""Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
+"""Gauges of each DisaggregatedInference, counts of pods that go, and Events that follow from a change of status.
 
-They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and a dozen besides. Beyond the limit those in trouble have theirs first, and namespaces take
-turns, so that no namespace hides what alerts on another's would show; the rest is counted.
+Gauges are of a bounded number, and gone with the resource. They show the status that was computed last, so only the
+operator that leads shows any. A resource costs about six series for each role and a dozen besides. Beyond the limit
+those in trouble have theirs first, and namespaces take turns, so that no namespace hides what alerts on another's would
+show; the rest is counted.
 
 Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
 

@@ -173,7 +173,7 @@ def report(nodes: Collection[NodeDevices], levels: Sequence[str], most: int) -> 
 
 
 def _sums(nodes: Iterable[NodeDevices], depth: int, kinds: Collection[Kind]) -> dict[Kind, dict[Path, list[int]]]:
-    """By kind and domain: what is whole, what is used, what open nodes have, and whether a node is closed."""
+    """Sums by kind and domain: what is whole, what is used, what open nodes have, and whether a node is closed."""
     found: dict[Kind, dict[Path, list[int]]] = {kind: {} for kind in kinds}
     for path, closed, shares in nodes:
         if depth >= 0 and (len(path) <= depth or path[depth] is None):

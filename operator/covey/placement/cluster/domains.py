@@ -82,7 +82,7 @@ class DomainNode:
         self.real = not path or path[-1] is not None
 
     def ancestors(self) -> Iterator[DomainNode]:
-        """This domain and all above it, from here to the root."""
+        """Yield this domain and all above it, from here to the root."""
         domain: DomainNode | None = self
         while domain is not None:
             yield domain

@@ -188,5 +188,5 @@ def choose(
 
 
 def _coverage(preset: Topology, present: Mapping[str, int]) -> int:
-    """On how many nodes the best covered of the preset's own labels is."""
+    """Nodes that have the best covered of the preset's own labels."""
     return max((present.get(key, 0) for level in preset.levels for key in level.keys if key not in _COMMON), default=0)

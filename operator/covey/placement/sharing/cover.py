@@ -174,7 +174,7 @@ def _words(layer: Array, cell: int) -> Price:
 
 
 def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
-    """For each vector the lowest price of what one of the points (rows) leaves of it, with that point's own price.
+    """The lowest price, for each vector, of what one of the points (rows) leaves of it, with that point's own price.
 
     Words of a price are put together as far as what is in them here leaves room: fewer words are compared sooner.
     """
@@ -307,7 +307,7 @@ def _smaller(one: Array, other: Array) -> Array:
 
 
 def lower(one: Array, other: Array) -> Array:
-    """For each cell whether the one price is lower than the other."""
+    """Cells in which the one price is lower than the other."""
     less, tied = one[0] < other[0], one[0] == other[0]
     for mine, theirs in zip(one[1:], other[1:], strict=True):
         less, tied = less | (tied & (mine < theirs)), tied & (mine == theirs)

@@ -1,4 +1,4 @@
-"""From numbers to nodes: which domain, and which node in it, takes how much.
+"""Shares of domains, and of the nodes in them: numbers become places.
 
 The tables say what fits; here a demand that fits is shared out on the way down, at the lowest price: fewest domains
 first (coarse before fine, hosts not counted), then fewest wholly free domains and hosts broken into, then the tightest
@@ -280,7 +280,7 @@ class Layout:
         return found
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
-        """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
+        """The cheapest of children that offer the same, no more than could be used; cheap ones first, with prices."""
         priced = self._price_children(children)
         if self._deep(children) or any(
             isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
@@ -389,7 +389,7 @@ def counted_depths(engine: Engine, host: int | None) -> range:
 
 @lru_cache(maxsize=65_536)
 def order(place: Place) -> tuple[Any, ...]:
-    """Where a domain or node stands among its siblings."""
+    """Position of a domain or node among its siblings."""
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
 
 
