@@ -220,7 +220,7 @@ class Tree:
             found = self.bench.condition(self.name)
             return found if found.get("status") == "False" and found["reason"] == reason else None
 
-        return str(eventually(refused, 30, lambda: str(self.bench.condition(self.name)))["message"])
+        return str(eventually(refused, 60, lambda: str(self.bench.condition(self.name)))["message"])
 
     def _child(
         self,

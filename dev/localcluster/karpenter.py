@@ -3,8 +3,9 @@
 Only tests and the story of autoscaling start it; it is built when it is wanted for the first time.
 """
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from localcluster.binaries import KARPENTER, ensure_files
@@ -18,6 +19,7 @@ DEVICE: Final = "nvidia.com/gpu"
 RACK: Final = "cloud.provider.com/topology-rack"
 BLOCK: Final = "cloud.provider.com/topology-block"
 _ZONE: Final = "zone-k"
+_PODS: Final = "/api/v1/namespaces/default/pods"
 _RESOURCES: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "110", DEVICE: str(GPUS)}
 _NODE_CLASS: Final = {
     "apiVersion": "karpenter.kwok.sh/v1alpha1",
@@ -97,6 +99,26 @@ def rack_pool(name: str, *, block: str, nodes: int, idle: str = "30s") -> dict[s
 def delete_pools(cluster: Cluster, names: Sequence[str]) -> None:
     """Delete NodePools, and with them their nodes; return when these are gone."""
     cluster.kubectl("delete", "nodepools", "--ignore-not-found", *names)
+
+
+@contextlib.contextmanager
+def waiting_pod(cluster: Cluster) -> Iterator[None]:
+    """Let Karpenter look at everything once more, since a pod waits that no pool has a node for.
+
+    Where it last looked just before a buffer went, release 1.14.1 keeps the nodes of that buffer until it looks again
+    (``HasBufferPods``), and nothing but a pod, a buffer or a node that goes makes it look.
+    """
+    # Karpenter looks for pods that a scheduler has refused; this one runs wherever Covey does.
+    spec = {
+        "schedulerName": "covey-scheduler",
+        "nodeSelector": {"example.com/nowhere": "true"},
+        "containers": [{"name": "c", "image": "registry.test/job:1"}],
+    }
+    cluster.api("POST", _PODS, {"metadata": {"name": "waiting"}, "spec": spec})
+    try:
+        yield
+    finally:
+        cluster.delete(f"{_PODS}/waiting")
 
 
 def _instance_type() -> dict[str, Any]:

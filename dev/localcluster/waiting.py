@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
 
 from localcluster.api import sentence_of
 
@@ -24,7 +25,8 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
 
     Args:
         predicate: What is asked. A failed ``assert`` in it, a field that is not written yet (``LookupError``), an
-            object that is not there, and an API server that is busy or has trouble of its own count as "not yet".
+            object that is not there, and an API server that is busy, has trouble of its own or breaks a connection
+            count as "not yet".
         timeout: Seconds after which it is given up.
         describe: What is waited for, or what tells how things stand, for the message.
 
@@ -38,7 +40,7 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
             if answer := predicate():
                 return answer
             last = f"the last answer was {answer!r}"
-        except (AssertionError, ApiException) as error:
+        except (AssertionError, ApiException, HTTPError) as error:
             if isinstance(error, ApiException) and error.status not in _PASSING and error.status < 500:
                 raise
             last = sentence_of(error)

@@ -174,6 +174,10 @@ class Autoscaler:
                 self._bring()
         buffers = self.buffers()
         for place, buffer in enumerate(buffers):
+            # Karpenter gathers for a second (``BATCH_IDLE_DURATION``): meanwhile pods take the nodes that came.
+            if not self._is_due(buffer):
+                continue
+            self._tried[buffer["metadata"]["uid"]] = time.monotonic()
             template = self._template(buffer["spec"]["podTemplateRef"]["name"])
             _, reason, message = self._provide(
                 template, buffer["spec"]["replicas"], [each["spec"] for each in buffers[:place]]

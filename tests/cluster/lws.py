@@ -127,12 +127,12 @@ def _is_in_force(cluster: Cluster) -> bool:
         "metadata": {"name": "probe"},
     }
     body |= {"spec": {"replicas": 1, "leaderWorkerTemplate": template}}
-    made = cluster.api("POST", f"{path_of('default')}?dryRun=All", body)
-    if made["spec"]["rolloutStrategy"].get("rollingUpdateConfiguration") is None:
-        return False
-    template["size"] = 0
     try:
+        made = cluster.api("POST", f"{path_of('default')}?dryRun=All", body)
+        if made["spec"]["rolloutStrategy"].get("rollingUpdateConfiguration") is None:
+            return False
+        template["size"] = 0
         cluster.api("POST", f"{path_of('default')}?dryRun=All", body)
     except ApiException as error:
-        return "vleaderworkerset.kb.io" in str(error)
+        return template["size"] == 0 and "vleaderworkerset.kb.io" in str(error)
     return False

@@ -101,7 +101,8 @@ def local_volume(stage: Stage) -> Outcome:
             path = f"/api/v1/namespaces/{stage.namespace}/persistentvolumeclaims"
             stage.cluster.api("POST", path, {"metadata": {"name": claim}, "spec": body})
             stage.pod(claim, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": claim}}])
-        return {name: stage.where(name) for name in ("there", "missing")}
+        # Until the controller-manager has called the volume available kube-scheduler passes it over.
+        return {"there": stage.await_bound("there"), "missing": stage.where("missing")}
 
 
 @contextlib.contextmanager

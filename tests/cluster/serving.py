@@ -57,21 +57,28 @@ class Serving(Workbench):
     def await_bound(self, count: int, timeout: float = 120, **labels: Any) -> list[Object]:
         """Wait until exactly so many live pods exist and all of them are bound."""
 
-        def reached() -> bool:
+        def reached() -> tuple[list[Object]]:
             pods = self.pods(**labels)
             assert len(pods) == count, f"{len(pods)} pods of {count}: {sorted(map(name_of, pods))}"
             waiting = [f"{name_of(pod)} (pinned to {pin_of(pod)})" for pod in pods if not node_of(pod)]
             assert not waiting, f"{len(waiting)} of {count} are not bound: {waiting[:8]}; {self.states()}"
-            return True
+            return (pods,)
 
-        eventually(reached, timeout, f"{count} pods are bound")
-        return self.bound(**labels)
+        (pods,) = eventually(reached, timeout, f"{count} pods are bound")
+        return pods
 
     def await_ready(self, count: int, **labels: Any) -> list[Object]:
         """Wait until exactly so many live pods exist and all of them are Ready."""
         self.await_bound(count, **labels)
-        eventually(lambda: all(map(serves, self.pods(**labels))), 60, "all pods are Ready")
-        return self.pods(**labels)
+
+        def ready() -> tuple[list[Object]]:
+            pods = self.pods(**labels)
+            assert len(pods) == count, f"{len(pods)} pods of {count}: {sorted(map(name_of, pods))}"
+            assert all(map(serves, pods)), f"not all are Ready; {self.states()}"
+            return (pods,)
+
+        (pods,) = eventually(ready, 60, "all pods are Ready")
+        return pods
 
     def states(self) -> dict[str, str]:
         """What the REASON column says of each resource."""

@@ -40,7 +40,8 @@ def test_operator_in_the_middle_of_creation(serving: Serving, nodes: AddNodes, c
     nodes(racks=4, nodes=8)
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.create(*LARGE, topology={"required": "block"})
-        recording.wait(lambda events: len(events) >= 60, 60)
+        # At the first pod: all 256 take a few seconds, and what is watched comes late on a machine with other work.
+        recording.wait(lambda events: len(events) >= 1, 60)
         covey_to_kill.operator.kill()
         assert 0 < len(serving.pods()) < 256
         assert not serving.bound()

@@ -22,6 +22,18 @@ def served(bench: Workbench, nodes: Callable[..., list[str]]) -> Workbench:
     return bench
 
 
+def await_replaced(served: Workbench, lost: Object, count: int, timeout: float = 60) -> list[Object]:
+    """The pods, once there are ``count`` of them, and none is the lost one."""
+
+    def replaced() -> list[Object]:
+        pods = served.pods()
+        assert len(pods) == count
+        assert uid_of(lost) not in uids(pods)
+        return pods
+
+    return eventually(replaced, timeout, f"{name_of(lost)} is replaced")
+
+
 def test_a_pod_of_a_replica_of_several_takes_the_replica_with_it(served: Workbench) -> None:
     before = {pod["spec"]["hostname"]: pod for pod in served.pods()}
     served.delete("Pod", name_of(before["0-prefill-1-0"]))
@@ -55,8 +67,8 @@ def test_a_single_pod_is_replaced_alone(served: Workbench) -> None:
     served.cluster.api(
         "PATCH", f"{served.path('Pod', name_of(lost))}/status", {"status": {"phase": "Failed"}}, patch="strategic"
     )
-    eventually(lambda: len(served.pods()) == 6 and uid_of(lost) not in uids(served.pods()))
-    assert len(uids(before) & uids(served.pods())) == 5
+    now = await_replaced(served, lost, 6)
+    assert len(uids(before) & uids(now)) == 5
     (successor,) = served.pods(role="decode", replica=0)
     assert is_gated(successor)
     assert name_of(successor) != name_of(lost)
@@ -204,12 +216,7 @@ def test_pods_of_a_node_that_is_gone_are_replaced(served: Workbench, nodes: Call
     served.bind([pod], node)
     served.cluster.delete_nodes([node])
     # Pod garbage collection of the controller-manager deletes the pod; a kubelet would confirm it.
-    eventually(
-        lambda: uid_of(pod) not in uids(served.pods()) and len(served.pods()) == 7,
-        timeout=150,
-        describe="the pod of the lost node is replaced",
-    )
-    assert uids(before) <= uids(served.pods())
+    assert uids(before) <= uids(await_replaced(served, pod, 7, timeout=150))
 
 
 def test_a_failure_while_the_operator_is_away(served: Workbench, operator: Process) -> None:

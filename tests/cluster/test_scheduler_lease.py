@@ -50,8 +50,8 @@ def test_many_namespaces_leave_connections_for_everything_else(bench: Bench, nod
     watched = [bench.namespace, *(f"{bench.namespace}-{number}" for number in range(1, NAMESPACES))]
     cluster.start_covey("scheduler", "--leader-elect=true", *(f"--namespace={name}" for name in watched))
     tree = bench.unit("one", Role("decode", size=32, gpus=1))
-    eventually(lambda: all(pin_of(pod) for pod in tree.pods()), 30)
-    eventually(lambda: bench.condition("one").get("status") == "True", 30)
+    eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
+    eventually(lambda: bench.condition("one").get("status") == "True")
     before = renewed(cluster)
     eventually(lambda: renewed(cluster) > before, 10)
 

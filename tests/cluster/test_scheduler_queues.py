@@ -87,8 +87,8 @@ def test_two_queues_of_a_cohort(bench: Bench, quotas: Quotas, nodes: AddNodes, k
     assert f"minimums of {mine} do not borrow" in message
     bench.unit("third", Role("decode"), queue=theirs)
     eventually(lambda: bound(bench, "third") == 1)
-    eventually(lambda: quotas.usage(mine).get("used") == 24)
-    assert quotas.usage(mine) == {"nominal": 16, "used": 24, "borrowed": 8, "lent": 0, "waiting": 32}
+    usage = {"nominal": 16, "used": 24, "borrowed": 8, "lent": 0, "waiting": 32}
+    eventually(lambda: quotas.usage(mine) == usage)
     eventually(lambda: quotas.usage(theirs) == {"nominal": 16, "used": 8, "borrowed": 0, "lent": 8, "waiting": 0})
     shown = kubectl("get", "cvq", mine)
     assert "24/16" in shown

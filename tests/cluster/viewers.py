@@ -23,7 +23,7 @@ from covey.ui.gate import OwnToken
 from covey.ui.headers import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
-from localcluster import Cluster
+from localcluster import Cluster, eventually
 from merge_patch import merge
 
 #: What `covey ui` reads of a namespace.
@@ -52,7 +52,10 @@ class Rights:
         return self.cluster.service_account_token(namespace, name)
 
     def allow(self, where: str | None, namespace: str, name: str, kinds: dict[str, list[str]] | None = None) -> str:
-        """Let an account read kinds in a namespace, or (None) everywhere; returns the path of the binding."""
+        """Let an account read kinds in a namespace, or (None) everywhere; returns the path of the binding.
+
+        The API server learns of a binding a moment after it has taken it: that is waited for.
+        """
         rules = [
             {"apiGroups": [group], "resources": resources, "verbs": ["get", "list", "watch"]}
             for group, resources in (KINDS if kinds is None else kinds).items()
@@ -68,6 +71,11 @@ class Rights:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
         self.cluster.api("POST", f"{path}bindings", binding)
+        asked = {"verb": "list", "group": rules[0]["apiGroups"][0], "resource": rules[0]["resources"][0]}
+        asked |= {"namespace": where} if where else {}
+        spec = {"user": f"system:serviceaccount:{namespace}:{name}", "resourceAttributes": asked}
+        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        eventually(lambda: self.cluster.api("POST", reviews, {"spec": spec})["status"]["allowed"], 60, f"{name} may")
         return f"{path}bindings/{rule}"
 
     def expired(self, token: str) -> str:

@@ -98,13 +98,13 @@ def test_what_other_routers_select_is_the_leaders_of_each_role(apply: Apply, ser
     apply(file)
     await_ready(serving)
     engines = {role: {name_of(pod) for pod in serving.pods(role=role, index=0)} for role in ("prefill", "decode")}
-    eventually(lambda: selected(serving, file) == engines, 30, "the selectors find the engines")
+    eventually(lambda: selected(serving, file) == engines, 60, "the selectors find the engines")
     [inference] = of_kind(file, "DisaggregatedInference")
     roles = [each | {"replicas": 1 if each["name"] == "decode" else 2} for each in inference["spec"]["roles"]]
     serving.change({"roles": roles}, name_of(inference))
     [going] = eventually(lambda: serving.pods(draining="true"), 60, "a replica of decode drains")
     left = engines | {"decode": engines["decode"] - {name_of(going)}}
-    eventually(lambda: selected(serving, file) == left, 30, "what drains is not found any more")
+    eventually(lambda: selected(serving, file) == left, 60, "what drains is not found any more")
 
 
 def selected(serving: Serving, file: Path) -> dict[str, set[str]]:

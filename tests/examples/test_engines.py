@@ -18,6 +18,7 @@ from cluster.serving import Serving, replicas
 from cluster.workbench import label, name_of
 from examples.conftest import Apply, await_ready
 from examples.files import EXAMPLES, Object, of_kind
+from localcluster import eventually
 
 ENGINES = sorted((EXAMPLES / "engines").glob("*.yaml"))
 GPUS = 8
@@ -71,7 +72,12 @@ def check_router(serving: Serving, file: pathlib.Path, said: Object) -> None:
     for role in ("prefill", "decode"):
         leaders = {name_of(pod) for pod in serving.pods(role=role, index=0)}
         assert leaders
-        assert told_pods(serving, file, said, role) == leaders
+        # Slices are written after the pods are Ready.
+        eventually(
+            lambda role=role, leaders=leaders: told_pods(serving, file, said, role) == leaders,
+            60,
+            f"the router is led to the leaders of {role}",
+        )
 
 
 def told_pods(serving: Serving, file: pathlib.Path, said: Object, role: str) -> set[str]:

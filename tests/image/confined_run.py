@@ -39,7 +39,7 @@ def main() -> None:
             cluster.apply((ROOT / "examples" / "disaggregated.yaml").read_text())
             eventually(lambda: _bound(cluster) == _EXPECTED, 120, f"{_EXPECTED} pods are bound")
             found = {name: confinement.status(process.pid) for name, process in processes.items()}
-            ends = {name: process.stop() for name, process in processes.items()}
+            ends = {name: process.stop(timeout=30) for name, process in processes.items()}
         finally:
             for process in processes.values():
                 process.stop()

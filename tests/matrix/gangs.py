@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cluster.serving import workers
+from localcluster import eventually
 from matrix.bench import Bench
 from matrix.columns import EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, VOLCANO
 from matrix.outcome import differs
@@ -57,12 +58,14 @@ def one_of_two(bench: Bench) -> None:
     both = ("first", "second")
     for name in both:
         bench.create(workers("prefill", size=2), workers("decode", size=2), name=name)
+    one = {"prefill": 1, "decode": 1}
+    # Whoever has not begun yet is at rest, too.
+    eventually(lambda: any(bench.whole(name) == one for name in both), 60, "one of them has started")
     bench.rest()
-    started = [name for name in both if bench.whole(name) == {"prefill": 1, "decode": 1}]
+    started = [name for name in both if bench.whole(name) == one]
     assert len(started) == 1, f"{started} have started"
     [winner] = started
     [loser] = set(both) - {winner}
-    one = {"prefill": 1, "decode": 1}
     bench.expect_all({(winner, 0): one, (loser, 0): {}})
     bench.remove("DisaggregatedInference", winner)
     bench.expect(loser, **one)

@@ -281,6 +281,9 @@ def read_by_kstatus(bench: Bench) -> None:
         bench.change({"roles": [workers("prefill", size=2), workers("decode", replicas=2)]})
         bench.expect(prefill=1, decode=2)
         bench.await_condition("Ready", "True", "Ready")
+        # The recording hears of it later than whoever asks.
+        last = bench.get("DisaggregatedInference", "llm")["metadata"]["resourceVersion"]
+        recording.wait(lambda events: any(body["metadata"]["resourceVersion"] == last for _, body in events))
         history = [body for kind, body in recording.events if kind != "DELETED"]
     for body, said in zip(history, judge(history), strict=True):
         status = body["status"]

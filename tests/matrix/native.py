@@ -109,7 +109,8 @@ class Native:
         """Wait until there are exactly so many live pods, all bound."""
 
         def reached() -> tuple[list[Object]]:
-            pods, bound = self.pods(**labels), self.bound(**labels)
+            pods = self.pods(**labels)
+            bound = [pod for pod in pods if pod["spec"].get("nodeName")]
             assert (len(pods), len(bound)) == (count, count), f"{len(bound)} of {len(pods)} pods are bound"
             return (bound,)
 

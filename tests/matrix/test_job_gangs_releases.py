@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from kubernetes.client import ApiException
 
 from builders.manifests import Object
-from cluster.job_gangs import job, policies
+from cluster.job_gangs import is_in_force, job, policies
 from localcluster import Cluster, eventually, status_of
 
 PATH = "/apis/batch/v1/namespaces/default/jobs?dryRun=All"
@@ -36,11 +35,9 @@ def refused(cluster: Cluster, body: Object) -> str | None:
 def test_in_kubernetes_136_jobs_are_prepared() -> None:
     with Cluster(kubernetes="1.36", kwok=False) as cluster:
         cluster.apply([each for each in policies() if each["metadata"]["name"] == "covey-jobs"])
-
-        def prepared() -> Any:
-            return cluster.api("POST", PATH, job("train", 2))["spec"]["template"]["spec"].get("schedulingGates")
-
-        assert eventually(prepared, 60, "the policy is in force") == [GATE]
+        eventually(lambda: is_in_force(cluster), 60, "the policies are in force")
+        made = cluster.api("POST", PATH, job("train", 2))
+        assert made["spec"]["template"]["spec"]["schedulingGates"] == [GATE]
 
 
 def test_before_that_a_job_has_to_be_written_whole() -> None:

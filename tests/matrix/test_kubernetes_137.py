@@ -154,7 +154,7 @@ def test_min_group_count_is_changed_gang_by_gang(native: Native) -> None:
     assert len(after) == 10
     # Two units had all of their pods bound at any time.
     assert _least_bound(pods.events, before) >= 10
-    assert "UnitRemade" in native.events()
+    eventually(lambda: "UnitRemade" in native.events(), describe="it is announced")
 
 
 def _least_bound(events: list[tuple[str, dict]], before: Collection[str]) -> int:  # type: ignore[type-arg] # plain JSON
@@ -229,7 +229,7 @@ def test_a_level_is_changed_unit_by_unit(native: Native) -> None:
     native.change({"topology": {"required": "rack"}})
     eventually(lambda: not uids(before) & uids(native.bound()), 60, "the unit is made anew")
     assert len(domains(native.cluster, native.await_bound(6), RACK)) == 1
-    assert "UnitRemade" in native.events()
+    eventually(lambda: "UnitRemade" in native.events(), describe="it is announced")
 
 
 # What users do to groups

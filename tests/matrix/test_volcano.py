@@ -153,6 +153,8 @@ def test_volcanos_writes_are_no_reason_to_write(bench: Bench, cluster: Cluster) 
     bench.create(*roles)
     bench.expect(prefill=2, decode=2)
     assert group(bench)["spec"]["minResources"] == {"cpu": "1", "memory": "3Gi", "nvidia.com/gpu": "16"}
+    # The last that vc-scheduler has to write.
+    eventually(lambda: group(bench)["status"].get("running") == 4, 60, "vc-scheduler knows that all of them run")
     assert phase(bench) == "Running"
     assert writes(cluster) == before
     version = group(bench)["metadata"]["resourceVersion"]
@@ -322,11 +324,15 @@ def test_1_14_1_calls_a_group_running_that_has_lost_a_role(bench: Bench) -> None
         bench.cluster.api("DELETE", f"{bench.path('Pod', name_of(pod))}?gracePeriodSeconds=0")
     bench.expect(prefill=3, decode=0)
     assert phase(bench) == "Running"
-    # Covey says what there is.
-    message = bench.condition("Admitted")["message"]
-    assert message == (
-        "Volcano calls the PodGroup Running, which counts its pods only; bound are prefill 1/1, decode 0/1"
-    )
+
+    def told() -> bool:
+        message = bench.condition("Admitted")["message"]
+        assert message == (
+            "Volcano calls the PodGroup Running, which counts its pods only; bound are prefill 1/1, decode 0/1"
+        ), message
+        return True
+
+    eventually(told, 60, "Covey says what there is")
 
 
 def test_1_14_1_gives_room_to_surplus_of_another_queue_first(bench: Bench) -> None:

@@ -35,4 +35,6 @@ class Gateway(Background):
 
     def _run(self) -> None:
         while not self.ended.wait(_INTERVAL):
-            self._ready = [router for router in self._routers if answers(router.health_url)]
+            ready = [router for router in self._routers if answers(router.health_url)]
+            # Where no probe is answered in time, requests go where they went: what is lost then is counted.
+            self._ready = ready or self._ready

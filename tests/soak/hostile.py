@@ -38,9 +38,9 @@ def _deep() -> Json:
 
 
 def _bring(
-    stage: Stage, generator: random.Random, path: str, body: Json, last: Callable[[], None] = lambda: None
+    stage: Stage, generator: random.Random, path: str, body: Json, last: Callable[[float], None] = lambda _since: None
 ) -> None:
-    """Create an object that goes after a while, and do one thing more before it does."""
+    """Create an object that goes after a while; before it does, do one thing more, told since when it was there."""
     name = body["metadata"]["name"]
     try:
         # None where it is there already: a first try that was answered too late has made it.
@@ -51,10 +51,11 @@ def _bring(
         stage.say(f"{name} is refused: {sentence_of(error)[:120]}")
         return
     stage.hostile.add(name)
+    since = stage.quiet.now()
 
     def end() -> None:
         stage.hostile.discard(name)
-        last()
+        last(since)
         stage.api("DELETE", f"{path}/{name}")
 
     stage.later(generator.uniform(1, 15), f"take {name} away", end)
@@ -90,13 +91,13 @@ def create_a_resource_that_is_invalid(stage: Stage, generator: random.Random) ->
     container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": {GPU: "1"}}}
     role = {"name": "decode", "template": {"spec": {"containers": [container], **_TEMPLATES[what]()}}}
     body = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference", "spec": {"roles": [role]}}
-    name, begun = _name(stage), stage.quiet.now()
+    name = _name(stage)
 
-    def check() -> None:
+    def check(since: float) -> None:
         with stage.watching.lock:
             found = stage.checker.world.resources.get(Owner(owner.namespace, name))
         said = found.conditions.get("Admitted") if found is not None else None
-        if found is not None and (said is None or said[0] != "False") and stage.quiet.now() - begun > GRACE:
+        if found is not None and (said is None or said[0] != "False") and stage.quiet.now() - since > GRACE:
             stage.problems.append(f"{owner.namespace}/{name} with {what} says nothing but {dict(found.conditions)}")
 
     _bring(stage, generator, RESOURCES.format(owner.namespace), body | {"metadata": {"name": name}}, check)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from kubernetes.client import ApiException
+
 from localcluster import Cluster, Process, ProcessError
 from soak.quiet import Quiet
 
@@ -91,7 +93,9 @@ class Supervision:
         """Let a process stand still."""
         self._hide(name)
         process = self.process(name)
-        process.pause()
+        # One that has ended by itself since it was looked after is started when it would have been resumed.
+        with contextlib.suppress(ProcessError, OSError):
+            process.pause()
         self._planned.add(name)
 
         def resume() -> None:
@@ -113,7 +117,8 @@ class Supervision:
         def start() -> None:
             process = self.process(name)
             if not process.alive:
-                with contextlib.suppress(ProcessError):
+                # kwok takes its leases away first, which an API server that comes up may refuse: it is tried again.
+                with contextlib.suppress(ApiException, ProcessError):
                     process.start(wait=False)
             self._planned.discard(name)
 

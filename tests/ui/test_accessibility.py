@@ -89,6 +89,8 @@ def test_the_table_says_the_same_as_the_floor(screen: Screen, create: Callable[.
 
 
 def test_what_changes_is_told_politely_and_once(screen: Screen, create: Callable[..., str]) -> None:
+    # What is there when the page is first drawn, a frame after it is live, is no change.
+    expect(screen.page.locator("#gangs-empty")).to_be_visible()
     key = create("llm", role("w", 1, 1))
     live = screen.page.locator("#live")
     expect(live).to_contain_text(f"{key} has appeared")

@@ -26,8 +26,8 @@ def test_the_story_tells_what_happened_in_its_order(screen: Screen, floor: Clust
     pods = floor.api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
     decode = next(pod for pod in pods if pod["metadata"]["labels"]["covey.dev/role"] == "decode")
     failed = {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource"}}
-    floor.api("PATCH", f"/api/v1/namespaces/{namespace}/pods/{decode['metadata']['name']}/status", failed)
     before = panel.locator(".event").count()
+    floor.api("PATCH", f"/api/v1/namespaces/{namespace}/pods/{decode['metadata']['name']}/status", failed)
     expect(panel.locator(".event").nth(before)).to_be_attached()
     expect(screen.stands(key)).to_contain_text("ready")
 

@@ -346,7 +346,9 @@ def test_half_a_rack_is_kept_for_who_asked_until_the_other_half_is_there(
 
     eventually(is_kept_off, 60, "the ordinary pod is kept off")
     assert await_kept(serving, 2) == before
-    assert "2 of the nodes that it waits for have come" in serving.condition("CapacityAsked")["message"]
+    told = "2 of the nodes that it waits for have come"
+    # The operator may have been killed before it has told so, and has to come up again.
+    eventually(lambda: told in serving.condition("CapacityAsked")["message"], 60, "it is told")
     assert not serving.bound(inference="small")
     # The smaller gang asks for a node of its own.
     assert uid_of(asked) in map(uid_of, autoscaler.requests())

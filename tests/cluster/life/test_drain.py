@@ -67,10 +67,11 @@ def test_kubectl_drains_two_nodes_of_two_replicas_at_once(serving: Serving, node
     after = await_settled(serving, 5, *victims)
     assert not uids([*first, *second]) & uids(after)
     assert uids(serving.pods(role="decode")) <= uids(before)
-    assert {"Evacuating", "Evacuated"} <= serving.events()
+    eventually(lambda: {"Evacuating", "Evacuated"} <= serving.events(), 60, "there are Events of it")
     found = serving.get("DisaggregatedInference", "llm")["status"]
     assert "rollout" not in found
-    assert not {"Evacuating", "EvacuationBlocked"} & conditions(serving).keys()
+    # It is Complete while replicas leave, too.
+    eventually(lambda: not {"Evacuating", "EvacuationBlocked"} & conditions(serving).keys(), 60, "it is over")
 
 
 def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddNodes) -> None:

@@ -177,7 +177,7 @@ def test_enough_serves_at_every_event_and_it_ends(
         storm.paused = False
         serving.change(storm.spec())
         await_end(storm, recording)
-        found = storm.check(recording.events, recording.times)
+    found = storm.check(recording.events, recording.times)
     say(capsys, f"{len(recording.events)} events: {dict(found)}")
     assert found, "something was given up"
 

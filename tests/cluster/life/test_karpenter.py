@@ -12,7 +12,7 @@ from cluster.serving import RACK, Serving, serving, workers
 from cluster.test_metrics import await_scrape, scrape
 from cluster.workbench import name_of
 from localcluster import Cluster, eventually
-from localcluster.karpenter import delete_pools, rack_pool, start_karpenter
+from localcluster.karpenter import delete_pools, rack_pool, start_karpenter, waiting_pod
 from localcluster.programs import ROOT, scheduler_config
 
 __all__ = ["serving"]
@@ -72,7 +72,9 @@ def await_empty(cluster: Cluster) -> None:
         assert not left, str(sorted(map(name_of, left)))
         return True
 
-    eventually(empty, 360, "the cluster is empty again")
+    eventually(lambda: not items(cluster, BUFFERS), 60, "nothing is asked for")
+    with waiting_pod(cluster):
+        eventually(empty, 360, "the cluster is empty again")
 
 
 @pytest.mark.parametrize("level", [None, "rack"])

@@ -31,8 +31,14 @@ QUICK = {
 
 def await_ready(serving: Serving, count: int, timeout: float = 120) -> list[Object]:
     serving.await_bound(count, timeout)
-    eventually(lambda: len(serving.pods()) == count and all(map(serves, serving.pods())), 60, "all pods are Ready")
-    return serving.pods()
+
+    def ready() -> list[Object]:
+        pods = serving.pods()
+        assert len(pods) == count
+        assert all(map(serves, pods))
+        return pods
+
+    return eventually(ready, 60, "all pods are Ready")
 
 
 def fail(serving: Serving, nodes: Iterable[str], *, out_of_service: bool = True) -> None:

@@ -167,7 +167,8 @@ def test_groups_come_go_and_are_rolled_by_the_controller(sets: LeaderWorkerSets,
     eventually(
         lambda: sorted(map(name_of, sets.all("PodGroup"))) == ["llm-0"], 60, "groups that are gone leave nothing"
     )
-    assert sorted(map(name_of, sets.pods())) == ["llm-0", "llm-0-1"]
+    # Workers go after their StatefulSet, which goes after the leader.
+    eventually(lambda: sorted(map(name_of, sets.pods())) == ["llm-0", "llm-0-1"], 60, "neither do their pods")
 
 
 def test_what_cannot_start_together_says_so(sets: LeaderWorkerSets, nodes: AddNodes) -> None:

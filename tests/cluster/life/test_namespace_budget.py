@@ -206,6 +206,9 @@ def test_an_upgrade_gives_no_pod_two_budgets(serving: Serving, nodes: AddNodes, 
         covey_to_kill.operator.start()
         await_budgets(serving, NAME)
         await_budget(serving, 6)
+        # Both recordings may be a moment behind what is there.
+        pods.wait(lambda events: len({uid_of(pod) for _, pod in events if GANG in pod["metadata"]["labels"]}) == 6)
+        kept.wait(lambda events: sum(kind == "DELETED" for kind, _ in events) == 2)
         history = in_order(pods.events, kept.events)
     assert {kind for kind, _ in history} == {"ADDED", "MODIFIED", "DELETED"}
     for objects in moments(start, history):

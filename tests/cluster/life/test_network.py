@@ -108,7 +108,7 @@ def test_a_replica_has_a_service_of_its_own_which_its_successor_inherits(
         eventually(lambda: not uids(lost) & uids(serving.pods()), 60, "the replica is replaced")
         pods = await_ready(serving, 6)
         await_resolved(published, pods)
-        assert check_addresses(recording.events) == 8
+        recording.wait(lambda events: check_addresses(events) == 8)
     serving.change({"roles": [{**pair(**OWN)[0], "replicas": 1}, pair()[1]]})
     await_services(serving, {"llm-0-prefill-0", "llm-pods"})
 

@@ -125,9 +125,12 @@ def test_two_that_take_at_once_take_different_ones(
 
 
 def test_two_whose_victims_go_at_once_come_before_the_successors(
-    serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str]
+    serving: Serving, elsewhere: Serving, nodes: AddNodes, classes: tuple[str, str], covey_to_kill: Covey
 ) -> None:
     """Who comes first may take a node that was freed for the other, whose room is made up for all the same."""
+    # By another claim, of which a minute has six: those of the tests before are not counted by a process that starts.
+    covey_to_kill.scheduler.kill()
+    covey_to_kill.scheduler.start()
     before = claim_both(serving, elsewhere, nodes, classes)
     say_idle(serving, await_marked(serving, 3, inference="batch"))
 
@@ -139,7 +142,8 @@ def test_two_whose_victims_go_at_once_come_before_the_successors(
         return len(bound(serving, "chat")) == 1 and len(bound(elsewhere, "chat")) == 2
 
     eventually(are_served, 120, "both have their nodes")
-    assert len(bound(serving, "batch")) == 3
+    # A node that was freed for nobody in the end is a successor's a moment later.
+    eventually(lambda: len(bound(serving, "batch")) == 3, 60, "the other nodes are batch's")
 
 
 def begin(serving: Serving, nodes: AddNodes, classes: tuple[str, str]) -> set[str]:

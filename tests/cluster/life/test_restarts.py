@@ -92,8 +92,12 @@ def test_a_restart_recreates_the_whole_replica_once_and_no_other(serving: Servin
     assert len(created) == 2, "exactly once"
     assert uids(serving.pods()) == others | created
     assert {annotation(pod, "covey.dev/restarts") for pod in serving.pods(role="prefill", replica=1)} == {"1"}
-    status = serving.get("DisaggregatedInference", "llm")["status"]["roles"]
-    assert {each["name"]: each["restarts"] for each in status} == {"prefill": 1, "decode": 0}
+
+    def counted() -> bool:
+        status = serving.get("DisaggregatedInference", "llm")["status"]["roles"]
+        return {each["name"]: each["restarts"] for each in status} == {"prefill": 1, "decode": 0}
+
+    eventually(counted, 30, "the status counts it")
     assert "failed on" in serving.await_event("ReplicaFailed")
 
 

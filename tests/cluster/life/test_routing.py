@@ -141,7 +141,7 @@ def test_a_loss_half_way_is_made_good_in_the_pairing_that_serves(serving: Servin
         # Prefill of the new revision is lost: decode goes back to the other.
         [new] = [pod for pod in serving.pods(role="prefill") if pod["spec"]["containers"][0]["image"] == image_of("2")]
         serving.delete("Pod", name_of(new))
-        eventually(lambda: find_routes(serving.pods()) == both and uid_of(new) not in uids(serving.pods()), 120)
+        eventually(lambda: find_routes(now := serving.pods()) == both and uid_of(new) not in uids(now), 120)
         found = judged(before, recording.events, *both)
     assert not found.refused
 

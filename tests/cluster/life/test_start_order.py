@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.serving import AddNodes, Event, Serving, check_history, serving, workers
-from cluster.workbench import label
+from cluster.workbench import label, uid_of
 from scheduler_trees import node_of, pin_of
 
 __all__ = ["serving"]
@@ -45,7 +45,7 @@ def test_decode_starts_when_prefill_is_ready(serving: Serving, nodes: AddNodes) 
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.create(*roles, topology={"required": "rack"})
         serving.await_bound(4)
-        recording.wait(lambda events: sum(1 for _, pod in events[-40:] if is_ready(pod)) >= 4, 60)
+        recording.wait(lambda events: len({uid_of(pod) for _, pod in events if is_ready(pod)}) == 4, 60)
         assert check_order(recording.events, "decode", "0", after=("prefill", "0")) == 2
         # Their places were reserved before anybody started: pinned, and held by nothing but the start gate.
         first = next(number for number, (_, pod) in enumerate(recording.events) if node_of(pod))
@@ -64,7 +64,7 @@ def test_workers_start_when_their_leader_is_ready(serving: Serving, nodes: AddNo
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.create(*roles)
         serving.await_bound(4)
-        recording.wait(lambda events: sum(1 for _, pod in events[-40:] if is_ready(pod)) >= 4, 60)
+        recording.wait(lambda events: len({uid_of(pod) for _, pod in events if is_ready(pod)}) == 4, 60)
         for index in "123":
             assert check_order(recording.events, "decode", index, after=("decode", "0")) == 1
         assert check_history(recording.events, *roles) >= 0
