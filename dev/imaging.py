@@ -29,7 +29,9 @@ WHEELS = ROOT / ".venv" / "wheels"
 _LINE = re.compile(r"^([A-Z]+)\s+(.*)$", re.DOTALL)
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 #: Of Python's library: what the base images leave out, and what lies there for this machine only.
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "test", "tests", "idle_test", "config-*", "site-packages", "*.a")
+_LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", "test", "tests", "idle_test", "config-*", "site-packages", "*.a", "EXTERNALLY-MANAGED"
+)
 
 
 class ImageError(Exception):
@@ -120,7 +122,8 @@ def _install_python(place: Path) -> None:
     for name in ("python", "python3"):
         (place / "bin" / name).symlink_to(_PYTHON)
     program = place / "bin" / "pip"
-    program.write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    # By its path: Debian's Python has no site-packages outside a virtual environment.
+    program.write_text(f'#!/bin/sh\nexec python {library}/site-packages/pip "$@"\n')
     program.chmod(0o755)
 
 

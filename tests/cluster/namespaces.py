@@ -50,7 +50,8 @@ def empty_namespace(cluster: Cluster, name: str) -> None:
         return not cluster.api("GET", pods)["items"]
 
     try:
-        eventually(empty, describe=f"no pod is left in {name}")
+        # The API server deletes a thousand pods one after another: half a minute where others want the processors.
+        eventually(empty, 240, f"no pod is left in {name}")
     finally:
         for each in _READ:
             cluster.delete(each.path(name))
