@@ -12,6 +12,8 @@ from kubernetes.config import load_kube_config
 TIMEOUT: Final = 30.0
 #: Connections that are kept: as many as threads make requests at the same time, and some watches.
 _CONNECTIONS: Final = 32
+#: Python's word, in several sentences, for a TLS connection that ended before all was sent.
+_CLOSED: Final = "EOF"
 _AUTHENTICATION: Final = ("BearerToken",)
 _PATCHES: Final = {
     "json": "application/json-patch+json",
@@ -81,7 +83,13 @@ def exchange(
     if body is not None:
         headers["Content-Type"] = _content_type(method, body, patch)
     prepared = client.param_serialize(method, path, header_params=headers, body=body, auth_settings=_AUTHENTICATION)
-    response = client.call_api(*prepared, _request_timeout=timeout)
+    try:
+        response = client.call_api(*prepared, _request_timeout=timeout)
+    except ApiException as error:
+        # The server closes a connection that nobody used for a while, and may do so at the very moment.
+        if error.status or _CLOSED not in str(error.reason):
+            raise
+        response = client.call_api(*prepared, _request_timeout=timeout)
     if response.status >= 300:
         response.read()
         client.response_deserialize(response, {})
