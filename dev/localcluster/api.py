@@ -71,6 +71,8 @@ def exchange(
 ) -> RESTResponse:
     """Make a request and return the answer before its content is read, or raise as ``request`` does.
 
+    It is made once more where the server closed the connection before TLS had begun or all was sent.
+
     Args:
         client: As for ``request``, and so are the others.
         method: HTTP method.
