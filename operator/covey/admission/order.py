@@ -202,7 +202,7 @@ class Line(Generic[N]):
 
 
 #: Seconds that pins wait for missing pods of their minimum to be created.
-GRACE: Final = 5.0
+GRACE: Final = 10.0
 #: Seconds that pins have at least when a process finds them: by then kube-scheduler has made its calls again.
 AT_START: Final = 15.0
 
