@@ -213,12 +213,13 @@ class Tree:
         eventually(lambda: len(self.bound()) == wanted, timeout, lambda: f"{len(self.bound())} bound of {wanted}")
         return self.bound()
 
-    def wait_refused(self, reason: str = "Infeasible") -> str:
-        """Wait until the root says why it is not admitted; returns the message."""
+    def wait_refused(self, reason: str = "Infeasible", words: str = "") -> str:
+        """Wait until the root says why it is not admitted, in these words; returns the message."""
 
         def refused() -> Json | None:
             found = self.bench.condition(self.name)
-            return found if found.get("status") == "False" and found["reason"] == reason else None
+            is_refused = found.get("status") == "False" and found["reason"] == reason
+            return found if is_refused and words in found["message"] else None
 
         return str(eventually(refused, 60, lambda: str(self.bench.condition(self.name)))["message"])
 

@@ -12,8 +12,8 @@ from localcluster.api import sentence_of
 Value = TypeVar("Value")
 #: Seconds between two questions: few at first, more and more the longer it takes, so that those who wait long cost little.
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.2, 0.2
-#: Answers of the API server that may be others a moment later: not there, changed in between, too busy.
-_PASSING = frozenset({404, 409, 429})
+#: Answers of the API server that may be others a moment later: none, not there, changed in between, too busy.
+_PASSING = frozenset({0, 404, 409, 429})
 
 
 class NotReachedError(AssertionError):

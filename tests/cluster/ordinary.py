@@ -39,18 +39,14 @@ class Stage:
     def pods_path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    def nodes(
-        self, *classes: str, cpu: Mapping[str, str] | None = None, taints: Sequence[str] = (), kubelet: bool = True
-    ) -> None:
-        """Add one ready node of each class; its zone is called like its class. Without a kubelet no pod ends there."""
+    def nodes(self, *classes: str, cpu: Mapping[str, str] | None = None, taints: Sequence[str] = ()) -> None:
+        """Add one ready node of each class; its zone is called like its class."""
         for each in classes:
             labels = {"stage": self.namespace, "class": each, ZONE: f"{self.namespace}-{each}"}
             prefix = f"{self.namespace}-{each}-"
             nodes = Nodes(cpu=(cpu or {}).get(each, "4"), labels=labels, taints=taints, prefix=prefix)
             self.names.setdefault(each, []).extend(nodes.names)
             for body in nodes.manifests():
-                if not kubelet:
-                    del body["metadata"]["annotations"]
                 self.cluster.api("POST", "/api/v1/nodes", body)
 
     def node(self, label: str) -> str:
@@ -81,13 +77,18 @@ class Stage:
     def delete(self, name: str) -> None:
         self.cluster.api("DELETE", f"{self.pods_path}/{name}?gracePeriodSeconds=0")
 
+    def hold(self, name: str, *, held: bool = True) -> None:
+        """Keep a pod that is deleted on its node, as one that takes long to end; or let it go."""
+        body = {"metadata": {"finalizers": ["covey.test/hold"] if held else None}}
+        self.cluster.api("PATCH", f"{self.pods_path}/{name}", body)
+
     def where(self, name: str, *, taints_matter: bool = False) -> str:
         """Wait until a pod is settled: the class of its node, or why it is pending."""
-        return eventually(lambda: self._where(name, taints_matter=taints_matter), 30, f"{name} is settled")
+        return eventually(lambda: self._where(name, taints_matter=taints_matter), 60, f"{name} is settled")
 
     def await_bound(self, name: str) -> str:
         """Wait until a pod has a node, whatever was said of it before; returns the node's class."""
-        node = eventually(lambda: self.get(name)["spec"].get("nodeName"), 30, f"{name} is bound")
+        node = eventually(lambda: self.get(name)["spec"].get("nodeName"), 60, f"{name} is bound")
         return self._class(node)
 
     def await_gone(self, name: str) -> str:
@@ -99,7 +100,7 @@ class Stage:
             except ApiException as error:
                 return error.status == 404
 
-        eventually(gone, 30, f"{name} is deleted")
+        eventually(gone, 60, f"{name} is deleted")
         return "gone"
 
     def _where(self, name: str, *, taints_matter: bool) -> str:

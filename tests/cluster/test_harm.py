@@ -135,9 +135,10 @@ def test_nobody_is_evicted_for_room_that_is_reserved(made: Stage) -> None:
 
 def test_room_that_was_made_for_a_pod_goes_to_no_gang(made: Stage) -> None:
     """A gang waits for the node, and kube-scheduler evicts a pod there for another: the room is that pod's."""
-    made.nodes("a", "b", kubelet=False)
-    low = made.pod("low", gpus=8, affinity=select("a"), priorityClassName="harm-low", terminationGracePeriodSeconds=30)
+    made.nodes("a", "b")
+    low = made.pod("low", gpus=8, affinity=select("a"), priorityClassName="harm-low")
     assert made.where(low) == "a"
+    made.hold(low)
     gang = gang_on(made, "a")
     gang.wait_refused()
     made.pod("high", gpus=8, affinity=select("a"), priorityClassName="harm-high")
@@ -145,7 +146,7 @@ def test_room_that_was_made_for_a_pod_goes_to_no_gang(made: Stage) -> None:
     kube_scheduler = made.cluster.processes["kube-scheduler"]
     kube_scheduler.pause()  # so that the gang has all the time to be quicker
     try:
-        made.delete("low")
+        made.hold(low, held=False)
         await_pinned(gang_on(made, "b", name="later"))
         assert not any(map(pin_of, gang.pods()))
     finally:

@@ -117,7 +117,6 @@ def test_replicas_have_their_own_domain_all_through_a_rollout(bench: Workbench) 
     domains = Controller(bench.cluster, bench.namespace)
     changed = template()
     changed["spec"]["containers"][0]["env"] = [{"name": "NEXT", "value": "1"}]
-    bench.change({"roles": [joined(2) | {"template": changed}]})
     seen: set[str] = set()
     without: set[str] = set()
 
@@ -132,6 +131,8 @@ def test_replicas_have_their_own_domain_all_through_a_rollout(bench: Workbench) 
                 without.add(name_of(pod))
         return len(live) == 2 and not before & earlier and len(bound(bench, "llm")) == 2
 
+    assert not is_done(), "both old replicas are looked at before one can go"
+    bench.change({"roles": [joined(2) | {"template": changed}]})
     eventually(is_done, 120, "the rollout has ended")
     assert not without
     assert len(seen) >= 4

@@ -1,14 +1,19 @@
-"""Two processes and one lease, on a real API server; times are shortened, their order is client-go's."""
+"""Two processes and one lease, on a real API server; the second one's clock may run ahead."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.lease import LeaseElector, LeaseLost, Terms
 from covey.kube.resources import LEASES
 from localcluster import Cluster
+
+#: As by default, with more looks.
+_TERMS = Terms(15, 10, 0.3)
 
 
 @pytest.fixture
@@ -17,8 +22,10 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
         yield made
 
 
-def elector(client: Client, namespace: str, identity: str) -> LeaseElector:
-    return LeaseElector(client, "covey-test", namespace, identity, terms=Terms(3, 2, 0.3))
+def elector(
+    client: Client, namespace: str, identity: str, *, terms: Terms = _TERMS, clock: Clock = SYSTEM
+) -> LeaseElector:
+    return LeaseElector(client, "covey-test", namespace, identity, terms=terms, clock=clock)
 
 
 async def holder(client: Client, namespace: str) -> str:
@@ -27,7 +34,9 @@ async def holder(client: Client, namespace: str) -> str:
 
 
 async def test_one_leads_and_the_other_takes_over(client: Client, namespace: str) -> None:
-    first, second = elector(client, namespace, "first"), elector(client, namespace, "second")
+    ahead = 0.0
+    first = elector(client, namespace, "first")
+    second = elector(client, namespace, "second", clock=Clock(lambda: time.monotonic() + ahead))
     await first.acquire()
     holding = asyncio.create_task(first.hold())
     waiting = asyncio.create_task(second.acquire())
@@ -38,6 +47,9 @@ async def test_one_leads_and_the_other_takes_over(client: Client, namespace: str
     # As after kill -9: nobody renews, nobody releases.
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
+    # Once the second has seen the last renewal.
+    await asyncio.sleep(2)
+    ahead = 60.0
     await asyncio.wait_for(waiting, 30)
     assert second.is_leader
     lease = await client.get(LEASES, "covey-test", namespace)
@@ -77,7 +89,7 @@ async def test_many_start_at_once_and_one_leads(client: Client, namespace: str) 
 async def test_an_api_server_that_does_not_answer_costs_the_lease(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
-    candidate = elector(client, namespace, "first")
+    candidate = elector(client, namespace, "first", terms=Terms(3, 2, 0.3))
     await candidate.acquire()
     server = cluster.processes["kube-apiserver"]
     server.pause()

@@ -55,7 +55,7 @@ def runs(cluster: Cluster, name: str) -> str:
 )
 def test_each_program_can_be_ended_and_started_again(own: Cluster, program: str, end: str) -> None:
     process = own.processes[program]
-    status = process.kill() if end == "kill" else process.stop()
+    status = process.kill() if end == "kill" else process.stop(timeout=60)
 
     assert not process.alive
     assert (status == -signal.SIGKILL) == (end == "kill")
@@ -205,7 +205,7 @@ def test_deletion_follows_owners_of_covey_kinds(cluster: Cluster, namespace: str
     cluster.api("DELETE", f"{groups}/owner")
 
     # Well below the 30 s after which the garbage collector would have looked for new kinds.
-    eventually(lambda: not cluster.api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], timeout=15)
+    eventually(lambda: not cluster.api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], timeout=25)
 
 
 def test_a_program_that_ends_at_once_is_reported_with_its_log(tmp_path: Path) -> None:

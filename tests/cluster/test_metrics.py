@@ -53,7 +53,7 @@ def seconds(covey: Covey, stage: str) -> float:
     return scrape(getattr(covey, process))(f"{metric}_sum")
 
 
-def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str) -> Scrape:
+def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str, timeout: float = 60) -> Scrape:
     """Scrape until what was expected is there."""
     found: list[Scrape] = []
 
@@ -61,7 +61,7 @@ def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str
         found[:] = [scrape(process)]
         return bool(check(found[0]))
 
-    eventually(there, 30, describe)
+    eventually(there, timeout, describe)
     return found[0]
 
 
@@ -81,7 +81,7 @@ def test_a_gang_that_starts_is_seen_once_in_every_stage(serving: Serving, nodes:
     serving.create(workers("prefill"), workers("decode"))
     serving.await_bound(2)
     serving.await_condition("Available", "True", "Available")
-    eventually(lambda: lives(covey) == {metric: count + 1 for metric, count in before.items()}, 30, "one more of each")
+    eventually(lambda: lives(covey) == {metric: count + 1 for metric, count in before.items()}, 60, "one more of each")
     mine = {"namespace": serving.namespace, "name": "llm"}
     seen = await_scrape(
         covey.operator, lambda now: now("covey_workload_condition", **mine, condition="Available") == 1, "it is shown"
@@ -142,14 +142,14 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
         serving.await_condition("Available", "True", "Available", name)
     roots = ("first-0", "second-0")
     eventually(
-        lambda: all(is_scheduled(serving.get("CompositePodGroup", root)) for root in roots), 30, "all is recorded"
+        lambda: all(is_scheduled(serving.get("CompositePodGroup", root)) for root in roots), 60, "all is recorded"
     )
     for process in (covey_to_kill.operator, covey_to_kill.scheduler):
         process.restart(kill=True)
     waited = time.time() - created
     nodes()
     serving.await_bound(3)
-    eventually(lambda: set(lives(covey_to_kill).values()) == {1}, 30, lambda: str(lives(covey_to_kill)))
+    eventually(lambda: set(lives(covey_to_kill).values()) == {1}, 60, lambda: str(lives(covey_to_kill)))
     assert scrape(covey_to_kill.operator).naming(serving.namespace, "first"), "but shows the others' state"
     # The third one's times are its own. When it was ready the API tells in whole seconds.
     until = time.time() - created

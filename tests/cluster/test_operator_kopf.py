@@ -180,7 +180,7 @@ def test_a_connection_that_died_without_a_word_is_given_up(bench: Workbench, pro
     bench.await_pods(1)
     proxy.silence_watches()
     bench.create(role("r"), name="unheard")
-    bench.await_pods(2, timeout=90)
+    bench.await_pods(2, timeout=180)
     assert operator.alive
 
 

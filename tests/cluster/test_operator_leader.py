@@ -48,9 +48,10 @@ def test_the_second_takes_over(cluster: Cluster, namespace: str, replicas: tuple
 def test_a_clean_end_hands_over_at_once(cluster: Cluster, namespace: str, replicas: tuple[Process, Process]) -> None:
     leader, waiting = replicas
     holder = cluster.api("GET", LEASE)["spec"]["holderIdentity"]
-    assert leader.stop() == 0
-    # Well before the lease, which is of 15 s, would have expired.
-    eventually(lambda: cluster.api("GET", LEASE)["spec"].get("holderIdentity") not in {None, "", holder}, timeout=10)
+    assert leader.stop(timeout=60) == 0
+    # It gave the lease up: nobody waits until it expires.
+    assert cluster.api("GET", LEASE)["spec"].get("holderIdentity") != holder
+    eventually(lambda: cluster.api("GET", LEASE)["spec"].get("holderIdentity") not in {None, "", holder})
     bench = Workbench(cluster, namespace)
     bench.create()
     bench.await_pods(6)

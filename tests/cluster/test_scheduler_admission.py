@@ -198,7 +198,7 @@ def test_pods_that_are_not_ours_to_plan_hold_their_gang_and_are_named(bench: Ben
     tree = bench.unit(
         "foreign", Role("prefill"), Role("decode", gates=("example.com/quota", "scheduling.covey.dev/gang"))
     )
-    assert "example.com/quota" in tree.wait_refused("Waiting")
+    tree.wait_refused("Waiting", "example.com/quota")
     [pod] = [pod for pod in tree.pods() if role_of(pod) == "decode"]
     lifted = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     bench.cluster.api("PATCH", f"{bench.pods_path}/{pod['metadata']['name']}", lifted)
@@ -209,7 +209,7 @@ def test_a_missing_pod_holds_its_gang(bench: Bench, nodes: AddNodes) -> None:
     nodes(nodes=3)
     tree = bench.unit("late", Role("decode", size=3), pods=False)
     tree.create(tree.manifests[:2])
-    assert "2 of 3 pods" in tree.wait_refused("Waiting")
+    tree.wait_refused("Waiting", "2 of 3 pods")
     assert not tree.bound()
     tree.create(tree.manifests[2:])
     tree.wait_bound()

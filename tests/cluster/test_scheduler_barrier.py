@@ -399,7 +399,7 @@ def test_a_clean_end_does_not_wait_for_held_calls(bench: Bench, nodes: AddNodes,
     pods = pinned(tree)
     call = Call(scheduler, pods[0])
     wait_held(scheduler, 1)
-    assert scheduler.stop() == 0
+    assert scheduler.stop(timeout=60) == 0
     assert call.wait()
     scheduler.start()
     assert [each.wait() for each in [Call(scheduler, pod) for pod in pods]] == ["", ""]

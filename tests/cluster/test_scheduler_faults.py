@@ -79,14 +79,14 @@ def uids(tree: Tree) -> set[str]:
 def test_killed_in_the_middle_of_releasing_pins(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
     names = nodes(nodes=2)
     # Nobody binds them, so their time runs out. That they are admitted is written 3.5 s after it, and so before.
-    tree = bench.unit("undo", Role("decode", size=8, gpus=1, spec={"schedulerName": "nobody"}), timeout=10)
+    tree = bench.unit("undo", Role("decode", size=8, gpus=1, spec={"schedulerName": "nobody"}), timeout=25)
     eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
     eventually(lambda: bench.condition("undo").get("status") == "True")
     with Replacing(tree) as replacing:
         eventually(lambda: replacing.released)
-        processes.extender.restart(kill=True)
         replacing.amend(schedulerName="covey-scheduler")
-        tree.wait_bound(timeout=60)
+        processes.extender.restart(kill=True)
+        tree.wait_bound(timeout=150)
     assert set(replacing.released) <= {"Timeout", "Conflict"}
     assert {node_of(pod) for pod in tree.bound()} <= set(names)
     no_doubles(tree)
@@ -230,8 +230,7 @@ def test_a_second_replica_takes_over(bench: Bench, nodes: AddNodes, cluster: Clu
         cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-2")
         tree = bench.unit("relay", Role("decode", gates=STARTED))
         eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
-        first.stop()
-        assert first.returncode == 0
+        assert first.stop(timeout=60) == 0
         again = bench.unit("again", Role("decode", gates=STARTED))
         eventually(lambda: all(pin_of(pod) for pod in again.pods()))
     finally:

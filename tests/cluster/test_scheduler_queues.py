@@ -33,9 +33,9 @@ class Quotas:
         selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
         flavor = {"resources": [{"name": "nvidia.com/gpu", "nominal": nominal, **amounts}]}
         spec = {"namespaces": {"selector": selector}, "cohort": self.namespace, "flavors": [flavor], **spec}
-        self.names.append(name)
         body = {"apiVersion": API, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
         self.cluster.api("POST", QUEUES, body)
+        self.names.append(name)
 
     def usage(self, name: str) -> dict[str, int]:
         found = self.cluster.api("GET", f"{QUEUES}/{name}").get("status", {}).get("resources", [{}])[0]

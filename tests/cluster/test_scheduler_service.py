@@ -173,6 +173,7 @@ def test_one_of_two_ready_replicas_wears_the_label_and_both_guard(
             identity = (f"--pod-name={name}", f"--pod-namespace={NAMESPACE}")
             arguments = (*service_flags(server), *identity, "--leader-elect=true")
             cluster.start_covey("scheduler", *arguments, name=f"covey-{name}")  # returns when it is ready
+            eventually(lambda: names[0] in labelled(), 60, "the first leads before the second comes")
         eventually(lambda: labelled() == names[:1], 60, lambda: str(labelled()))
         assert [status(name) for name in names] == [200, 200], "both guard"
         cluster.processes["covey-replica-a"].stop()

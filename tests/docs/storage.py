@@ -18,7 +18,8 @@ _BEGIN, _END = b"/registry/", b"/registry0"
 _LEASES: Final = b"/registry/leases/"
 #: etcd takes up to 128 in a transaction.
 _OPERATIONS: Final = 100
-#: Seconds without a change after which controllers have nothing left to write.
+#: Seconds without a change after which controllers have nothing left to write, such as have just begun, and others.
+_FIRST_QUIET: Final = 5.0
 _QUIET: Final = 1.0
 
 
@@ -33,7 +34,7 @@ class Storage:
         self._etcd = etcd
         self._http = urllib3.PoolManager()
         self._kept: Mapping[bytes, bytes] = {}
-        _until_quiet(self._keep, "a new control plane settles")
+        _until_quiet(self._keep, "a new control plane settles", _FIRST_QUIET)
 
     def restore(self) -> None:
         """Delete what has come since and bring back what has changed, until no controller writes any more."""
@@ -73,13 +74,13 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _until_quiet(change: Callable[[], bool], describe: str) -> None:
+def _until_quiet(change: Callable[[], bool], describe: str, seconds: float = _QUIET) -> None:
     last = time.monotonic()
 
     def quiet() -> bool:
         nonlocal last
         if change():
             last = time.monotonic()
-        return time.monotonic() - last >= _QUIET
+        return time.monotonic() - last >= seconds
 
     eventually(quiet, describe=describe)

@@ -72,12 +72,12 @@ class Column:
                 return Cluster(kubernetes=self.version)
 
 
-EXTENDER: Final = Column(Backend.EXTENDER, "1.37", rest=1.5, patience=15)
-EXTENDER_OLDEST: Final = Column(Backend.EXTENDER, "1.30", rest=1.5, patience=15)
+EXTENDER: Final = Column(Backend.EXTENDER, "1.37", rest=1.5, patience=30)
+EXTENDER_OLDEST: Final = Column(Backend.EXTENDER, "1.30", rest=1.5, patience=30)
 #: kube-scheduler waits up to 10 s before it tries again what did not fit.
-KUBERNETES_1_37: Final = Column(Backend.KUBERNETES, "1.37", rest=2, patience=15)
-KUBERNETES_1_36: Final = Column(Backend.KUBERNETES, "1.36", rest=2, patience=15)
-KUBERNETES_1_35: Final = Column(Backend.KUBERNETES, "1.35", rest=2, patience=15)
+KUBERNETES_1_37: Final = Column(Backend.KUBERNETES, "1.37", rest=2, patience=30)
+KUBERNETES_1_36: Final = Column(Backend.KUBERNETES, "1.36", rest=2, patience=30)
+KUBERNETES_1_35: Final = Column(Backend.KUBERNETES, "1.35", rest=2, patience=30)
 #: Volcano's scheduler looks once a second.
-VOLCANO: Final = Column(Backend.VOLCANO, "1.14", rest=2.5, patience=15)
+VOLCANO: Final = Column(Backend.VOLCANO, "1.14", rest=2.5, patience=30)
 COLUMNS: Final = (EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35, VOLCANO)

@@ -73,6 +73,7 @@ def cheapest_goes(bench: Bench) -> None:
     (cheap, *_) = bench.pods(role="prefill", replica=1)
     cost = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}}
     bench.cluster.api("PATCH", bench.path("Pod", name_of(cheap)), cost)
+    bench.rest()  # the operator hears of pods and of resources by two watches
     bench.change({"roles": roles(prefill=2)})
     bench.expect(prefill=2, decode=1)
     assert {label(pod, "replica") for pod in bench.pods(role="prefill")} == {"0", "2"}

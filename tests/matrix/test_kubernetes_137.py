@@ -41,6 +41,7 @@ def test_the_demos_example_ends_bound(native: Native) -> None:
     with native.cluster.record(native.pods_path) as pods:
         name = native.apply_example()
         bound = native.await_bound(16)
+        pods.wait(lambda events: len(first_bound(events)) == 16)
     assert len(domains(native.cluster, bound, BLOCK)) == 1
     for role, count in (("prefill", 4), ("decode", 2)):
         for number in range(count):

@@ -79,6 +79,7 @@ def test_the_demos_example_ends_bound(native: Native, dialect: Dialect) -> None:
     with native.cluster.record(native.pods_path) as pods:
         name = apply(native, example(dialect))
         bound = native.await_bound(16)
+        pods.wait(lambda events: len(first_bound(events)) == 16)
     for role, count in (("prefill", 4), ("decode", 2)):
         for number in range(count):
             assert len(domains(native.cluster, native.bound(role=role, replica=number), RACK)) == 1

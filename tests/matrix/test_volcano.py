@@ -18,6 +18,7 @@ from kubernetes.client.exceptions import NotFoundException
 from builders.manifests import Object
 from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import is_gated, label, name_of
+from covey.backends.volcano.backend import Volcano
 from localcluster import Cluster, eventually
 from localcluster.components import volcano_config
 from localcluster.programs import ENVIRONMENT, ROOT
@@ -228,9 +229,17 @@ def test_podgroups_that_lose_their_subgroups_are_refused(bench: Bench, cluster: 
     known = cluster.api("GET", _CRD)["spec"]["versions"]
     older = json.loads(json.dumps(known))
     del older[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["subGroupPolicy"]
+    (probe, *_) = Volcano().probes()
+
+    def is_kept() -> bool:
+        """The API server takes a changed schema into use a moment after it has stored it."""
+        path = f"/apis/{probe.resource.api_version}/namespaces/{bench.namespace}/podgroups?dryRun=All"
+        return "subGroupPolicy" in cluster.api("POST", path, probe.body)["spec"]
+
     operator.stop()
     cluster.api("PATCH", _CRD, {"spec": {"versions": older}})
     try:
+        eventually(lambda: not is_kept(), describe="the field is dropped")
         operator.start()
         with pytest.raises(RefusedError, match=r"do not keep spec\.subGroupPolicy.*install Volcano 1\.14 or later"):
             bench.create(workers("decode"))
@@ -239,6 +248,7 @@ def test_podgroups_that_lose_their_subgroups_are_refused(bench: Bench, cluster: 
     finally:
         operator.stop()
         cluster.api("PATCH", _CRD, {"spec": {"versions": known}})
+        eventually(is_kept, describe="the field is kept again")
         operator.start()
     bench.nodes(1)
     bench.expect(decode=1)

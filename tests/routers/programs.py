@@ -65,7 +65,7 @@ class Example:
     def resource(self, prefill: str, decode: str, **spec: Any) -> Object:
         """The resource without its router, with images that say the revisions, and a few seconds to drain."""
         found = self.inference
-        roles = [role | {"drainSeconds": 8} for role in self._engines()]
+        roles = [role | {"drainSeconds": 12} for role in self._engines()]
         for role, image in zip(roles, (prefill, decode), strict=True):
             for template in ("template", "leaderTemplate"):
                 if template in role:

@@ -154,6 +154,7 @@ def kubelet(serving: Serving) -> Iterator[Kubelet]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [int(os.environ.get("COVEY_STORM_SEED", "20261122")), 7])
 def test_enough_serves_at_every_event_and_it_ends(
     serving: Serving, nodes: AddNodes, kubelet: Kubelet, seed: int, capsys: pytest.CaptureFixture[str]

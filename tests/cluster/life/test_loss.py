@@ -43,11 +43,13 @@ def await_ready(serving: Serving, count: int, timeout: float = 120) -> list[Obje
 
 def fail(serving: Serving, nodes: Iterable[str], *, out_of_service: bool = True) -> None:
     """These nodes die, and somebody says so."""
-    for node in nodes:
+    dead = sorted(nodes)
+    for node in dead:
         serving.cluster.fail_node(node)
-        if out_of_service:
-            taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-            serving.cluster.kubectl("taint", "node", node, taint)
+    if out_of_service:
+        # Said when all are dead: nothing is placed on one that is about to die.
+        taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        serving.cluster.kubectl("taint", "node", *dead, taint)
 
 
 def of_unit(serving: Serving, name: str = "llm") -> Object:
@@ -224,7 +226,7 @@ def test_the_termination_delay(serving: Serving, nodes: AddNodes, covey_to_kill:
     """GT-1: below the minimum for so long, the unit is taken down and waits whole; a restart of the operator between
     counts nothing twice. When the node is back it starts."""
     nodes(racks=1, nodes=3)
-    serving.create(workers("prefill", size=2), workers("decode"), gang={"terminationDelaySeconds": 15})
+    serving.create(workers("prefill", size=2), workers("decode"), gang={"terminationDelaySeconds": 600})
     before = await_ready(serving, 3)
     victim = next(pod for pod in before if label(pod, "role") == "decode")
     serving.cluster.kubectl("cordon", node_of(victim))
@@ -236,6 +238,8 @@ def test_the_termination_delay(serving: Serving, nodes: AddNodes, covey_to_kill:
     covey_to_kill.operator.start()
     assert len(serving.bound()) == 2
     assert of_unit(serving)["escalation"] == at
+    # It counts from the loss, so it is over now.
+    serving.change({"gang": {"terminationDelaySeconds": 1}})
     eventually(lambda: not serving.bound(), 60, "the unit is taken down")
     waiting = serving.await_pods(3, 60)
     assert not uids(waiting) & uids(before)

@@ -101,13 +101,23 @@ def await_ready(serving: Serving, count: int, **labels: Any) -> list[Object]:
     return serving.pods(**labels)
 
 
-def await_gauges(process: Process, expected: dict[str, float], describe: str) -> None:
+def await_gauges(process: Process, expected: dict[str, float], describe: str, timeout: float = 60) -> None:
     """Wait for gauges, as ``devices whole`` with the value of the label that counts, or without one."""
 
     def there(seen: Scrape) -> bool:
         return all(gauge(seen, name) == pytest.approx(value) for name, value in expected.items())
 
-    await_scrape(process, there, describe)
+    await_scrape(process, there, describe, timeout)
+
+
+def await_stuck(serving: Serving) -> None:
+    """Wait until a successor has had no room for half a minute, and it is said."""
+
+    def is_stuck() -> bool:
+        found = serving.condition("EvacuationBlocked")
+        return (found["status"], found["reason"]) == ("True", "NoRoom")
+
+    eventually(is_stuck, 120, "there is no room for a successor")
 
 
 def gauge(seen: Scrape, name: str) -> float:
@@ -164,8 +174,9 @@ def test_a_story(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> Non
     # A node is drained, first without room elsewhere.
     (decode,) = serving.pods(role="decode")
     spare = free_nodes(serving)
-    serving.cluster.kubectl("cordon", node_of(decode), *spare)
-    serving.await_condition("EvacuationBlocked", "True", "NoRoom")
+    # One after the other: its own last, or it moves to one that is about to be closed.
+    serving.cluster.kubectl("cordon", *spare, node_of(decode))
+    await_stuck(serving)
     expected |= {"evacuations_started": 1, "evacuations_blocked NoRoom": 1}
     told.await_all(expected)
     await_gauges(operator, {"workloads EvacuationBlocked": 1}, "it is stuck")
@@ -209,6 +220,7 @@ def test_what_is_under_way_at_a_restart_is_finished_once(
     serving.cluster.kubectl("cordon", node_of(decode))
     begun = {"rollouts_started Spec": 1, "evacuations_started": 1}
     eventually(lambda: begun.items() <= told().items(), 60, lambda: str(told()))
+    await_stuck(serving)
     await_gauges(covey_to_kill.operator, {"workloads EvacuationBlocked": 1}, "there is no room for a successor")
     for process in (covey_to_kill.operator, covey_to_kill.scheduler):
         process.restart(kill=True)
@@ -282,7 +294,7 @@ def test_a_node_that_is_avoided(serving: Serving, nodes: AddNodes, covey: Covey)
         refuse(serving, pod)
     serving.await_condition("NodesAvoided", "True", "NodeAvoided")
     await_gauges(covey.operator, {"nodes_avoided": 1}, "it is shown")
-    await_gauges(covey.operator, {"nodes_avoided": 0}, "it is forgiven")
+    await_gauges(covey.operator, {"nodes_avoided": 0}, "it is forgiven", 90)
 
 
 def refuse(serving: Serving, pod: Object) -> None:

@@ -22,7 +22,7 @@ GANG = "covey.dev/gang"
 KIND = "PodDisruptionBudget"
 
 
-def await_budget(serving: Serving, healthy: int, name: str = NAME) -> Object:
+def await_budget(serving: Serving, healthy: int, name: str = NAME, timeout: float = 60) -> Object:
     """Wait until the disruption controller has counted so many healthy pods."""
 
     def counted() -> Object:
@@ -30,7 +30,7 @@ def await_budget(serving: Serving, healthy: int, name: str = NAME) -> Object:
         assert budget.get("status", {}).get("currentHealthy") == healthy, str(budget)
         return budget
 
-    return eventually(counted, 60, f"{healthy} healthy pods are counted")
+    return eventually(counted, timeout, f"{healthy} healthy pods are counted")
 
 
 def budgets(serving: Serving) -> set[str]:
@@ -125,7 +125,8 @@ def test_a_strangers_budget_of_this_name_is_told_and_gates_no_pod(serving: Servi
     serving.await_ready(2)
     assert serving.get(KIND, NAME)["spec"] == {**serving.get(KIND, NAME)["spec"], **theirs["spec"]}
     serving.delete(KIND, NAME)
-    await_budget(serving, 2)
+    # Nobody tells of strangers' objects: it is tried again once a minute.
+    await_budget(serving, 2, timeout=120)
     serving.await_condition("Progressing", "True", "Complete")
 
 

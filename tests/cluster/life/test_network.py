@@ -56,12 +56,12 @@ def services(serving: Serving) -> set[str]:
     return {name_of(each) for each in serving.owned("Service")}
 
 
-def await_services(serving: Serving, wanted: set[str]) -> None:
+def await_services(serving: Serving, wanted: set[str], timeout: float = 60) -> None:
     def there() -> bool:
         assert services(serving) == wanted
         return True
 
-    eventually(there, 60, "the Services are as wanted")
+    eventually(there, timeout, "the Services are as wanted")
 
 
 def await_resolved(published: Published, pods: list[Object]) -> None:
@@ -297,7 +297,8 @@ def test_a_service_that_cannot_be_had_is_told_and_holds_nothing_up(serving: Serv
     await_ready(serving, 6)
     assert "llm-prefill-svc exists and is not Covey's" in serving.await_condition("Progressing", "False", "NameTaken")
     serving.delete("Service", "llm-prefill-svc")
-    await_services(serving, {"llm-prefill", "llm-prefill-svc", "llm-pods"})
+    # Nobody tells of strangers' objects: it is tried again once a minute.
+    await_services(serving, {"llm-prefill", "llm-prefill-svc", "llm-pods"}, 120)
     serving.await_condition("Progressing", "True", "Complete")
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"services": "3"}}}
     serving.cluster.api("POST", serving.path("ResourceQuota"), quota)

@@ -163,8 +163,10 @@ def test_processes_that_are_killed_evict_what_the_claim_names(
     """The claim and the answers to evictions stand on API objects."""
     for node in nodes(blocks=1, racks=1, nodes=4):
         fill(serving, node, "web", gpus=8)
-    create(serving, online, workers("decode", replicas=2, minReplicas=2))
-    eventually(lambda: serving.get("CompositePodGroup", "chat-0")["status"].get("claim"), 60, "the claim is written")
+    with serving.cluster.record(serving.path("CompositePodGroup")) as recording:
+        create(serving, online, workers("decode", replicas=2, minReplicas=2))
+        # Its victims go at once, and so does the claim: a poll may miss it.
+        recording.wait(lambda events: any(root.get("status", {}).get("claim") for _, root in events))
     for process in (covey_to_kill.operator, covey_to_kill.scheduler, covey_to_kill.operator):
         process.kill()
         process.start()

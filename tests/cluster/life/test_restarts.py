@@ -23,7 +23,7 @@ __all__ = ["serving"]
 START = {"name": "scheduling.covey.dev/start"}
 STARTED = "covey.dev/started"
 #: Seconds for which a node is avoided here.
-AVOIDED = 20
+AVOIDED = 40
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,17 +127,17 @@ def test_a_crash_loop_slows_down_and_an_operator_that_restarts_keeps_count(
     serving: Serving, nodes: AddNodes, operator: Process
 ) -> None:
     nodes(racks=1, nodes=4)
-    serving.create(workers("prefill", size=2, restart={"backoff": {"baseSeconds": 4, "maxSeconds": 6}}))
+    serving.create(workers("prefill", size=2, restart={"backoff": {"baseSeconds": 15, "maxSeconds": 20}}))
     pods = await_served(serving, 2, noted=1)
     restart(serving, pods[0])
     pods = await_successors(serving, pods)
     assert not any(map(is_held, pods)), "the first time at once"
     pods = await_served(serving, 2, noted=1)
     assert {failures(pod) for pod in pods} == {1}
-    operator.kill()
-    restart(serving, pods[0])
-    operator.start()
     with serving.cluster.record(serving.path("Pod")) as recording:
+        operator.kill()
+        restart(serving, pods[0])
+        operator.start()
         pods = await_successors(serving, pods)
         assert {failures(pod) for pod in pods} == {2}
         await_served(serving, 2, noted=1)

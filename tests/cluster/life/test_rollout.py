@@ -141,7 +141,7 @@ def test_where_there_is_no_room_old_replicas_make_it(serving: Serving, nodes: Ad
                 serving.get("DisaggregatedInference", "llm")["status"].get("rollout", {}).get("hold", {}).get("gate")
                 == "Room"
             ),
-            30,
+            90,
         )
         await_rolled(serving, 7, {("prefill", "2"), ("decode", "2")})
         history = recording.events

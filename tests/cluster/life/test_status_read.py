@@ -292,7 +292,7 @@ def helm(serving: Serving, tmp_path: Path) -> Helm:
 
 
 def test_helm_waits_for_what_is_in_progress(serving: Serving, nodes: AddNodes, helm: Helm) -> None:
-    found = helm("install", 5, *pair())
+    found = helm("install", 20, *pair())
     assert found.returncode != 0
     assert "llm not ready. status: InProgress" in found.stderr, found.stderr
     nodes(blocks=1, racks=1, nodes=6)

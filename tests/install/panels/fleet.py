@@ -159,7 +159,8 @@ class Fleet:
 
         def found() -> str:
             for name in programs:
-                with urlopen(self.cluster.processes[name].metrics_url) as page:
+                # One that has lost its lease is down for a moment.
+                with contextlib.suppress(OSError), urlopen(self.cluster.processes[name].metrics_url) as page:
                     if held in page.read().decode():
                         return name
             return ""
