@@ -88,7 +88,7 @@ def test_what_one_resource_costs(
     roles = [workers(name, gpus=1, replicas=4, minReplicas=4) for name in ("prefill", "decode")]
 
     def cost(name: str) -> tuple[Requests, Requests]:
-        """What was asked, and the bounds."""
+        """Requests for one resource, and their bounds: higher where it took longer than usual."""
         before, begun = at_rest(requests), time.monotonic()
         serving.create(*roles, name=name)
         serving.await_bound(8, inference=name)

@@ -84,7 +84,7 @@ def has_condition(serving: Serving, name: str = "llm") -> bool:
 
 
 def asks_for(resource: Object, reason: str) -> bool:
-    """Its status says of an open request that this is the answer."""
+    """Say whether its status has this answer to a request that is open."""
     found = resource.get("status", {}).get("conditions", ())
     return ("CapacityAsked", "True", reason) in {(each["type"], each["status"], each["reason"]) for each in found}
 
