@@ -53,7 +53,7 @@ def seconds(covey: Covey, stage: str) -> float:
     return scrape(getattr(covey, process))(f"{metric}_sum")
 
 
-def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str, timeout: float = 60) -> Scrape:
+def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str) -> Scrape:
     """Scrape until what was expected is there."""
     found: list[Scrape] = []
 
@@ -61,7 +61,7 @@ def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str
         found[:] = [scrape(process)]
         return bool(check(found[0]))
 
-    eventually(there, timeout, describe)
+    eventually(there, 60, describe)
     return found[0]
 
 

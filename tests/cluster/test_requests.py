@@ -42,6 +42,7 @@ SPACED = {
     # Two of them.
     ("scheduler", "apply", "podgroups"): 1.5,
 }
+#: Seconds that it takes at most where nothing is slow.
 USUAL = 4.0
 #: Seconds for which the dry run of a template holds for others like it.
 SHARED = 60.0

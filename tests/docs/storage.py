@@ -18,9 +18,9 @@ _BEGIN, _END = b"/registry/", b"/registry0"
 _LEASES: Final = b"/registry/leases/"
 #: etcd takes up to 128 in a transaction.
 _OPERATIONS: Final = 100
-#: Seconds without a change after which controllers have nothing left to write, such as have just begun, and others.
-_FIRST_QUIET: Final = 5.0
+#: Seconds without a change after which controllers have nothing left to write; those that have just begun pause longer.
 _QUIET: Final = 1.0
+_FIRST_QUIET: Final = 5.0
 
 
 class Storage:

@@ -232,9 +232,9 @@ def test_podgroups_that_lose_their_subgroups_are_refused(bench: Bench, cluster: 
     (probe, *_) = Volcano().probes()
 
     def is_kept() -> bool:
-        """The API server takes a changed schema into use a moment after it has stored it."""
-        path = f"/apis/{probe.resource.api_version}/namespaces/{bench.namespace}/podgroups?dryRun=All"
-        return "subGroupPolicy" in cluster.api("POST", path, probe.body)["spec"]
+        """Ask the API server, which takes a changed schema into use a moment after it has stored it."""
+        made = cluster.api("POST", f"{probe.resource.path(bench.namespace)}?dryRun=All", probe.body)
+        return "subGroupPolicy" in made["spec"]
 
     operator.stop()
     cluster.api("PATCH", _CRD, {"spec": {"versions": older}})

@@ -49,6 +49,9 @@ def covey(cluster: Cluster) -> Iterator[Covey]:
 def autoscaler(serving: Serving) -> Autoscaler:
     """An autoscaler that does not run yet, and has no nodes to give."""
     serving.cluster.apply([PROVISIONING_REQUEST, CAPACITY_BUFFER])
+    # A new kind is not known for a moment, and then for another one its lists are refused.
+    for kind in ("v1/provisioningrequests", "v1beta1/capacitybuffers"):
+        eventually(lambda path=f"/apis/{GROUP}/{kind}": serving.cluster.api("GET", path), 60, f"{kind} are served")
     return Autoscaler(serving.cluster, serving.namespace)
 
 
@@ -83,8 +86,8 @@ def has_condition(serving: Serving, name: str = "llm") -> bool:
     return any(each["type"] == "CapacityAsked" for each in found)
 
 
-def asks_for(resource: Object, reason: str) -> bool:
-    """Say whether its status has this answer to a request that is open."""
+def has_answer(resource: Object, reason: str) -> bool:
+    """Say whether the status of a resource has this answer to a request that is open."""
     found = resource.get("status", {}).get("conditions", ())
     return ("CapacityAsked", "True", reason) in {(each["type"], each["status"], each["reason"]) for each in found}
 
@@ -199,7 +202,7 @@ def test_an_answer_without_nodes_is_not_asked_for_again(
         serving.create(workers("decode", replicas=2, minReplicas=2))
         if first:
             # For a few seconds only: a poll may miss it.
-            statuses.wait(lambda events: any(asks_for(each, first) for _, each in events))
+            statuses.wait(lambda events: any(has_answer(each, first) for _, each in events))
         message = serving.await_condition("CapacityAsked", "False", last)
         (template,) = autoscaler.templates()
         assert name_of(template) in message

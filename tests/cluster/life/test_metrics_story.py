@@ -101,13 +101,13 @@ def await_ready(serving: Serving, count: int, **labels: Any) -> list[Object]:
     return serving.pods(**labels)
 
 
-def await_gauges(process: Process, expected: dict[str, float], describe: str, timeout: float = 60) -> None:
+def await_gauges(process: Process, expected: dict[str, float], describe: str) -> None:
     """Wait for gauges, as ``devices whole`` with the value of the label that counts, or without one."""
 
     def there(seen: Scrape) -> bool:
         return all(gauge(seen, name) == pytest.approx(value) for name, value in expected.items())
 
-    await_scrape(process, there, describe, timeout)
+    await_scrape(process, there, describe)
 
 
 def await_stuck(serving: Serving) -> None:
@@ -294,7 +294,7 @@ def test_a_node_that_is_avoided(serving: Serving, nodes: AddNodes, covey: Covey)
         refuse(serving, pod)
     serving.await_condition("NodesAvoided", "True", "NodeAvoided")
     await_gauges(covey.operator, {"nodes_avoided": 1}, "it is shown")
-    await_gauges(covey.operator, {"nodes_avoided": 0}, "it is forgiven", 90)
+    await_gauges(covey.operator, {"nodes_avoided": 0}, "it is forgiven")
 
 
 def refuse(serving: Serving, pod: Object) -> None:
