@@ -33,6 +33,7 @@ from covey.operator.model.actions import (
     soonest,
     sum_outcomes,
 )
+from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed, number
 from covey.operator.objects import (
     HISTORY,
@@ -63,7 +64,6 @@ from covey.operator.rolling.evacuate import find_evacuation
 from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims
 from covey.operator.rolling.in_place import find_in_place_updates
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
-from covey.operator.rolling.leaving import Place
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.pool import find_pool
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained

@@ -182,6 +182,21 @@ async def test_a_pod_is_deleted_only_after_it_was_marked(world: World, gone: boo
     assert server.deleted == ([victim] if gone else [])
 
 
+async def test_a_replica_of_which_a_mark_is_denied_keeps_its_place(world: World) -> None:
+    """It would be gone and nothing say for whom, and a part of it would not serve on where the claim is given up."""
+    pods = {slot: world.pods[pod_of(world, slot)] for slot in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0")}
+    stuck, _, other = (pod.metadata.name for pod in pods.values())
+    server = Server(world)
+    server.denied["patch", stuck] = DENIED
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+    marks = tuple(Drain(pod, 0.0, claimed_by="uid-root") for pod in pods.values())
+    with pytest.raises(Blocked, match=stuck):
+        await executor.run(
+            Actions(drain=marks, delete_pods=tuple(DeletePod(pod, "preempted") for pod in pods.values()))
+        )
+    assert server.deleted == [other]
+
+
 async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None:
     """It keeps its address, which nobody has taken from it first: it would have gone at once."""
     world = World.settled(inference(role("decode", replicas=2)))

@@ -2,10 +2,10 @@
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A refusal is no
 such failure: what depends on it is left out, everything else is done, and then all refusals are reported together. A
-pod whose labels or whose deletion is denied keeps its place; the pairing that it could not leave is not rolled out. On
-an object that is not there depend its pods and further objects (``Dependants``), on a pod its replica (``Creations``),
-on a note, a record or a budget nothing. Every action may be repeated: names are deterministic, deletions name an
-incarnation.
+pod whose labels or whose deletion is denied keeps its place; the pairing that it could not leave is not rolled out, and
+a replica that could not be marked is not deleted. On an object that is not there depend its pods and further objects
+(``Dependants``), on a pod its replica (``Creations``), on a note, a record or a budget nothing. Every action may be
+repeated: names are deterministic, deletions name an incarnation.
 
 Pods are created those that matter most first; a refused one ends its own replica, and no other. Of a minimum that does
 not run it ends the unit: a part of it would serve nobody, and hold what others could use.

@@ -19,6 +19,7 @@ from covey.operator.execute.denials import Denials
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Drain, Relabel, Serve, Ungate, UpdateInPlace
+from covey.operator.model.claimed import Place, place_of
 from covey.operator.model.observed import is_ours
 from covey.operator.model.problem import Blocked, of_pod_refusal
 
@@ -76,6 +77,8 @@ class PodWriter:
         self.unpaired: set[str | None] = set()
         #: Whether routers take pods of which they should not, or not those that they should: others do their work.
         self.unswitched = False
+        #: Replicas of which a mark was denied: nothing would say for whom they go, so they stay.
+        self._unmarked: set[Place | None] = set()
         self._relabelled: dict[str, core.Pod] = {}
 
     async def relabel(self, action: Relabel) -> None:
@@ -141,6 +144,7 @@ class PodWriter:
         except ApiError as error:
             if not await self._is_gone(metadata, error):
                 self._denials.add("mark", metadata, error)
+                self._unmarked.add(place_of(action.pod))
 
     async def serve(self, action: Serve) -> None:
         """Set the readiness gate of a pod."""
@@ -207,13 +211,15 @@ class PodWriter:
         return found is not None and gate in core.gates(found)
 
     async def delete(self, action: DeletePod) -> None:
-        """Delete this incarnation; one that did not serve only as long as it does not (``may_begin_to_serve``).
+        """Delete this incarnation, unless a mark of its replica was denied; one that did not serve only as long as it does not.
 
         Raises:
             Conflict: it has begun to serve since the snapshot, so that the budget may need it; or it is busy.
             KubeError: the request failed for another reason than a denial.
         """
         metadata = action.pod.metadata
+        if place_of(action.pod) in self._unmarked:
+            return
         self._callbacks.condemned(action.pod)
         try:
             taken = await self._delete(action.pod)

@@ -14,7 +14,7 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
-from covey.compile.identity import Slot
+from covey.compile.identity import Slot, slot_of
 from covey.operator.model import podstate
 
 #: A replica: unit, role and number.
@@ -111,3 +111,9 @@ def find_claimed(claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod
         elif found_here is not None:
             places.setdefault(slot[:3], found_here)
     return places | {slot[:3]: units[slot.unit] for slot in pods if slot.unit in units}
+
+
+def place_of(pod: core.Pod) -> Place | None:
+    """The replica of a pod, by its host name; None where that is none of ours."""
+    slot = slot_of(pod.spec.hostname)
+    return slot and slot[:3]

@@ -32,7 +32,7 @@ from covey.operator.repair import failures, history
 from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.give_up import UnitRestarts
 from covey.operator.repair.history import Failure, Tally
-from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaPlan, is_broken
+from covey.operator.replicas.replace import NO_FATE, Fate, Replica, ReplicaPlan, is_broken
 
 #: Reason of ``Degraded``, and of the Event when it begins.
 REASON_EXHAUSTED: Final = "RestartsExhausted"
@@ -107,8 +107,6 @@ def _text(failure: Failure) -> str:
     return f"{f'pod {index} of ' if index else ''}replica {number} of {role} in unit {failure.unit}"
 
 
-#: Unit, role and number.
-Replica = tuple[int, str, int]
 _WHOLE: Final = Fate(whole=True)
 
 

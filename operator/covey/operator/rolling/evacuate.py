@@ -28,11 +28,12 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import network
 from covey.operator.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
+from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 from covey.operator.replicas.scale import States
 from covey.operator.rolling.layout import Rolling, settings_of
-from covey.operator.rolling.leaving import Leaving, Move, Place
+from covey.operator.rolling.leaving import Leaving, Move
 from covey.rollout import RoleState, Stage, UnitState
 from covey.rollout.model import serving
 

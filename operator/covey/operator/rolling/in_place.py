@@ -91,7 +91,7 @@ def _updates(layout: Layout, observed: Observed, in_force: Revision, going: Coll
 
 def _end_update(layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """End the update of pods whose replica serves again, all with their new images."""
-    replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(podstate.is_open, pods))}
+    replicas = {slot[:3] for slot, pods in observed.pods.items() if any(map(podstate.is_open, pods))}
     for replica in sorted(replicas):
         unit, role, number = replica
         revision = layout.units.get(unit, {}).get(role, {}).get(number)
@@ -117,7 +117,3 @@ def _notes(updates: Sequence[UpdateInPlace]) -> Iterator[Note]:
     listed = by_role(str(role) for role, _, _ in replicas)
     if listed:
         yield Note("UpdatedInPlace", f"giving other images to the pods of {listed}, which keep their nodes", "Rollout")
-
-
-def _replica(slot: Slot) -> tuple[int, str, int]:
-    return slot.unit, slot.role, slot.replica

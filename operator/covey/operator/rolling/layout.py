@@ -15,9 +15,10 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Revision, Scale
 from covey.compile.revision import RoleCount, Unit
+from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
-from covey.operator.rolling.leaving import Leaving, Move, Place, find_move, is_anything_leaving, takes_over
+from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything_leaving, takes_over
 from covey.operator.rolling.observe import Refused, Seen, read_progress
 from covey.rollout import Stage, UnitState, UnitStep, next_step
 from covey.rollout.progress import Progress, Settings, resume_progress, tell

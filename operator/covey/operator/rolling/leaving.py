@@ -25,6 +25,7 @@ from covey.api.model import Mode
 from covey.compile import Scale
 from covey.compile.identity import Slot
 from covey.operator.model import podstate
+from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units
 from covey.rollout import RoleState, Stage, UnitState
@@ -57,9 +58,6 @@ def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
 _PATIENCE: Final = 60.0
 #: Seconds that successors keep off candidates, at least; a round time, since it is written on groups.
 _TERM: Final = 600.0
-
-#: A replica: unit, role and number.
-Place = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)

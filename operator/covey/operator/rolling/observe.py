@@ -29,10 +29,11 @@ from covey.compile import Layout, Slot, Tree
 from covey.compile.revision import Revision, RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
+from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
-from covey.operator.rolling.leaving import Leaving, Place
+from covey.operator.rolling.leaving import Leaving
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
 from covey.rollout.progress import PATIENCE, Gate, Hold, Progress
 

@@ -26,17 +26,16 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.routing import LlmdLabels
-from covey.compile.identity import Slot, slot_of
+from covey.compile.identity import slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
-from covey.operator.model.claimed import Claimed
+from covey.operator.model.claimed import Claimed, Place, place_of
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 
-_Place = tuple[int, str, int]
 _Items = Sequence[DeletePod]
 #: No replica gives way.
-NOBODY: Final[Mapping[_Place, Claimed]] = MappingProxyType({})
+NOBODY: Final[Mapping[Place, Claimed]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def drain(
     spec: DisaggregatedInferenceSpec,
     surplus: Sequence[DeletePod],
     observed: Observed,
-    claimed: Mapping[_Place, Claimed] = NOBODY,
+    claimed: Mapping[Place, Claimed] = NOBODY,
 ) -> Outcome:
     """Mark pods that are to go, or delete them.
 
@@ -68,11 +67,9 @@ def drain(
         found = replace(found, actions=replace(found.actions, drain=hidden))
     if not claimed:
         return found
-    roots: dict[_Place | None, str] = {place: each.claim.uid for place, each in claimed.items()}
+    roots: dict[Place | None, str] = {place: each.claim.uid for place, each in claimed.items()}
     gone = (Drain(each.pod, observed.now) for each in found.actions.delete_pods if _is_to_be_marked(each.pod, roots))
-    marks = tuple(
-        replace(each, claimed_by=roots.get(_place_of(each.pod), "")) for each in (*found.actions.drain, *gone)
-    )
+    marks = tuple(replace(each, claimed_by=roots.get(place_of(each.pod), "")) for each in (*found.actions.drain, *gone))
     return replace(found, actions=replace(found.actions, drain=marks))
 
 
@@ -80,12 +77,12 @@ def _drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], obser
     seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
     if not any(seconds.values()):
         return Outcome(Actions(delete_pods=tuple(surplus)))
-    torn = {_place(slot) for slot, pods in observed.pods.items() if any(map(podstate.is_dead, pods))}
+    torn = {slot[:3] for slot, pods in observed.pods.items() if any(map(podstate.is_dead, pods))}
     units: dict[int, dict[str, dict[int, list[DeletePod]]]] = {}
     delete: list[DeletePod] = []
     for item in surplus:
         slot = slot_of(item.pod.spec.hostname)
-        if slot is None or slot.role not in seconds or _place(slot) in torn:
+        if slot is None or slot.role not in seconds or slot[:3] in torn:
             delete.append(item)
         else:
             units.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, []).append(item)
@@ -116,13 +113,13 @@ def find_serving(observed: Observed, mark: Iterable[Drain]) -> Outcome:
 
 def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
     marked = {item.pod.metadata.uid for item in mark}
-    gated = [(_place(slot), pod) for slot, pod in observed.current.items() if podstate.is_gated_by_us(pod)]
+    gated = [(slot[:3], pod) for slot, pod in observed.current.items() if podstate.is_gated_by_us(pod)]
     if not gated:
         return
-    runs: dict[_Place, bool] = {}
+    runs: dict[Place, bool] = {}
     for slot in observed.pods:
         pod = observed.current.get(slot)
-        place = _place(slot)
+        place = slot[:3]
         runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
     for place, pod in gated:
         found = core.condition(pod.status.conditions, names.GATE_SERVING)
@@ -171,22 +168,13 @@ def _is_idle(item: DeletePod) -> bool:
     return hidden and pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
 
 
-def _is_to_be_marked(pod: core.Pod, roots: Mapping[_Place | None, str]) -> bool:
+def _is_to_be_marked(pod: core.Pod, roots: Mapping[Place | None, str]) -> bool:
     """Tell whether a pod that is deleted now has a node, and nothing says yet that it gives way to a claim."""
-    return podstate.is_bound(pod) and not podstate.is_draining(pod) and _place_of(pod) in roots
-
-
-def _place_of(pod: core.Pod) -> _Place | None:
-    slot = slot_of(pod.spec.hostname)
-    return _place(slot) if slot is not None else None
-
-
-def _place(slot: Slot) -> _Place:
-    return (slot.unit, slot.role, slot.replica)
+    return podstate.is_bound(pod) and not podstate.is_draining(pod) and place_of(pod) in roots
 
 
 def _notes(mark: Sequence[Drain]) -> Iterator[Note]:
-    replicas = {_place(slot) for item in mark if (slot := slot_of(item.pod.spec.hostname))}
+    replicas = {slot[:3] for item in mark if (slot := slot_of(item.pod.spec.hostname))}
     if replicas:
         roles = ", ".join(dict.fromkeys(role for _, role, _ in sorted(replicas)))
         yield Note(

@@ -17,7 +17,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
-from covey.compile import Scale, Slot
+from covey.compile import Scale
 from covey.operator.accept import Verdict
 from covey.operator.model import podstate
 from covey.operator.model.accepted import find_served
@@ -233,7 +233,7 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
     revisions: dict[tuple[int, str, int], set[str]] = {}
     restarts: dict[tuple[int, str, int], int] = {}
     for slot, pod in observed.current.items():
-        replica = _replica(slot)
+        replica = slot[:3]
         revisions.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
         restarts[replica] = max(restarts.get(replica, 0), podstate.restarts(pod))
     return {replica: (frozenset(found), restarts[replica]) for replica, found in revisions.items()}
@@ -242,10 +242,6 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
 def _lives(observed: Observed) -> bool:
     """Tell whether there are pods that nobody has deleted."""
     return any(not podstate.is_going(pod) for pod in observed.every_pod())
-
-
-def _replica(slot: Slot) -> tuple[int, str, int]:
-    return (slot.unit, slot.role, slot.replica)
 
 
 def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> tuple[UnitStatus, ...]:
