@@ -225,6 +225,8 @@ class Soak:
         self._stage.heal()
         begun = time.monotonic()
         amiss, waiting = self._settle(begun + REST, frozenset())
+        if self._result.problems:
+            return  # found meanwhile, so nothing is waited for
         if amiss:
             self._fail(f"{where}: not at rest after {REST:.0f} s: {'; '.join(amiss[:12])}")
             return
@@ -314,6 +316,8 @@ class Soak:
             owner = Owner(kind.namespace, kind.name)
             stage.write(owner, dict(kind.spec) | {"suspend": False}) if owner in stage.specs else stage.create(kind)
         amiss, _ = self._settle(time.monotonic() + REST, frozenset(Owner(k.namespace, k.name) for k in self._kinds))
+        if self._result.problems:
+            return
         if amiss:
             self._fail(f"end: not at rest after {REST:.0f} s: {'; '.join(amiss[:12])}")
             return

@@ -29,6 +29,7 @@ from localcluster.ports import HOST
 
 #: Answers that a real API server gives when it cannot do what is asked: status, reason, and headers.
 REFUSALS: Final[Mapping[str, tuple[int, str, Mapping[str, str]]]] = {
+    "403": (403, "Forbidden", {}),
     "409": (409, "Conflict", {}),
     "429": (429, "TooManyRequests", {"Retry-After": "1"}),
     "500": (500, "InternalError", {}),
