@@ -6,7 +6,7 @@ number: the same resource always gives the same objects, so the command line can
 """
 
 from covey.compile.groups import Groups, Levels, Membership, type_of
-from covey.compile.identity import Owner, Slot
+from covey.compile.identity import Owner, ReplicaKey, Slot
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Layout, Revision, RoleRevision, Scale, UnitCount
 from covey.compile.tree import Tree, compile_inference
@@ -18,6 +18,7 @@ __all__ = [
     "Membership",
     "Owner",
     "PodFactory",
+    "ReplicaKey",
     "Revision",
     "RoleRevision",
     "Scale",

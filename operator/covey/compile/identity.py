@@ -37,6 +37,10 @@ class Slot(NamedTuple):
     index: int  # type: ignore[assignment] # a tuple's own method of that name, which nobody calls
 
 
+#: A replica of a resource, by unit, role and number: ``slot[:3]`` of each of its pods.
+ReplicaKey = tuple[int, str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The DisaggregatedInference that owns every object below it, directly."""

@@ -27,7 +27,7 @@ from covey.api.roles import Backoff, Role, Serves, Startup
 from covey.api.routing import LlmdLabels, LwsLabels
 from covey.compile import environment, identity, interconnect, network
 from covey.compile.groups import Anchor, Groups, Membership
-from covey.compile.identity import Owner, Slot, fit_label
+from covey.compile.identity import Owner, ReplicaKey, Slot, fit_label
 from covey.compile.network import ADDRESSED, Network
 from covey.compile.revision import Layout, Revision, RoleRevision, Template
 
@@ -197,7 +197,7 @@ class PodFactory:
         self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         #: Labels that all pods of a replica have.
-        self._shared: dict[tuple[int, str, int], dict[str, str]] = {}
+        self._shared: dict[ReplicaKey, dict[str, str]] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)

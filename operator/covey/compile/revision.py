@@ -22,7 +22,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, values_of
 from covey.api.roles import Role, Subdomain
 from covey.api.routing import Compat
-from covey.compile.identity import Slot, short_hash
+from covey.compile.identity import ReplicaKey, Slot, short_hash
 
 Template = Mapping[str, Any]
 
@@ -280,7 +280,7 @@ class Layout:
     """
 
     units: Mapping[int, Unit]
-    together: Mapping[tuple[int, str, int], Mapping[str, str]] = field(default_factory=dict)
+    together: Mapping[ReplicaKey, Mapping[str, str]] = field(default_factory=dict)
     scale: Scale | None = None
 
     @classmethod

@@ -9,7 +9,7 @@ from functools import cached_property
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
-from covey.compile.identity import Owner, Slot, hostname
+from covey.compile.identity import Owner, ReplicaKey, Slot, hostname
 from covey.compile.network import Network, namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Layout, Revision, Scale
@@ -35,9 +35,9 @@ class Tree:
         return tuple(self.layout.slots())
 
     @cached_property
-    def replicas(self) -> Mapping[tuple[int, str, int], tuple[Slot, ...]]:
+    def replicas(self) -> Mapping[ReplicaKey, tuple[Slot, ...]]:
         """The places of each replica, by its unit, role and number."""
-        found: dict[tuple[int, str, int], list[Slot]] = {}
+        found: dict[ReplicaKey, list[Slot]] = {}
         for slot in self.slots:
             found.setdefault((slot.unit, slot.role, slot.replica), []).append(slot)
         return {replica: tuple(slots) for replica, slots in found.items()}

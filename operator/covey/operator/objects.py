@@ -29,7 +29,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Identity, Owned
-from covey.compile import Owner, Slot, Tree, network, type_of
+from covey.compile import Owner, ReplicaKey, Slot, Tree, network, type_of
 from covey.compile.groups import Level
 from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
@@ -362,7 +362,7 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
 
 
 def find_unprotected(
-    tree: Tree, observed: Observed, going: Collection[str], idle: Collection[tuple[int, str, int]] = ()
+    tree: Tree, observed: Observed, going: Collection[str], idle: Collection[ReplicaKey] = ()
 ) -> Iterator[Relabel]:
     """Find pods that stay and whose label for the namespace's budget is missing, wrong or superfluous.
 

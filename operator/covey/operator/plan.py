@@ -16,7 +16,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.extender import can_reserve
-from covey.compile import Layout, Slot, Tree
+from covey.compile import Layout, ReplicaKey, Slot, Tree
 from covey.operator.accept import Verdict, revision_before
 from covey.operator.capacity.asks import find_asks
 from covey.operator.desired import Desired, desire
@@ -33,7 +33,6 @@ from covey.operator.model.actions import (
     soonest,
     sum_outcomes,
 )
-from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed, number
 from covey.operator.objects import (
     HISTORY,
@@ -273,7 +272,7 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Po
     yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_going(pod))
 
 
-def _why(verdict: Verdict, want: Desired, claimed: Collection[Place], slot: Slot | None, pod: core.Pod) -> str:
+def _why(verdict: Verdict, want: Desired, claimed: Collection[ReplicaKey], slot: Slot | None, pod: core.Pod) -> str:
     """Reason for the deletion of a pod that is outside the layout."""
     unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:

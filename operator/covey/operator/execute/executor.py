@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Owner, PodFactory, type_of
+from covey.compile import Owner, PodFactory, ReplicaKey, type_of
 from covey.compile.identity import hostname
 from covey.compile.network import ADDRESSED
 from covey.kube.client import Client
@@ -38,7 +38,6 @@ from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Objec
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_denial, sum_up
-from covey.operator.replicas.replace import Replica, replica_of
 
 #: Refused replicas of one role and revision after which no more of them are asked for in this pass.
 _ENOUGH: Final = 3
@@ -75,7 +74,7 @@ class Creations:
         self._each = each
         self._kind_of = kind_of
         self._lacks = lacks
-        self._refused: set[Replica] = set()
+        self._refused: set[ReplicaKey] = set()
         #: Units that do not run, and of which something is refused.
         self._ended: set[int] = set()
         self._refusals = Counter[Kind]()
@@ -92,19 +91,19 @@ class Creations:
         """
         for _, found in groupby(items, key=lambda item: item.precedence):
             items = list(found)
-            lacking = {replica_of(item.slot) for item in items if self._lacks(item)}
+            lacking = {item.slot[:3] for item in items if self._lacks(item)}
             for item in items:
-                if replica_of(item.slot) in lacking:
+                if item.slot[:3] in lacking:
                     self._end(item)
             await self._run([item for item in items if not self._is_ended(item)])
 
     def _end(self, item: CreatePod) -> None:
-        self._refused.add(replica_of(item.slot))
+        self._refused.add(item.slot[:3])
         if item.precedence is Precedence.MINIMUM:
             self._ended.add(item.slot.unit)
 
     def _is_ended(self, item: CreatePod) -> bool:
-        return replica_of(item.slot) in self._refused or item.slot.unit in self._ended
+        return item.slot[:3] in self._refused or item.slot.unit in self._ended
 
     async def _run(self, items: Collection[CreatePod]) -> None:
         """Create one pod of each kind first; where it is refused, try the rest one by one until ``_ENOUGH`` are."""
@@ -119,7 +118,7 @@ class Creations:
                 await self._try(item)
 
     async def _try(self, item: CreatePod) -> None:
-        replica, kind = replica_of(item.slot), self._kind_of(item)
+        replica, kind = item.slot[:3], self._kind_of(item)
         if self._is_ended(item) or self._refusals[kind] >= _ENOUGH:
             return
         try:

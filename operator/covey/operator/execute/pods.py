@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Owner, PodFactory
+from covey.compile import Owner, PodFactory, ReplicaKey
 from covey.compile.identity import Slot, hostname, slot_of
 from covey.compile.network import HIDDEN
 from covey.kube import resources
@@ -19,7 +19,7 @@ from covey.operator.execute.denials import Denials
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Drain, Relabel, Serve, Ungate, UpdateInPlace
-from covey.operator.model.claimed import Place, place_of
+from covey.operator.model.claimed import replica_of
 from covey.operator.model.observed import is_ours
 from covey.operator.model.problem import Blocked, of_pod_refusal
 
@@ -78,7 +78,7 @@ class PodWriter:
         #: Whether routers take pods of which they should not, or not those that they should: others do their work.
         self.unswitched = False
         #: Replicas of which a mark was denied: nothing would say for whom they go, so they stay.
-        self._unmarked: set[Place | None] = set()
+        self._unmarked: set[ReplicaKey | None] = set()
         self._relabelled: dict[str, core.Pod] = {}
 
     async def relabel(self, action: Relabel) -> None:
@@ -144,7 +144,7 @@ class PodWriter:
         except ApiError as error:
             if not await self._is_gone(metadata, error):
                 self._denials.add("mark", metadata, error)
-                self._unmarked.add(place_of(action.pod))
+                self._unmarked.add(replica_of(action.pod))
 
     async def serve(self, action: Serve) -> None:
         """Set the readiness gate of a pod."""
@@ -218,7 +218,7 @@ class PodWriter:
             KubeError: the request failed for another reason than a denial.
         """
         metadata = action.pod.metadata
-        if place_of(action.pod) in self._unmarked:
+        if replica_of(action.pod) in self._unmarked:
             return
         self._callbacks.condemned(action.pod)
         try:

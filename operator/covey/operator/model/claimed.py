@@ -14,11 +14,8 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
-from covey.compile.identity import Slot, slot_of
+from covey.compile.identity import ReplicaKey, Slot, slot_of
 from covey.operator.model import podstate
-
-#: A replica: unit, role and number.
-Place = tuple[int, str, int]
 
 #: The kind of a victim that is all of a unit.
 WHOLE_UNIT: Final = "Unit"
@@ -85,7 +82,9 @@ def read_claim(root: Owned) -> RootClaim | None:
     )
 
 
-def find_claimed(claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod, ...]]) -> Mapping[Place, Claimed]:
+def find_claimed(
+    claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod, ...]]
+) -> Mapping[ReplicaKey, Claimed]:
     """Find the replicas that give way; where several claims name one, that of all of its unit comes first.
 
     Args:
@@ -102,7 +101,7 @@ def find_claimed(claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod
     if not named:
         return {}
     units: dict[int, Claimed] = {}
-    places: dict[Place, Claimed] = {}
+    places: dict[ReplicaKey, Claimed] = {}
     for slot in sorted(pods):
         live = (pod.metadata.uid for pod in pods[slot] if not podstate.is_dead(pod))
         found_here = next((named[uid] for uid in live if uid in named), None)
@@ -113,7 +112,7 @@ def find_claimed(claims: Iterable[RootClaim], pods: Mapping[Slot, tuple[core.Pod
     return places | {slot[:3]: units[slot.unit] for slot in pods if slot.unit in units}
 
 
-def place_of(pod: core.Pod) -> Place | None:
+def replica_of(pod: core.Pod) -> ReplicaKey | None:
     """The replica of a pod, by its host name; None where that is none of ours."""
     slot = slot_of(pod.spec.hostname)
     return slot and slot[:3]

@@ -20,7 +20,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
 from covey.backends import Identity, Owned, Room
-from covey.compile import network
+from covey.compile import ReplicaKey, network
 from covey.compile.identity import Owner, Slot, group_name, pod_name, slot_of
 from covey.compile.pods import NO_PAST, Past
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
@@ -192,7 +192,7 @@ class Observed:
     #: By the name of a ResourceClaimTemplate, the amounts that a claim of it is charged.
     claim_charges: Mapping[str, dict[str, Fraction]] = field(default_factory=dict)
     #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
-    unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
+    unfit: Mapping[ReplicaKey, float] = field(default_factory=dict)
     #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.
     former: tuple[core.Pod, ...] = ()
     #: The claims that name replicas or units of it.
@@ -235,7 +235,7 @@ class Observed:
         return bool(self.claims) or any(map(podstate.claimed_by, self.every_pod()))
 
     @cached_property
-    def claimed(self) -> Mapping[tuple[int, str, int], Claimed]:
+    def claimed(self) -> Mapping[ReplicaKey, Claimed]:
         """The replicas (unit, role, number) that claims name."""
         return find_claimed(self.claims, self.pods) if self.claims else {}
 

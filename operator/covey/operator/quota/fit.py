@@ -26,14 +26,13 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import PodFactory
+from covey.compile import PodFactory, ReplicaKey
 from covey.compile.identity import hostname
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
 from covey.operator.quota.charge import Charge, amounts_in, charge_of
-from covey.operator.replicas.replace import Replica, replica_of
 from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.
@@ -142,7 +141,7 @@ class Fitting:
     create: tuple[CreatePod, ...] = ()
     outcome: Outcome = field(default_factory=Outcome)
     #: Replicas that do not fit.
-    unfit: frozenset[Replica] = frozenset()
+    unfit: frozenset[ReplicaKey] = frozenset()
     #: What keeps a unit from its minimum.
     problem: Problem | None = None
     #: Pods of minimums that run: they come before those of other resources.
@@ -199,7 +198,7 @@ def find_fitting(
     return Fitting(
         tuple(taken),
         Outcome(_give_back(missed, observed), (_remark(missed),)),
-        frozenset(replica_of(item.slot) for batch, _ in missed for item in batch.items),
+        frozenset(item.slot[:3] for batch, _ in missed for item in batch.items),
         _problem(each for each in missed if each[0].items[0].slot.unit != arriving),
         merge_demands(kept) if kept else None,
     )
@@ -208,7 +207,7 @@ def find_fitting(
 def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
     def together(item: CreatePod) -> tuple[Precedence, tuple[object, ...]]:
         whole = item.precedence is Precedence.MINIMUM
-        return item.precedence, (item.slot.unit,) if whole else replica_of(item.slot)
+        return item.precedence, (item.slot.unit,) if whole else item.slot[:3]
 
     for (precedence, _), found in groupby(create, key=together):
         yield _Batch(precedence, tuple(found))

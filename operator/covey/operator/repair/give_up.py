@@ -31,7 +31,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.api.roles import RestartPolicy, Role
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
-from covey.compile import Scale, Tree
+from covey.compile import ReplicaKey, Scale, Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.operator.model import podstate
@@ -353,7 +353,7 @@ class UnitRestarts:
             at = float(int(row.failed_at or self._observed.now))
             self._tally.wholes[unit] = Past(0, row.failures, at, seen + 1)
 
-    def fates(self, tree: Tree, roles: dict[str, Role], fates: dict[tuple[int, str, int], Fate]) -> Iterator[Annotate]:
+    def fates(self, tree: Tree, roles: dict[str, Role], fates: dict[ReplicaKey, Fate]) -> Iterator[Annotate]:
         """Give up what is older than the last recreation of its unit; what stays of it is marked.
 
         Args:

@@ -20,7 +20,7 @@ from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInference
 from covey.api.roles import RestartPolicy, Role
-from covey.compile import Slot, Tree
+from covey.compile import ReplicaKey, Slot, Tree
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, memory
@@ -32,7 +32,7 @@ from covey.operator.repair import failures, history
 from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.give_up import UnitRestarts
 from covey.operator.repair.history import Failure, Tally
-from covey.operator.replicas.replace import NO_FATE, Fate, Replica, ReplicaPlan, is_broken
+from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaPlan, is_broken
 
 #: Reason of ``Degraded``, and of the Event when it begins.
 REASON_EXHAUSTED: Final = "RestartsExhausted"
@@ -114,7 +114,7 @@ _WHOLE: Final = Fate(whole=True)
 class Failing:
     """Fates of replicas, and the annotations and reports about them; a replica without a fate has not failed."""
 
-    fates: Mapping[Replica, Fate] = field(default_factory=dict)
+    fates: Mapping[ReplicaKey, Fate] = field(default_factory=dict)
     annotate: tuple[Annotate, ...] = ()
     notes: tuple[Note, ...] = ()
     remarks: tuple[Remark, ...] = ()
@@ -195,12 +195,12 @@ class _Judge:
         self._tally = Tally(tree, observed)
         self._units = UnitRestarts(self._tally, observed)
         self._spare = failures.Spare(tree, observed)
-        self._fates: dict[Replica, Fate] = {}
+        self._fates: dict[ReplicaKey, Fate] = {}
         self._marks: list[Annotate] = []
         self._exhausted: list[Exhausted] = []
         self._again: list[float] = []
 
-    def look_at(self, replica: Replica, slots: Sequence[Slot], revision: RoleRevision) -> None:
+    def look_at(self, replica: ReplicaKey, slots: Sequence[Slot], revision: RoleRevision) -> None:
         """Judge one replica."""
         role = self._roles.get(replica[1])
         if role is None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Scale, UnitCount
+from covey.compile import ReplicaKey, Scale, UnitCount
 from covey.operator.model import podstate
 from covey.operator.model.accepted import find_served, recorded_units
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
@@ -93,7 +93,7 @@ def find_shortages(
     recorded, served = recorded_units(before), find_served(rolling, before) - set(queued)
     shortages: dict[int, Shortage] = {}
     met: dict[int, Counts] = {}
-    places: Counter[tuple[int, str, int]] | None = None
+    places: Counter[ReplicaKey] | None = None
     for unit, state in rolling.items():
         count = count_unit(scale.roles, states.get(unit, {}), attrgetter("is_bound"))
         if not count.has_minimum:
@@ -132,16 +132,14 @@ def _allowed_minimum(role: RoleState, placed: int) -> int:
     return max(found, 0)
 
 
-def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
+def _count_in_place(observed: Observed) -> Counter[ReplicaKey]:
     """Pods that have their places, by unit, role and replica: counted once for all units."""
     return Counter(
         (slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if podstate.is_in_place(pod)
     )
 
 
-def _in_place(
-    states: Mapping[str, Mapping[int, ReplicaState]], places: Counter[tuple[int, str, int]], unit: int
-) -> Counts:
+def _in_place(states: Mapping[str, Mapping[int, ReplicaState]], places: Counter[ReplicaKey], unit: int) -> Counts:
     """Replicas all of whose pods have their places."""
     return {
         name: sum(places[unit, name, number] >= state.size for number, state in replicas.items())

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Scale, Slot, Tree
+from covey.compile import ReplicaKey, Scale, Slot, Tree
 from covey.compile.pods import NO_PAST, Past, Told
 from covey.compile.revision import RoleRevision
 from covey.operator.model import podstate
@@ -61,15 +61,6 @@ class Fate:
 NO_FATE = Fate()
 
 
-#: Unit, role and number.
-Replica = tuple[int, str, int]
-
-
-def replica_of(slot: Slot) -> Replica:
-    """The replica that a place belongs to."""
-    return slot.unit, slot.role, slot.replica
-
-
 def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observed: Observed) -> tuple[CreatePod, ...]:
     """Put pods in the order in which they are to be created, each with its precedence.
 
@@ -82,17 +73,17 @@ def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observ
     if not items:
         return ()
     found = dict(_precedences(items, tree, tree.layout.scale or scale, observed))
-    ranked = (replace(item, precedence=found[replica_of(item.slot)]) for item in items)
+    ranked = (replace(item, precedence=found[item.slot[:3]]) for item in items)
     # Sorting is stable: within one precedence it goes by unit, role and number.
     return tuple(sorted(ranked, key=lambda item: item.precedence))
 
 
 def _precedences(
     items: Iterable[CreatePod], tree: Tree, scale: Scale, observed: Observed
-) -> Iterator[tuple[Replica, Precedence]]:
-    torn: dict[Replica, bool] = {}
+) -> Iterator[tuple[ReplicaKey, Precedence]]:
+    torn: dict[ReplicaKey, bool] = {}
     for item in items:
-        replica = replica_of(item.slot)
+        replica = item.slot[:3]
         torn[replica] = torn.get(replica, False) or item.replaces
     units = {unit for unit, _, _ in torn}
     run = {slot.unit for slot, pod in observed.current.items() if slot.unit in units and podstate.is_bound(pod)}
@@ -113,7 +104,7 @@ def _precedences(
                 yield replica, Precedence.SURPLUS if position < count.replicas else Precedence.SURGE
 
 
-def _roles(tree: Tree, units: Iterable[int]) -> Mapping[tuple[int, str], list[Replica]]:
+def _roles(tree: Tree, units: Iterable[int]) -> Mapping[tuple[int, str], list[ReplicaKey]]:
     """The replicas of each role of these units."""
     return {
         (unit, role): [(unit, role, number) for number in replicas]
@@ -122,7 +113,7 @@ def _roles(tree: Tree, units: Iterable[int]) -> Mapping[tuple[int, str], list[Re
     }
 
 
-def _has_pods(tree: Tree, replica: Replica, observed: Observed) -> bool:
+def _has_pods(tree: Tree, replica: ReplicaKey, observed: Observed) -> bool:
     return any(slot in observed.current for slot in tree.replicas.get(replica, ()))
 
 
@@ -268,7 +259,7 @@ class ReplicaPlanner:
 
 
 def plan_replicas(
-    inference: str, tree: Tree, observed: Observed, fates: Mapping[tuple[int, str, int], Fate]
+    inference: str, tree: Tree, observed: Observed, fates: Mapping[ReplicaKey, Fate]
 ) -> Iterator[ReplicaPlan]:
     """Plan every replica that there shall be.
 

@@ -26,7 +26,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile.identity import Slot
+from covey.compile.identity import ReplicaKey, Slot
 from covey.compile.revision import Revision, RoleCount, RoleRevision, Scale, UnitCount
 from covey.operator.model import podstate
 from covey.operator.model.observed import Observed, number
@@ -111,7 +111,7 @@ States = Mapping[int, Mapping[str, Mapping[int, ReplicaState]]]
 
 
 #: The revisions that replicas run at, by unit, role and replica.
-Running = Mapping[tuple[int, str, int], RoleRevision]
+Running = Mapping[ReplicaKey, RoleRevision]
 
 
 def running_revisions(observed: Observed, in_force: Revision) -> Running:
@@ -121,8 +121,8 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
     that was lost is made again as it was. A hash that no stored revision explains keeps the replica at the size that it
     has; new pods of it are of the revision in force, of which alone the content is known.
     """
-    known, sizes = known_revisions(observed), dict[tuple[int, str, int], int]()
-    told: dict[tuple[int, str, int], tuple[int, set[str]]] = {}
+    known, sizes = known_revisions(observed), dict[ReplicaKey, int]()
+    told: dict[ReplicaKey, tuple[int, set[str]]] = {}
     for slot, rank, label in _labels(observed):
         if slot.role not in in_force.roles:
             continue
@@ -134,7 +134,7 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
             before[1].add(label)
         if rank == _ADMITTED and slot.index >= sizes.get(replica, 0):
             sizes[replica] = slot.index + 1
-    found: dict[tuple[int, str, int], RoleRevision] = {}
+    found: dict[ReplicaKey, RoleRevision] = {}
     for replica, (_, labels) in told.items():
         wanted = in_force.roles[replica[1]]
         explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), wanted)
@@ -176,9 +176,9 @@ def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
 def replica_states(observed: Observed, in_force: Revision, running: Running) -> States:
     """The state of every replica that has pods; dead pods count for nothing."""
     counts: dict[int, dict[str, dict[int, list[int]]]] = {}
-    revisions: dict[tuple[int, str, int], RoleRevision] = {}
-    tallies: dict[tuple[int, str, int], list[int]] = {}
-    sizes: dict[tuple[int, str, int], int] = {}
+    revisions: dict[ReplicaKey, RoleRevision] = {}
+    tallies: dict[ReplicaKey, list[int]] = {}
+    sizes: dict[ReplicaKey, int] = {}
     for slot in observed.pods:
         if slot.role not in in_force.roles:
             continue

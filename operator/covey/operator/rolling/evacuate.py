@@ -25,10 +25,9 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import network
+from covey.compile import ReplicaKey, network
 from covey.operator.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
-from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 from covey.operator.replicas.scale import States
@@ -44,7 +43,7 @@ _BROKEN: Final = "CrashLoopBackOff"
 class Idle:
     """The replicas, and seconds after which there may be more."""
 
-    places: Collection[Place] = frozenset()
+    places: Collection[ReplicaKey] = frozenset()
     again: float | None = None
 
 
@@ -60,12 +59,12 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
     if not leaving.places:
         return Idle()
     roles, deadline = network.gang_roles(spec), settings_of(spec).deadline
-    pods: dict[Place, list[core.Pod]] = {}
+    pods: dict[ReplicaKey, list[core.Pod]] = {}
     for slot, pod in observed.current.items():
         place = (slot.unit, slot.role, slot.replica)
         if place in leaving.places and slot.role in roles:
             pods.setdefault(place, []).append(pod)
-    found: set[Place] = set()
+    found: set[ReplicaKey] = set()
     left: list[float] = []
     for place, members in pods.items():
         unit, role, replica = place

@@ -39,11 +39,11 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile.identity import Slot
+from covey.compile.identity import ReplicaKey, Slot
 from covey.compile.revision import Revision
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
-from covey.operator.model.claimed import WHOLE_UNIT, Claimed, Place, RootClaim, read_claim
+from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import by_role
 from covey.operator.replicas.scale import States, running_revisions
@@ -60,9 +60,9 @@ class Victims:
     """The replicas of a resource that give way, and what becomes of those that need not any more."""
 
     #: Those that go, and for whom.
-    places: Mapping[Place, Claimed] = field(default_factory=dict)
+    places: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
     #: Those that stay although a claim names them.
-    spared: Mapping[Place, Claimed] = field(default_factory=dict)
+    spared: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
     #: Units of which no pod is made yet.
     emptying: frozenset[int] = frozenset()
     #: Those, and the ones that are named and have no node any more: they have lost nothing.
@@ -113,7 +113,7 @@ class _Judge:
         self._minimums = {role.name: role.min_replicas for role in spec.roles}
         self._observed = observed
         self._whole = [each for claim in observed.claims for each in claim.victims if each.kind == WHOLE_UNIT]
-        self._pods: dict[Place, list[core.Pod]] = {}
+        self._pods: dict[ReplicaKey, list[core.Pod]] = {}
         for slot, pods in observed.pods.items():
             self._pods.setdefault(slot[:3], []).extend(pods)
         running = running_revisions(observed, in_force)
@@ -135,7 +135,7 @@ class _Judge:
         queued = emptying | frozenset(self._find_emptied())
         return Victims(places, spared, emptying, queued, pardoned, tuple(self._rename(places)))
 
-    def _find_spared(self, claimed: Mapping[Place, Claimed]) -> Iterator[Place]:
+    def _find_spared(self, claimed: Mapping[ReplicaKey, Claimed]) -> Iterator[ReplicaKey]:
         """Yield replicas that a minimum needs: first those without marks, which have not stopped to serve."""
         alone = [place for place, each in claimed.items() if not each.whole and self._has_places(place)]
         for unit, role in sorted({place[:2] for place in alone}):
@@ -147,12 +147,12 @@ class _Judge:
             found.sort(key=lambda place: (not any(map(podstate.claimed_by, self._pods[place])), place))
             yield from found[most:]
 
-    def _has_places(self, place: Place) -> bool:
+    def _has_places(self, place: ReplicaKey) -> bool:
         """Tell whether all of a replica has its nodes, and nothing makes it go but a claim."""
         in_place = sum(podstate.is_in_place(pod) and not podstate.is_dead(pod) for pod in self._pods[place])
         return in_place >= self._sizes.get(place, 1) and not self._is_on_its_way(place)
 
-    def _is_on_its_way(self, place: Place) -> bool:
+    def _is_on_its_way(self, place: ReplicaKey) -> bool:
         """Tell whether a replica goes whatever claims say: it drains for another reason, or is marked and not whole."""
         pods, retired = self._pods[place], self._observed.retired
         if any(podstate.is_going(pod) and pod.metadata.uid in retired for pod in pods):
@@ -165,7 +165,7 @@ class _Judge:
 
     def _find_torn(self) -> Iterator[int]:
         """Yield units of which all that has a node gave way, and what is left has no minimum."""
-        units: dict[int, list[Place]] = {}
+        units: dict[int, list[ReplicaKey]] = {}
         for place, pods in self._pods.items():
             if any(podstate.is_in_place(pod) and not podstate.is_dead(pod) for pod in pods):
                 units.setdefault(place[0], []).append(place)
@@ -175,7 +175,7 @@ class _Judge:
             if lacks and all(any(map(podstate.claimed_by, self._pods[place])) for place in places):
                 yield unit
 
-    def _find_emptying(self, claimed: Mapping[Place, Claimed]) -> Iterator[int]:
+    def _find_emptying(self, claimed: Mapping[ReplicaKey, Claimed]) -> Iterator[int]:
         yield from (place[0] for place, each in claimed.items() if each.whole)
         uids = {uid for each in self._whole for uid in each.pods}
         ends: dict[int, bool] = {}
@@ -191,7 +191,7 @@ class _Judge:
         named = {each.unit for each in self._whole}
         yield from named - {place[0] for place, pods in self._pods.items() if any(map(podstate.is_bound, pods))}
 
-    def _rename(self, places: Mapping[Place, Claimed]) -> Iterator[Relabel]:
+    def _rename(self, places: Mapping[ReplicaKey, Claimed]) -> Iterator[Relabel]:
         for place, each in places.items():
             for pod in self._pods[place]:
                 if podstate.claimed_by(pod) not in {None, each.claim.uid} and not podstate.is_going(pod):

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Layout, Revision, Scale
+from covey.compile import Layout, ReplicaKey, Revision, Scale
 from covey.compile.revision import RoleCount, Unit
-from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
 from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything_leaving, takes_over
@@ -148,7 +147,7 @@ def _given_up(
     return is_given_up
 
 
-def _mark_starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
+def _mark_starved(unit: int, state: UnitState, lacks: Callable[[ReplicaKey], bool]) -> UnitState:
     """The unit, marked as starved where it is known to have no room for a surge."""
     waiting = [
         (unit, name, n)

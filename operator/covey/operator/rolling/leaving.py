@@ -22,10 +22,9 @@ from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import Mode
-from covey.compile import Scale
+from covey.compile import ReplicaKey, Scale
 from covey.compile.identity import Slot
 from covey.operator.model import podstate
-from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units
 from covey.rollout import RoleState, Stage, UnitState
@@ -68,14 +67,14 @@ class Leaving:
     how long, in seconds since their nodes were cordoned.
     """
 
-    places: Mapping[Place, str] = field(default_factory=dict)
+    places: Mapping[ReplicaKey, str] = field(default_factory=dict)
     again: float | None = None
-    patient: Collection[Place] = frozenset()
+    patient: Collection[ReplicaKey] = frozenset()
     patience: float = _PATIENCE
     #: What successors keep off: a scheduler keeps them off cordons and hard taints, not off soft ones.
     avoided: tuple[Avoided, ...] = ()
     #: Those that give way to claims: they go now, without a successor.
-    claimed: Collection[Place] = frozenset()
+    claimed: Collection[ReplicaKey] = frozenset()
 
 
 def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leaving:
@@ -89,8 +88,8 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
         return Leaving()
     told = spec.disruption.evacuate_after_seconds if spec.disruption else None
     patience = _PATIENCE if told is None else float(told)
-    places: dict[Place, str] = {}
-    urgent: set[Place] = set()
+    places: dict[ReplicaKey, str] = {}
+    urgent: set[ReplicaKey] = set()
     left: list[float] = []
     for slot, pod in _bound_pods(observed):
         node = pod.spec.node_name or ""

@@ -25,11 +25,10 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace
 from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
-from covey.compile import Layout, Slot, Tree
+from covey.compile import Layout, ReplicaKey, Slot, Tree
 from covey.compile.revision import Revision, RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
-from covey.operator.model.claimed import Place
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
@@ -112,10 +111,10 @@ def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Ite
 
 
 #: Whether the scheduler has looked at a replica as it is wanted now, and has no nodes for it; asked for a layout.
-Refused = Callable[[Layout], Callable[[Place], bool]]
+Refused = Callable[[Layout], Callable[[ReplicaKey], bool]]
 
 
-def _without_nodes(observed: Observed) -> frozenset[Place]:
+def _without_nodes(observed: Observed) -> frozenset[ReplicaKey]:
     """Replicas with a pod for which kube-scheduler, or Volcano, has no node."""
     return frozenset(
         (slot.unit, slot.role, slot.replica)
@@ -130,7 +129,7 @@ def make_refusal_check(compiled: Callable[[Layout], Tree], observed: Observed) -
     Where those say nothing of a replica, it does not count as refused.
     """
 
-    def check_of(layout: Layout) -> Callable[[Place], bool]:
+    def check_of(layout: Layout) -> Callable[[ReplicaKey], bool]:
         pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
         return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
 
@@ -174,7 +173,7 @@ class Seen:
     )
     _lost: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     #: Replicas that have lost a pod which had its node.
-    _bound: set[Place] = field(default_factory=set)
+    _bound: set[ReplicaKey] = field(default_factory=set)
     _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     _ages: dict[tuple[str, str], int] = field(default_factory=dict)
     _turning: Turning = field(init=False)
@@ -182,7 +181,7 @@ class Seen:
     def __post_init__(self) -> None:
         self._turning = Turning.of(self.observed, self.in_force)
         current = self.observed.current
-        by_replica: dict[Place, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
+        by_replica: dict[ReplicaKey, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
         for slot, pods in self.observed.pods.items():
             by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
         for (unit, name, replica), found in by_replica.items():
@@ -252,11 +251,11 @@ class Seen:
         ]
         return bool(waiting) and self._is_over(PATIENCE - max(waiting))
 
-    def is_kept_waiting(self, place: Place) -> bool:
+    def is_kept_waiting(self, place: ReplicaKey) -> bool:
         """Tell whether a replica without nodes has been there for long enough to be found some."""
         return self._is_over(PATIENCE - self._age(place))
 
-    def has_stalled(self, place: Place, seconds: float) -> bool:
+    def has_stalled(self, place: ReplicaKey, seconds: float) -> bool:
         """Tell whether a replica has not got any further for ``seconds``."""
         unit, role, replica = place
         found = self._pods.get(unit, {}).get(role, {}).get(replica, [])
@@ -269,7 +268,7 @@ class Seen:
             self.due = left if self.due is None else min(self.due, left)
         return left <= 0
 
-    def _age(self, place: Place) -> float:
+    def _age(self, place: ReplicaKey) -> float:
         """Age of a replica in seconds, by its oldest pod."""
         unit, role, replica = place
         made = (
@@ -289,7 +288,7 @@ class Seen:
         rooms = self._rooms.of_replicas(unit, role)
         return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
 
-    def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
+    def _replica(self, place: ReplicaKey, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
         unit, role, replica = place
         revision = self.running.get(place, self.in_force.roles[role])
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
@@ -319,14 +318,14 @@ class Seen:
             updating=opened,
         )
 
-    def _mark_updatable(self, place: Place, replica: Replica) -> Replica:
+    def _mark_updatable(self, place: ReplicaKey, replica: Replica) -> Replica:
         if replica.leaving:
             return replica
         size = replica.revision.size
         target = self.in_force.roles[place[1]]
         return replace(replica, updatable=self._turning.can_turn(self._members(place, size), size, target))
 
-    def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
+    def _members(self, place: ReplicaKey, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""
         slots = (Slot(*place, index) for index in range(size))
         return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}

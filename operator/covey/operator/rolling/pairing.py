@@ -29,7 +29,7 @@ from functools import cached_property
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Layout, Revision, Slot, Tree
+from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree
 from covey.compile.groups import Object
 from covey.compile.network import Network
 from covey.compile.revision import Replicas
@@ -164,12 +164,12 @@ def find_late(members: Collection[Member], wanted: Mapping[Which, str], pairings
 class Pairing:
     """The pairing of each replica, by unit, role and number, and those that are relabelled late, turn by turn."""
 
-    places: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
-    late: Sequence[Collection[tuple[int, str, int]]] = ()
+    places: Mapping[ReplicaKey, str] = field(default_factory=dict)
+    late: Sequence[Collection[ReplicaKey]] = ()
     remarks: tuple[Remark, ...] = ()
 
     @cached_property
-    def _turns(self) -> Mapping[tuple[int, str, int], int]:
+    def _turns(self) -> Mapping[ReplicaKey, int]:
         return {place: turn for turn, places in enumerate(self.late, 1) for place in places}
 
     @property
@@ -212,8 +212,8 @@ def find_pairing(
     if not roles or _is_settled(wanted, in_force.pairing(roles), layout, observed):
         return Pairing()
     pairings = recorded_pairings(roles, in_force, observed)
-    places: dict[tuple[int, str, int], str] = {}
-    late: list[list[tuple[int, str, int]]] = []
+    places: dict[ReplicaKey, str] = {}
+    late: list[list[ReplicaKey]] = []
     for unit, laid_out in layout.units.items():
         members = [each for role in roles for each in members_of(unit, role, laid_out.get(role, {}), observed, states)]
         known = {**pairings, **find_unexplained_pairings(members, pairings)}

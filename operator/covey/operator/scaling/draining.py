@@ -26,16 +26,16 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.routing import LlmdLabels
-from covey.compile.identity import slot_of
+from covey.compile.identity import ReplicaKey, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
-from covey.operator.model.claimed import Claimed, Place, place_of
+from covey.operator.model.claimed import Claimed, replica_of
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 
 _Items = Sequence[DeletePod]
 #: No replica gives way.
-NOBODY: Final[Mapping[Place, Claimed]] = MappingProxyType({})
+NOBODY: Final[Mapping[ReplicaKey, Claimed]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def drain(
     spec: DisaggregatedInferenceSpec,
     surplus: Sequence[DeletePod],
     observed: Observed,
-    claimed: Mapping[Place, Claimed] = NOBODY,
+    claimed: Mapping[ReplicaKey, Claimed] = NOBODY,
 ) -> Outcome:
     """Mark pods that are to go, or delete them.
 
@@ -67,9 +67,11 @@ def drain(
         found = replace(found, actions=replace(found.actions, drain=hidden))
     if not claimed:
         return found
-    roots: dict[Place | None, str] = {place: each.claim.uid for place, each in claimed.items()}
+    roots: dict[ReplicaKey | None, str] = {place: each.claim.uid for place, each in claimed.items()}
     gone = (Drain(each.pod, observed.now) for each in found.actions.delete_pods if _is_to_be_marked(each.pod, roots))
-    marks = tuple(replace(each, claimed_by=roots.get(place_of(each.pod), "")) for each in (*found.actions.drain, *gone))
+    marks = tuple(
+        replace(each, claimed_by=roots.get(replica_of(each.pod), "")) for each in (*found.actions.drain, *gone)
+    )
     return replace(found, actions=replace(found.actions, drain=marks))
 
 
@@ -116,7 +118,7 @@ def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
     gated = [(slot[:3], pod) for slot, pod in observed.current.items() if podstate.is_gated_by_us(pod)]
     if not gated:
         return
-    runs: dict[Place, bool] = {}
+    runs: dict[ReplicaKey, bool] = {}
     for slot in observed.pods:
         pod = observed.current.get(slot)
         place = slot[:3]
@@ -168,9 +170,9 @@ def _is_idle(item: DeletePod) -> bool:
     return hidden and pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
 
 
-def _is_to_be_marked(pod: core.Pod, roots: Mapping[Place | None, str]) -> bool:
+def _is_to_be_marked(pod: core.Pod, roots: Mapping[ReplicaKey | None, str]) -> bool:
     """Tell whether a pod that is deleted now has a node, and nothing says yet that it gives way to a claim."""
-    return podstate.is_bound(pod) and not podstate.is_draining(pod) and place_of(pod) in roots
+    return podstate.is_bound(pod) and not podstate.is_draining(pod) and replica_of(pod) in roots
 
 
 def _notes(mark: Sequence[Drain]) -> Iterator[Note]:

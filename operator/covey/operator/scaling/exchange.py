@@ -29,7 +29,7 @@ from covey.api.exchange import ExchangeQuestion, describe_vector, dump_question,
 from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends import Owned
-from covey.compile import Layout, Owner, Scale
+from covey.compile import Layout, Owner, ReplicaKey, Scale
 from covey.compile.identity import slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
@@ -126,7 +126,7 @@ def confine_claims(
     stored = observed.scalers.get(together_name(inference))
     settled = stored is not None and {**committed, **_numbers(stored.spec.get("targets"))} == committed
     alive: dict[tuple[int, str], set[int]] = {}
-    marked: set[tuple[int, str, int]] = set()
+    marked: set[ReplicaKey] = set()
     for slot, pods in observed.pods.items():
         if any(not podstate.is_going(pod) and not podstate.is_dead(pod) for pod in pods):
             alive.setdefault((slot.unit, slot.role), set()).add(slot.replica)
@@ -151,12 +151,12 @@ def confine_claims(
 def _confine(
     claim: RootClaim,
     alive: Mapping[tuple[int, str], Collection[int]],
-    marked: Collection[tuple[int, str, int]],
+    marked: Collection[ReplicaKey],
     excess: Counter[tuple[int, str]],
     *,
     settled: bool,
 ) -> Iterator[core.Victim]:
-    def place(victim: core.Victim) -> tuple[int, str, int]:
+    def place(victim: core.Victim) -> ReplicaKey:
         return victim.unit, victim.role, victim.replica or 0
 
     for victim in sorted(claim.victims, key=lambda each: (place(each) not in marked, place(each))):
@@ -207,7 +207,7 @@ def hold_donors(
     exchange: Exchange,
     layout: Layout,
     committed: Vector,
-    claimed: Container[tuple[int, str, int]],
+    claimed: Container[ReplicaKey],
 ) -> tuple[DeletePod, ...]:
     """Leave out replicas that no claim names while another vector is judged: it may need them, or others in their place."""
     if exchange.is_refused or (exchange.reason != REASON_JUDGING and exchange.committed == committed):

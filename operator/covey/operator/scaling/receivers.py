@@ -14,7 +14,7 @@ import msgspec
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Role
-from covey.compile import Layout, Slot
+from covey.compile import Layout, ReplicaKey, Slot
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod
 from covey.operator.model.observed import Observed
@@ -80,8 +80,8 @@ def _is_donor(pod: core.Pod) -> bool:
     return podstate.claimed_by(pod) is not None
 
 
-def _by_replica(slots: Iterable[Slot]) -> dict[tuple[int, str, int], list[Slot]]:
-    found: dict[tuple[int, str, int], list[Slot]] = {}
+def _by_replica(slots: Iterable[Slot]) -> dict[ReplicaKey, list[Slot]]:
+    found: dict[ReplicaKey, list[Slot]] = {}
     for slot in slots:
         found.setdefault(slot[:3], []).append(slot)
     return found

@@ -17,7 +17,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
-from covey.compile import Scale
+from covey.compile import ReplicaKey, Scale
 from covey.operator.accept import Verdict
 from covey.operator.model import podstate
 from covey.operator.model.accepted import find_served
@@ -228,10 +228,10 @@ def _count_updated(
     return min(updated.count(True) + waiting, wanted)
 
 
-def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
+def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
     """The revisions of each replica's pods, and the times that it was recreated."""
-    revisions: dict[tuple[int, str, int], set[str]] = {}
-    restarts: dict[tuple[int, str, int], int] = {}
+    revisions: dict[ReplicaKey, set[str]] = {}
+    restarts: dict[ReplicaKey, int] = {}
     for slot, pod in observed.current.items():
         replica = slot[:3]
         revisions.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
