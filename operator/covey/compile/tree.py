@@ -39,7 +39,7 @@ class Tree:
         """The places of each replica, by its unit, role and number."""
         found: dict[ReplicaKey, list[Slot]] = {}
         for slot in self.slots:
-            found.setdefault((slot.unit, slot.role, slot.replica), []).append(slot)
+            found.setdefault(slot[:3], []).append(slot)
         return {replica: tuple(slots) for replica, slots in found.items()}
 
     def objects(self) -> Iterator[Object]:

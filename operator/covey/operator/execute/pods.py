@@ -19,7 +19,6 @@ from covey.operator.execute.denials import Denials
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Drain, Relabel, Serve, Ungate, UpdateInPlace
-from covey.operator.model.claimed import replica_of
 from covey.operator.model.observed import is_ours
 from covey.operator.model.problem import Blocked, of_pod_refusal
 
@@ -144,7 +143,7 @@ class PodWriter:
         except ApiError as error:
             if not await self._is_gone(metadata, error):
                 self._denials.add("mark", metadata, error)
-                self._unmarked.add(replica_of(action.pod))
+                self._unmarked.add(podstate.replica_of(action.pod))
 
     async def serve(self, action: Serve) -> None:
         """Set the readiness gate of a pod."""
@@ -218,7 +217,7 @@ class PodWriter:
             KubeError: the request failed for another reason than a denial.
         """
         metadata = action.pod.metadata
-        if replica_of(action.pod) in self._unmarked:
+        if podstate.replica_of(action.pod) in self._unmarked:
             return
         self._callbacks.condemned(action.pod)
         try:

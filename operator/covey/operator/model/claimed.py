@@ -14,7 +14,7 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
-from covey.compile.identity import ReplicaKey, Slot, slot_of
+from covey.compile.identity import ReplicaKey, Slot
 from covey.operator.model import podstate
 
 #: The kind of a victim that is all of a unit.
@@ -110,9 +110,3 @@ def find_claimed(
         elif found_here is not None:
             places.setdefault(slot[:3], found_here)
     return places | {slot[:3]: units[slot.unit] for slot in pods if slot.unit in units}
-
-
-def replica_of(pod: core.Pod) -> ReplicaKey | None:
-    """The replica of a pod, by its host name; None where that is none of ours."""
-    slot = slot_of(pod.spec.hostname)
-    return slot and slot[:3]

@@ -235,7 +235,7 @@ class Observed:
         return bool(self.claims) or any(map(podstate.claimed_by, self.every_pod()))
 
     @cached_property
-    def claimed(self) -> Mapping[ReplicaKey, Claimed]:
+    def claimed_replicas(self) -> Mapping[ReplicaKey, Claimed]:
         """The replicas (unit, role, number) that claims name."""
         return find_claimed(self.claims, self.pods) if self.claims else {}
 

@@ -27,6 +27,7 @@ import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.compile.identity import ReplicaKey, slot_of
 from covey.compile.pods import Past
 
 _NONE: Final = -1
@@ -328,3 +329,9 @@ def ready_since(pod: core.Pod) -> float | None:
 def past(pod: core.Pod) -> Past:
     """Restarts and failures of those before a pod, as it carries them."""
     return Past.read(pod.metadata.annotations)
+
+
+def replica_of(pod: core.Pod) -> ReplicaKey | None:
+    """The replica of a pod, by its host name; None where that is none of ours."""
+    slot = slot_of(pod.spec.hostname)
+    return slot and slot[:3]

@@ -120,7 +120,7 @@ class _Judge:
         self._sizes = {place: each.size for place, each in running.items()}
 
     def decide(self) -> Victims:
-        claimed = self._observed.claimed
+        claimed = self._observed.claimed_replicas
         spared = {place: claimed[place] for place in self._find_spared(claimed)}
         places = {place: each for place, each in claimed.items() if place not in spared}
         torn = frozenset(self._find_torn())

@@ -29,7 +29,7 @@ from covey.api.routing import LlmdLabels
 from covey.compile.identity import ReplicaKey, slot_of
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
-from covey.operator.model.claimed import Claimed, replica_of
+from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of
 
@@ -70,7 +70,7 @@ def drain(
     roots: dict[ReplicaKey | None, str] = {place: each.claim.uid for place, each in claimed.items()}
     gone = (Drain(each.pod, observed.now) for each in found.actions.delete_pods if _is_to_be_marked(each.pod, roots))
     marks = tuple(
-        replace(each, claimed_by=roots.get(replica_of(each.pod), "")) for each in (*found.actions.drain, *gone)
+        replace(each, claimed_by=roots.get(podstate.replica_of(each.pod), "")) for each in (*found.actions.drain, *gone)
     )
     return replace(found, actions=replace(found.actions, drain=marks))
 
@@ -172,7 +172,7 @@ def _is_idle(item: DeletePod) -> bool:
 
 def _is_to_be_marked(pod: core.Pod, roots: Mapping[ReplicaKey | None, str]) -> bool:
     """Tell whether a pod that is deleted now has a node, and nothing says yet that it gives way to a claim."""
-    return podstate.is_bound(pod) and not podstate.is_draining(pod) and replica_of(pod) in roots
+    return podstate.is_bound(pod) and not podstate.is_draining(pod) and podstate.replica_of(pod) in roots
 
 
 def _notes(mark: Sequence[Drain]) -> Iterator[Note]:
