@@ -23,8 +23,11 @@ $(TESTS): export GOGC = 300
 $(TESTS): export GOMEMLIMIT = 3GiB
 $(TESTS): export GOMAXPROCS = 1
 
+# The arguments of pytest: those that were given, with a folder unless they name files.
+among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-autoscaling demo-rollout test test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
+.PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
 	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
 	requirements sbom wheels clean
 
@@ -49,28 +52,32 @@ demo-autoscaling: $(READY) ## Let load bring replicas and nodes, and take them a
 demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mixed, latency drawn (SVG=file for a picture)
 	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
 
-# Four processes: three have a control plane each and wait most of the time, the fourth has the unit tests.
+# Two processes: each has a control plane while it has tests for one, and then unit tests.
 test: $(READY) ## Unit and cluster tests, on a real control plane
-	@$(BUILD) controlplane karpenter allocator > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope $(ARGS)
+	@$(BUILD) controlplane > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS)
+
+# It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
+test-all: $(READY) ## Every suite, with examples and faults drawn anew: more than an hour
+	@$(BIN)/python dev/suites.py all $(ARGS)
 
 # Three processes: each has a control plane of its own, and waits most of the time.
 test-life: $(READY) ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
-	@$(BUILD) controlplane karpenter leader-worker-sets dra-kwok-driver helm kstatus > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
+	@$(BUILD) controlplane $(if $(ARGS),,karpenter leader-worker-sets dra-kwok-driver) helm kstatus > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' $(call among,tests/cluster/life)
 
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
-	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
+	@$(BIN)/python -m pytest -n0 $(call among,tests/examples)
 
 # Where the index has no wheels for this machine, that is said here and by each test that is skipped.
 test-routers: $(READY) binaries ## Rollouts behind real routers: SMG, SGLang's and vLLM's, from the package index
 	@$(MAKE) --no-print-directory $(ROUTERS) || echo "test-routers: the routers cannot be had here, so their tests are skipped" >&2
-	@$(BIN)/python -m pytest -n0 tests/routers $(ARGS)
+	@$(BIN)/python -m pytest -n0 $(call among,tests/routers)
 
 test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's package chromium)
 	@PYTHONPATH=dev $(BIN)/python -c 'from screens import chromium; chromium.program()' 2> /dev/null \
 		|| { echo "make test-ui needs a browser: install Debian's package chromium, or set COVEY_CHROMIUM" >&2; exit 1; }
-	@$(BIN)/python -m pytest -n0 tests/ui $(ARGS)
+	@$(BIN)/python -m pytest -n0 $(call among,tests/ui)
 
 # Only their files: reading all tests to choose among them takes a while. Two processes: each has a control plane.
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out, gangs of 256, the planner beside a solver
@@ -78,22 +85,22 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 		$(or $(ARGS),$$(grep -rlw --include='*.py' 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
-	@$(BUILD) helm kubeconform kube-score kstatus promtool prometheus > /dev/null
-	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+	@$(BUILD) helm kubeconform kube-score kstatus promtool $(if $(ARGS),,prometheus) > /dev/null
+	@$(BIN)/python -m pytest -n0 $(call among,tests/install tests/image)
 
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
 	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
-	@$(BUILD) controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/matrix $(ARGS)
+	@$(BUILD) controlplane $(if $(ARGS),,kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14) > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(call among,tests/matrix)
 
 # Ten minutes unless told otherwise; what it did stands in its output, by number and time.
 soak: $(READY) binaries ## Faults of every kind for ten minutes, with a checker of invariants (ARGS="--seed N --seconds S")
 	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/soak/main.py $(ARGS)
 
-check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of what is generated
+check: $(READY) ## Formatting, lint, types, layers, figures of the product, and drift of what is generated
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -170,7 +177,7 @@ docs: $(READY) ## Build the documentation's site (build/site/index.html)
 # Two processes: each has the cluster of one page at a time, and waits most of the time.
 test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
 	@$(BUILD) helm > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist load $(call among,tests/docs)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile

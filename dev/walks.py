@@ -1,7 +1,6 @@
-"""Counts the files that one decision passes through: a lost pod, a refusal, a step of a rollout.
+"""Record the functions that one decision enters: a lost pod, a refusal, a step of a rollout.
 
-Each is played once on the stages of the unit tests, and a profile of the interpreter notes the files of the product in
-which a function is entered.
+Each is played once on the stages of the unit tests, under a profile of the interpreter.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from unit.operator.world import World
 PRODUCT: Final = str(Path(__file__).resolve().parent.parent / "operator" / "covey")
 
 
-def files_entered(walk: Callable[[], object]) -> list[str]:
-    """The files of the product in which functions are entered while something is done, by name."""
+def functions_entered(walk: Callable[[], object]) -> list[CodeType]:
+    """The functions of the product that are entered while something is done."""
     entered: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call":
+        if event == "call" and frame.f_code.co_filename.startswith(PRODUCT):
             entered.add(frame.f_code)
 
     sys.setprofile(note)
@@ -35,28 +34,28 @@ def files_entered(walk: Callable[[], object]) -> list[str]:
         walk()
     finally:
         sys.setprofile(None)
-    inside = {code.co_filename for code in entered if code.co_filename.startswith(PRODUCT)}
-    return sorted(name.removeprefix(f"{PRODUCT}/") for name in inside)
+    functions = (code for code in entered if not code.co_name.startswith("<"))
+    return sorted(functions, key=lambda code: (code.co_filename, code.co_firstlineno))
 
 
-def lost_pod() -> list[str]:
+def lost_pod() -> list[CodeType]:
     """A pod of a resource that runs is lost: the pass that replaces its replica."""
     world = _running()
     world.delete(min(world.pods))
-    return files_entered(lambda: (world.plan(), world.tell()))
+    return functions_entered(lambda: (world.plan(), world.tell()))
 
 
-def rollout_step() -> list[str]:
+def rollout_step() -> list[CodeType]:
     """The template of a role has changed: the pass that begins the rollout."""
     world = _running()
     world.inference = llama(decode={"template": template(nodeSelector={"new": "yes"})})
-    return files_entered(lambda: (world.plan(), world.tell()))
+    return functions_entered(lambda: (world.plan(), world.tell()))
 
 
-def refusal() -> list[str]:
+def refusal() -> list[CodeType]:
     """A gang comes that does not fit: from its pods to the refusal, in the scheduler process."""
     loop = Loop(cache(node("n1"), pod("occupant", node="n1", gpus=8), *tree("one")))
-    return files_entered(lambda: asyncio.run(loop.turn()))
+    return functions_entered(lambda: asyncio.run(loop.turn()))
 
 
 def _running() -> World:
