@@ -114,31 +114,31 @@ check: $(READY) ## Formatting, lint, types, layers, figures of the product, and 
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
 
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/arriving.py
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/plan_speed.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/waiting.py
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/arriving.py
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/devices.py
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/headroom.py
 
 bench-claims: $(READY) binaries ## What gives way to gangs: 5,000 nodes full with 10,000 units, and beside native on a control plane (nothing is asserted)
-	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/victims.py
-	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/preempted.py $(ARGS)
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/victims.py
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/preempted.py $(ARGS)
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/quality.py
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/native.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/quality.py
 
 bench-kai: $(READY) binaries ## The shape of KAI's own scale test, 1,024 pods on all GPUs of 512 nodes, beside native
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/kai.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/kai.py $(ARGS)
 
 bench-harm: $(READY) binaries ## Ordinary pods with and without Covey's extender, 5,000 nodes
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/harm.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/harm.py $(ARGS)
 
 bench-life: $(READY) binaries ## Growth, rollouts, losses and rest of a deployment, on 640 nodes that kwok plays (nothing is asserted)
-	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/life.py $(ARGS)
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/life.py $(ARGS)
 
 bench-image: $(READY) binaries wheels ## Size, start time and memory of what the image holds (nothing is asserted)
-	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/image.py $(ARGS)
 
 # A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there. The Dockerfile names its base by
 # digest; BASE=python:3.11-slim-trixie@sha256:... takes another one.

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from localcluster import programs
 
@@ -37,9 +38,32 @@ _COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
 
 # They are started as users start them in tests/install, tests/image and tests/soak.
 programs.fork = True
-# The same examples at every run, unless new ones are asked for (`make test-all`): chance refuses no change.
-settings.register_profile("covey", deadline=None, derandomize="COVEY_EXPLORE" not in os.environ)
+#: Where COVEY_HYPOTHESIS is "random", properties draw many new examples, from a seed that is printed and can be given again
+#: (--hypothesis-seed). Otherwise they draw the same few each time: whether a change lands is not decided by chance.
+_RANDOM: Final = os.environ.get("COVEY_HYPOTHESIS") == "random"
+_PROFILE: Final = settings(
+    derandomize=not _RANDOM,
+    database=None,
+    deadline=None,
+    max_examples=500 if _RANDOM else 60,
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
+)
+settings.register_profile("covey", _PROFILE)
+# What plays a whole history for each example: @settings(settings.get_profile("storm")).
+settings.register_profile("storm", _PROFILE, max_examples=_PROFILE.max_examples // 4)
 settings.load_profile("covey")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for all processes."""
+    if _RANDOM and config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = random.SystemRandom().randrange(2**32)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """How the examples of properties come about again."""
+    return f"COVEY_HYPOTHESIS=random --hypothesis-seed={config.getoption('hypothesis_seed')}" if _RANDOM else None
 
 
 def share(nodeid: str) -> str:

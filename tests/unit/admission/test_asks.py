@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
@@ -40,7 +40,6 @@ def gangs(draw: st.DrawFn) -> Gang:
     return make_gang(*roles, required=draw(LEVELS), proximity=near)
 
 
-@settings(max_examples=150, deadline=None)
 @given(gangs(), RACKS, st.integers(0, 11))
 def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
     gang: Gang, racks: dict[str, Sequence[int]], number: int
@@ -58,7 +57,6 @@ def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
             return
 
 
-@settings(max_examples=100, deadline=None)
 @given(gangs(), RACKS, st.integers(0, 11))
 def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, Sequence[int]], number: int) -> None:
     inventory = make_inventory(racks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, role_groups, unit
@@ -115,7 +115,6 @@ places = st.lists(st.tuples(st.sampled_from(["prefill", "decode"]), st.integers(
 
 
 @given(places, st.integers(1, 4), st.integers(1, 4))
-@settings(max_examples=80, deadline=None)
 def test_a_set_is_found_exactly_where_there_is_one(found: list[tuple[str, int]], prefill: int, decode: int) -> None:
     inventory, pods, room = racks(3, 2), [at("prefill", 0, "r0n0"), at("decode", 0, "r0n1")], {"r0n0": 4, "r0n1": 0}
     numbers = {"prefill": 1, "decode": 1}

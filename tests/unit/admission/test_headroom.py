@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, pod, role_groups, unit
@@ -18,7 +18,6 @@ from covey.compile.revision import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, ReplicaRequest, Topology
 from covey.placement.refusal.shortage import RESERVED
-from oracle.exploring import PROFILE
 
 RACK = "cloud.provider.com/topology-rack"
 TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
@@ -272,7 +271,7 @@ def waits(inventory: Inventory, sites: list[Site], wanted: list[int]) -> bool:
     return any(not replica.placed for each in outcomes for role in each.gang.roles for replica in role.replicas)
 
 
-@PROFILE
+@settings(settings.get_profile("storm"))
 @given(grounds())
 def test_a_round_gives_so_many_places_and_no_more(ground: tuple[Inventory, list[Site], int]) -> None:
     inventory, sites, _ = ground

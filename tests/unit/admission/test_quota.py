@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, role_groups, unit
@@ -562,7 +562,6 @@ class World:
             assert as_charge(new) in {each for each, over in self.ledger.split(new.queue).items() if not over} or own
 
 
-@settings(max_examples=300, deadline=None)
 @given(TENANTS, STEPS)
 def test_the_laws_of_quota(tenants: dict[str, Tenant], steps: list[tuple[str, int, int, int]]) -> None:
     world = World(dict(tenants))
@@ -571,7 +570,6 @@ def test_the_laws_of_quota(tenants: dict[str, Tenant], steps: list[tuple[str, in
         world.check()
 
 
-@settings(max_examples=100, deadline=None)
 @given(TENANTS, STEPS)
 def test_queues_that_reclaim_from_each_other_come_to_rest(
     tenants: dict[str, Tenant], steps: list[tuple[str, int, int, int]]

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.admission import quota
@@ -20,7 +20,6 @@ CPU = Pool((), "cpu")
     st.lists(st.tuples(st.integers(0, 12), st.integers(-1, 2), st.integers(0, 4), st.integers(0, 4)), max_size=40),
     st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
-@settings(deadline=None)
 def test_what_is_left_is_reckoned_by_blocks_as_one_by_one(
     steps: list[tuple[int, int, int, int]], nominal: tuple[int, int]
 ) -> None:

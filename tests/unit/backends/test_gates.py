@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
@@ -152,7 +152,6 @@ replicas = st.builds(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(replicas, max_size=14, unique_by=lambda each: each.slots), st.integers(0, 20))
 def test_never_a_part_of_a_minimum_and_never_surplus_before_it(found: list[ReplicaProgress], free: int) -> None:
     let_go = set(decide(*found, free=free).slots)

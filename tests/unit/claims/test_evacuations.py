@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
@@ -55,13 +55,13 @@ def spread(number: int, wish: Wide) -> DisaggregatedInference:
     return inference(part, name=name, uid=f"uid-{name}", priorityClassName=priority)
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.sampled_from([1, 1, 1, 0, 2]),
     st.lists(wide, min_size=1, max_size=2),
     st.integers(0, 4),
     st.lists(event, max_size=20),
 )
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(0, [("low", 3, 2, 4, 20), ("low", 3, 2, 4, 20)], 20, MADE_ANEW)
 def test_room_for_successors_goes_to_them_and_is_kept_no_longer_than_needed(
     spare: int, first: list[Wide], cordoned: int, happened: list[tuple[str, int, Asked]]

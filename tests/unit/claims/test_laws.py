@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
@@ -199,8 +199,8 @@ REPAIRED: list[tuple[str, int, Asked]] = [
 ]
 
 
+@settings(settings.get_profile("storm"))
 @given(st.integers(1, 3), st.tuples(crowd, asked), st.lists(event, max_size=25))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(2, (("low", 4, 2, 4, 1, 2, 0), ("middle", 2, 2, 4, 2, 1, 0)), REPAIRED)
 def test_laws_hold_at_every_write_and_all_comes_to_rest(
     nodes: int, first: tuple[Asked, Asked], happened: list[tuple[str, int, Asked]]

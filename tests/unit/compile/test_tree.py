@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, inferences, role, role_names
@@ -211,7 +211,6 @@ def templates_of(workload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @given(inferences())
-@settings(max_examples=150, deadline=None)
 def test_names_are_unique_and_valid(resource: DisaggregatedInference) -> None:
     tree = compile_inference(resource)
     bodies = list(tree.objects())
@@ -234,7 +233,6 @@ def test_names_are_unique_and_valid(resource: DisaggregatedInference) -> None:
 
 
 @given(inferences())
-@settings(max_examples=100, deadline=None)
 def test_objects_come_after_what_they_refer_to(resource: DisaggregatedInference) -> None:
     seen: set[tuple[str, str]] = set()
     for body in compile_inference(resource).objects():
@@ -250,7 +248,6 @@ def test_objects_come_after_what_they_refer_to(resource: DisaggregatedInference)
 
 
 @given(inferences())
-@settings(max_examples=100, deadline=None)
 def test_counts_of_the_gang(resource: DisaggregatedInference) -> None:
     tree = compile_inference(resource)
     members = Counter(
@@ -269,7 +266,6 @@ def test_counts_of_the_gang(resource: DisaggregatedInference) -> None:
 
 
 @given(inferences())
-@settings(max_examples=100, deadline=None)
 def test_template_names_are_unique_and_used(resource: DisaggregatedInference) -> None:
     tree = compile_inference(resource)
     if not tree.layout.units:

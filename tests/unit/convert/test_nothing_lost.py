@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.convert import ConversionError, Converted, Levels, convert
@@ -63,7 +63,6 @@ def changed(draw: st.DrawFn) -> tuple[Object, tuple[Step, ...]]:
     return document, path
 
 
-@settings(max_examples=400, deadline=None)
 @given(changed())
 def test_an_unknown_field_is_carried_over_or_remarked_on_wherever_it_stands(
     case: tuple[Object, tuple[Step, ...]],
@@ -77,7 +76,6 @@ def test_an_unknown_field_is_carried_over_or_remarked_on_wherever_it_stands(
         assert any(UNKNOWN in remark.path for remark in found.remarks), path
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(EVERY)))
 def test_a_document_is_left_as_it_was(name: str) -> None:
     document = EVERY[name]()
@@ -97,7 +95,6 @@ def broken(draw: st.DrawFn) -> Object:
     return document
 
 
-@settings(max_examples=400, deadline=None)
 @given(broken())
 def test_what_is_malformed_is_said_in_a_sentence_or_passed_on(document: Object) -> None:
     found = attempt(document)

@@ -331,7 +331,7 @@ WIRES = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)  # an example takes as long as ten minutes of virtual time do
+@settings(settings.get_profile("storm"))
 @given(wires=st.lists(WIRES, min_size=2, max_size=3), offsets=st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3))
 @virtual
 async def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], offsets: list[float]) -> None:

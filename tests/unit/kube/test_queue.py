@@ -4,7 +4,7 @@ from operator import itemgetter
 
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
@@ -219,7 +219,6 @@ async def test_a_cancelled_worker_gives_its_key_back() -> None:
     assert len(queue) == 1
 
 
-@settings(max_examples=60, deadline=None)  # machines are slow at times
 @given(
     adds=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 10), st.floats(0, 10)), max_size=30),
     costs=st.lists(st.floats(0, 5), min_size=1),

@@ -581,7 +581,6 @@ def counts(world: Asking) -> Counter[int]:
     return total
 
 
-@settings(max_examples=60, deadline=None)
 @given(inferences(), st.data())
 def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.DataObject) -> None:
     """A1, A2, A3 and A5, whatever the resource, whoever has places, and wherever the operator is killed."""
@@ -610,7 +609,7 @@ def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.Da
     assert not planned.delete_objects
 
 
-@settings(max_examples=20, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(st.data())
 def test_whatever_is_answered_nothing_is_asked_for_twice(data: st.DataObject) -> None:
     """A1, A4, A5: answers in any order, time, kills and decisions; a request that has ended stays so."""

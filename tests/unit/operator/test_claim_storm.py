@@ -203,13 +203,13 @@ def end(world: World) -> None:
         world.now += 61
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
     st.sampled_from([(0, 0), (30, 0), (0, 30), (30, 20)]),
     st.integers(0, 2),
     st.lists(event, max_size=24),
 )
-@settings(max_examples=50, deadline=None)
 def test_only_what_is_named_goes_and_whole(
     sizes: tuple[int, int], drains: tuple[int, int], minimum: int, happened: list[tuple[str, int]]
 ) -> None:
@@ -238,8 +238,8 @@ def test_only_what_is_named_goes_and_whole(
     assert not list(_conditions(world, names.PREEMPTED))
 
 
+@settings(settings.get_profile("storm"))
 @given(st.sampled_from([(0, 0), (30, 20)]), st.booleans(), st.lists(st.integers(0, 9), max_size=8))
-@settings(max_examples=20, deadline=None)
 def test_a_kill_after_any_write_changes_nothing_in_the_end(
     drains: tuple[int, int],
     pardon: bool,  # noqa: FBT001 - a case

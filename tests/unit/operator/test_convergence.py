@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inferences
@@ -36,7 +36,6 @@ event = st.tuples(
 
 
 @given(inferences(max_units=2, max_replicas=3, max_size=3), st.lists(event, max_size=14))
-@settings(max_examples=150, deadline=None)
 def test_converges_after_any_events(resource: DisaggregatedInference, happened: list[Event]) -> None:
     world = World(resource)
     for event in happened:
@@ -48,7 +47,6 @@ def test_converges_after_any_events(resource: DisaggregatedInference, happened: 
 
 
 @given(inferences(max_units=2, max_replicas=2, max_size=3), st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInference, data: st.DataObject) -> None:
     """Creation, then the loss of a replica; killed after some write of each plan, again and again."""
     world = World(resource)
@@ -72,7 +70,6 @@ def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInferenc
 
 
 @given(inferences(max_units=2), st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
 def test_growth_leaves_healthy_pods_alone(resource: DisaggregatedInference, units: int, replicas: int) -> None:
     world = World.serving(resource)
     before = dict(world.pods)

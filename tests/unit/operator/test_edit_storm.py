@@ -183,6 +183,7 @@ class Storm:
 pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
+@settings(settings.get_profile("storm"))
 @given(
     pairs,
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
@@ -190,7 +191,6 @@ pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
     st.tuples(*[st.integers(0, 2)] * 2),
     st.lists(event, max_size=24),
 )
-@settings(max_examples=75, deadline=None)
 def test_enough_serves_after_every_write_and_it_ends(
     replicas: tuple[int, int],
     sizes: tuple[int, int],

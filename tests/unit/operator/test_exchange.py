@@ -217,11 +217,11 @@ event = st.tuples(st.sampled_from(("aim", "act", "act", "act", "crash", "answer"
 SLOW_END = [("aim", (1, 5)), *((kind, (0, 0)) for kind in ("act", "answer", "act", "act", "act"))]
 
 
+@settings(settings.get_profile("storm"))
 @given(st.lists(event, max_size=30), st.integers(5, 9), st.sampled_from([0, 5]), st.sampled_from([None, 8]))
 @example(SLOW_END, 7, 0, None)
 @example(SLOW_END, 7, 5, 8)
 @example([*SLOW_END, ("aim", (2, 3)), *SLOW_END[1:]], 7, 0, None)
-@settings(max_examples=30, deadline=None)
 def test_laws(events: list[tuple[str, tuple[int, int]]], capacity: int, drain: int, budget: int | None) -> None:
     world, room = serving(room=max(7, capacity), drain=drain, budget=budget)
     room.capacity = max(7, capacity)

@@ -127,13 +127,13 @@ class Blind(Judged):
         self.world.tell()
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
     st.tuples(*[st.sampled_from([0, 2])] * 2),
     st.integers(1, 2),
     st.lists(changes, max_size=24),
 )
-@settings(max_examples=50, deadline=None)
 def test_no_request_is_mixed_while_revisions_roll(
     replicas: tuple[int, int], updates: tuple[int, int], units: int, happened: list[Event]
 ) -> None:

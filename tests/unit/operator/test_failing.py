@@ -220,10 +220,10 @@ def test_a_unit_that_is_recreated_starts_together_after_its_second_failure() -> 
     assert held(world) == {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"}
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.lists(st.integers(0, 9), min_size=4, max_size=10), st.sampled_from(["RecreateReplica", "RecreateUnit", "None"])
 )
-@settings(max_examples=30, deadline=None)
 def test_an_operator_killed_at_any_write_counts_a_failure_once(kills: list[int], policy: str) -> None:
     """Every pod that goes, goes at once, so that the operator may be killed when no pod of a replica is left."""
     world = world_of(restarting("prefill", policy, size=2), restarting("decode", policy if policy != "None" else None))

@@ -60,8 +60,8 @@ def test_a_failed_replica_stays_until_its_time_and_goes_whole() -> None:
     assert not any(podstate.is_dead(pod) for pod in world.pods.values())
 
 
+@settings(settings.get_profile("storm"))
 @given(st.lists(st.integers(1, 6), min_size=4, max_size=8))
-@settings(max_examples=30, deadline=None)
 def test_an_operator_killed_after_any_write_keeps_its_time(kills: list[int]) -> None:
     world = world_of(workers("prefill", size=2, restart=BACKOFF))
     fail(world)

@@ -47,8 +47,8 @@ def roles(draw: st.DrawFn) -> list[dict[str, Any]]:
     return found
 
 
+@settings(settings.get_profile("storm"))
 @given(roles(), st.integers(1, 2), st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 40)), max_size=25))
-@settings(max_examples=30, deadline=None)
 def test_in_the_end_everything_runs(wanted: list[dict[str, Any]], units: int, happened: list[tuple[str, int]]) -> None:
     world = World.settled(inference(*wanted, replicas=units), notes=True)
     for event, number in happened:

@@ -121,7 +121,7 @@ def gated(dialect: str, nodes: int, **spec: Any) -> Gated:
     return Gated(dialect, nodes, role("prefill", replicas=3, size=2), role("decode", replicas=3), **spec)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(st.sampled_from(sorted(DIALECTS)), st.integers(0, 12), st.randoms(use_true_random=False), st.integers(1, 2))
 def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, random: Random, units: int) -> None:
     """``Gated._ungate`` looks at every single pod that is let go."""

@@ -386,7 +386,7 @@ def test_only_the_roles_that_lack_replicas() -> None:
     assert {world.pods[name].metadata.label(names.LABEL_ROLE) for name in bound(world)} == {"decode"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(
     delay=st.one_of(st.none(), st.integers(0, 90)),
     verdicts=st.lists(st.sampled_from(["", "Role", "Unit"]), min_size=6, max_size=6),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
@@ -15,7 +15,6 @@ from covey.operator.replicas.scale import count_unit
 from unit.operator.world import World
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 3), st.integers(0, 2))
 def test_backends_are_told_the_same_as_the_status_says(bound: list[bool], prefill: int, decode: int) -> None:
     roles = (role("prefill", size=2, replicas=3, minReplicas=prefill), role("decode", replicas=3, minReplicas=decode))

@@ -246,7 +246,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(EVENTS)
 def test_whatever_happens_ends_whole(events: list[tuple[str, int]]) -> None:
     """Crashes between two writes, losses, and people who delete groups: in the end everything is there and bound."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role, template
@@ -109,7 +109,6 @@ def states(draw: Any) -> tuple[list[Member], Pairings]:
 
 
 @given(states(), st.randoms(use_true_random=False))
-@settings(max_examples=500, deadline=None)
 def test_whatever_the_order_of_writes_some_pairing_stays_whole(
     found: tuple[list[Member], Pairings], random: Any
 ) -> None:
@@ -143,7 +142,6 @@ def test_whatever_the_order_of_writes_some_pairing_stays_whole(
 
 
 @given(states())
-@settings(max_examples=200, deadline=None)
 def test_what_could_serve_does_once_all_is_written(found: tuple[list[Member], Pairings]) -> None:
     members, pairings = found
     staying = [each for each in members if each.stays]
@@ -205,7 +203,6 @@ changes = st.tuples(
     st.integers(1, 2),
     st.lists(changes, max_size=24),
 )
-@settings(max_examples=100, deadline=None)
 def test_no_request_is_mixed_or_refused_while_revisions_roll(
     replicas: tuple[int, int], updates: tuple[int, int], units: int, happened: list[Event]
 ) -> None:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, cast
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role, template
@@ -282,7 +282,6 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=3, max_size=3),
     st.integers(0, 30),

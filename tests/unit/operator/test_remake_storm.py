@@ -42,7 +42,7 @@ def serve(world: Native, unit: str | None = None) -> None:
             world.ready(name)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(EVENTS, st.integers(1, 2))
 def test_what_serves_goes_on_serving(events: list[tuple[str, int]], replicas: int) -> None:
     world = Native(role("decode"))

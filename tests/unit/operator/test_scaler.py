@@ -192,13 +192,13 @@ def test_two_roles_never_share_a_name(pairs: list[tuple[str, str]]) -> None:
     assert len(found) == len(pairs)
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["scale", "units", "lose", "crash", "serve", "delete"]), st.integers(0, 9)),
         max_size=12,
     )
 )
-@settings(max_examples=75, deadline=None)
 def test_whatever_happens_there_are_as_many_as_are_asked_for(happened: list[tuple[str, int]]) -> None:
     world = settled(llama())
     asked, units = 6, 2

@@ -288,8 +288,8 @@ network_events = st.lists(
 )
 
 
+@settings(settings.get_profile("storm"))
 @given(st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(st.integers(1, 2), st.integers(1, 2)), network_events)
-@settings(max_examples=75, deadline=None)
 def test_services_and_labels_follow_through_any_storm(
     replicas: tuple[int, int], sizes: tuple[int, int], happened: list[Event]
 ) -> None:

@@ -11,7 +11,6 @@ from covey.placement.model import Proximity, Spread
 from oracle import brute, cpsat, facts, instances
 from oracle.build import RACKS, case, nodes, role
 from oracle.case import Case
-from oracle.exploring import PROFILE
 
 pytestmark = pytest.mark.slow  # hundreds of cases are solved
 
@@ -37,7 +36,6 @@ def test_agrees_with_brute_force(chunk: int) -> None:
     assert 0.2 < feasible / tried < 0.8  # neither verdict may be rare
 
 
-@PROFILE
 @given(found=instances.cases(instances.TINY))
 def test_agrees_with_brute_force_when_explored(found: Case) -> None:
     assume(len(facts.pods_of(found.gang.roles)) <= PODS_FOR_BRUTE_FORCE)

@@ -15,7 +15,6 @@ from covey.placement.model import Plan, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import cpsat, instances
 from oracle.case import Case
-from oracle.exploring import PROFILE
 
 pytestmark = pytest.mark.slow  # hundreds of cases are solved
 
@@ -65,7 +64,6 @@ def free(case: Case) -> Mapping[str, Mapping[str, int]]:
     return {name: dict(inventory.free(name)) for name in inventory.nodes}
 
 
-@PROFILE
 @given(instances.cases(instances.SMALL))
 def test_so_many_fit_and_no_more(case: Case) -> None:
     settled = at_rest(case)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from oracle import instances
 from oracle.case import Case
-from oracle.exploring import PROFILE
 from oracle.judge import Judgement, judge, judge_seeds
 
 #: Size, number of cases, cases in a chunk.
@@ -77,14 +76,14 @@ def test_every_refusal_says_why_and_proves_it(judged: Callable[[str, int], Judge
     assert not untold, "\n".join(untold)
 
 
-@PROFILE
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.TINY))
 def test_tiny_cases(case: Case) -> None:
     found = judge(case)
     assert not found.complaints + found.untold
 
 
-@PROFILE
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL))
 def test_small_cases(case: Case) -> None:
     found = judge(case)

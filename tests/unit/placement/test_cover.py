@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.placement.capacity.tables import NEVER, Budget, Table, Tables, Vector, _add
@@ -39,7 +39,6 @@ def made(need: Vector, children: list[list[tuple[Vector, tuple[int, int]]]]) -> 
     return Cover(need, offers, words=2)
 
 
-@settings(max_examples=200, deadline=None)
 @given(offers_of(), st.booleans(), st.sampled_from([1, 1 << 15]))
 def test_prices_are_the_lowest_however_they_are_worked_out(
     found: tuple[Vector, list[list[tuple[Vector, tuple[int, int]]]]],
@@ -97,7 +96,6 @@ def closed(vectors: list[Vector]) -> Table:
     return frame.intern(values)
 
 
-@settings(max_examples=100, deadline=None)
 @given(tables, tables, st.integers(4, 12))
 def test_many_points_added_at_once_are_the_same_as_one_by_one(one: list[Vector], other: list[Vector], cap: int) -> None:
     frame = Tables((cap, cap, cap))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape
@@ -40,7 +40,6 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(events, max_size=25))
 def test_incremental_equals_rebuilt(history: list[Any]) -> None:
     inventory = Inventory([TOPOLOGY])

@@ -83,7 +83,6 @@ def build(nodes: Nodes, topology: Topology = TOPOLOGY, keys: Callable[[str], str
     return inventory
 
 
-@settings(max_examples=150, deadline=None)
 @given(node_lists, gangs())
 def test_a_minimum_is_placed_exactly_when_exhaustion_places_it(nodes: Nodes, gang: Gang) -> None:
     inventory = build(nodes)
@@ -100,7 +99,6 @@ def test_a_minimum_is_placed_exactly_when_exhaustion_places_it(nodes: Nodes, gan
         assert check_certificate(gang, inventory, answer, certificate) is not False
 
 
-@settings(max_examples=60, deadline=None)
 @given(node_lists, gangs())
 def test_surplus_is_the_leximin_of_all_that_fits(nodes: Nodes, gang: Gang) -> None:
     inventory = build(nodes)
@@ -121,7 +119,6 @@ def test_surplus_is_the_leximin_of_all_that_fits(nodes: Nodes, gang: Gang) -> No
     assert fill(got) == max(fill(counts) for counts in possible if brute.feasible(gang, fresh, counts))
 
 
-@settings(max_examples=80, deadline=None)
 @given(node_lists, gangs(), st.randoms(use_true_random=False))
 def test_order_of_nodes_roles_and_replicas_changes_no_verdict(nodes: Nodes, gang: Gang, random: Any) -> None:
     verdict = plan_minimum(gang, build(nodes)).verdict
@@ -132,7 +129,7 @@ def test_order_of_nodes_roles_and_replicas_changes_no_verdict(nodes: Nodes, gang
     assert plan_minimum(replace(gang, roles=tuple(roles)), build(shuffled)).verdict is verdict
 
 
-@settings(max_examples=80, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(node_lists, gangs(), labels)
 def test_a_further_node_never_makes_a_gang_infeasible(nodes: Nodes, gang: Gang, found: dict[str, str]) -> None:
     before = plan_minimum(gang, build(nodes)).verdict
@@ -140,7 +137,6 @@ def test_a_further_node_never_makes_a_gang_infeasible(nodes: Nodes, gang: Gang, 
     assert before is not Verdict.ADMITTED or after is Verdict.ADMITTED
 
 
-@settings(max_examples=60, deadline=None)
 @given(node_lists, gangs())
 def test_renaming_labels_changes_nothing(nodes: Nodes, gang: Gang) -> None:
     def other(text: str) -> str:
@@ -153,7 +149,6 @@ def test_renaming_labels_changes_nothing(nodes: Nodes, gang: Gang) -> None:
         assert [(a.pod, a.node) for a in plain.assignments] == [(a.pod, a.node) for a in changed.assignments]
 
 
-@settings(max_examples=60, deadline=None)
 @given(node_lists, gangs(), gangs())
 def test_what_was_planned_before_changes_no_answer(nodes: Nodes, gang: Gang, earlier: Gang) -> None:
     """Tables live on between plans; a warm answer must be the cold one."""

@@ -91,7 +91,7 @@ def play(inventory: Inventory, history: list[Any]) -> None:
                     play(inventory, events)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(settings.get_profile("storm"))
 @given(
     st.dictionaries(st.sampled_from(KEYS), st.tuples(st.sampled_from(NODES), st.sampled_from(SHAPES)), max_size=8),
     st.lists(histories, min_size=1, max_size=3),

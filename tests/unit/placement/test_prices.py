@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape
@@ -20,7 +20,6 @@ from covey.placement.sharing.prices import Packing
 counts = st.lists(st.tuples(st.integers(0, 2**50), st.integers(1, 40)), min_size=1, max_size=24)
 
 
-@settings(max_examples=300, deadline=None)
 @given(counts, st.data())
 def test_packed_counts_compare_and_add_as_the_counts_do(limits: list[tuple[int, int]], data: st.DataObject) -> None:
     packing = Packing([most * parts for most, parts in limits])
@@ -131,7 +130,6 @@ LARGEST = 2**63 - 1
 amounts = st.sampled_from([0, 1, 2**31, 2**62, LARGEST])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), amounts, amounts, amounts), max_size=12),
     st.lists(st.tuples(amounts, amounts), min_size=4, max_size=4),

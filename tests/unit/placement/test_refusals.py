@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
@@ -71,7 +71,6 @@ def more(free: Sequence[int], amount: int) -> Iterator[list[int]]:
             yield list(after)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     racks=st.lists(st.lists(st.sampled_from((0, 4, 8)), min_size=1, max_size=4), min_size=1, max_size=2),
     roles=st.lists(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.devices import (
@@ -353,7 +353,6 @@ def give_away(slices: Sequence[core.ResourceSlice], allocated: set[tuple[str, st
         given += 1
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     found=slices_of,
     strangers=st.lists(taken, max_size=2),
@@ -421,7 +420,6 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
 @given(changes)
 def test_every_node_that_a_change_concerns_is_named(steps: list[Any]) -> None:
     """Kinds stand for the removal of one; what is told step by step is what is told at once in the end."""

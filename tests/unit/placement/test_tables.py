@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.placement.capacity.tables import NEVER, Budget, Projection, SearchLimit, Table, Tables, Vector
@@ -44,7 +44,6 @@ def pairs(draw: st.DrawFn) -> tuple[Vector, set[Vector], set[Vector]]:
     return caps, draw(vectors), draw(vectors)
 
 
-@settings(max_examples=150, deadline=None)
 @given(pairs())
 def test_a_sum_is_every_vector_with_every_other_cut_at_the_caps(case: tuple[Vector, set[Vector], set[Vector]]) -> None:
     caps, one, other = case
@@ -56,7 +55,6 @@ def test_a_sum_is_every_vector_with_every_other_cut_at_the_caps(case: tuple[Vect
     assert vectors_of(total) == closed(expected)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
     st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
@@ -71,7 +69,6 @@ def test_a_long_curve_is_added_in_pieces(one: set[Vector], other: set[Vector]) -
     assert (found.values == expected.values).all()
 
 
-@settings(max_examples=100, deadline=None)
 @given(pairs())
 def test_union_minus_and_without(case: tuple[Vector, set[Vector], set[Vector]]) -> None:
     caps, one, other = case
@@ -88,7 +85,6 @@ def test_union_minus_and_without(case: tuple[Vector, set[Vector], set[Vector]]) 
     assert vectors_of(tables.without(table, [last])) == {v for v in closed(one) if v[last] == 0}
 
 
-@settings(max_examples=100, deadline=None)
 @given(pairs())
 def test_equal_sets_are_one_table_and_points_are_the_maximal_vectors(
     case: tuple[Vector, set[Vector], set[Vector]],
@@ -120,7 +116,6 @@ def test_a_spent_budget_stops_the_work() -> None:
         tables.add(table, table, Budget(10))
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3), st.integers(0, 9)),

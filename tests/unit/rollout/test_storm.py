@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from covey.rollout import Budget, Stage, next_step
@@ -201,7 +201,6 @@ def plan(unit: Unit) -> None:
 
 
 @given(units(), events)
-@settings(max_examples=400, deadline=None)
 def test_every_promise_holds_whatever_happens(unit: Unit, happened: list[tuple[str, int]]) -> None:
     for kind, number in happened:
         happen(unit, kind, number)
@@ -223,7 +222,6 @@ def test_every_promise_holds_whatever_happens(unit: Unit, happened: list[tuple[s
 
 
 @given(units(), events, st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
 def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: list[tuple[str, int]], pause: int) -> None:
     """The cluster has room for what is wanted and for nothing more; every role may be one short of what is wanted."""
     for kind, number in happened:
@@ -251,7 +249,6 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
 
 
 @given(units(), st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_reversal_is_one_step_back_at_most(unit: Unit, data: st.DataObject) -> None:
     """Whatever still serves of the first revision is kept, and no third one appears."""
     unit.edit("b")

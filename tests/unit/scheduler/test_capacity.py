@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, PINNED, START, cache, drop, group, node, pin_terms, pod, put
@@ -162,7 +162,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(history=steps)
 def test_both_views_agree_with_a_fresh_start_whatever_happened(history: list[tuple[str, str, str]]) -> None:
     made = cache(node("n1"), node("n2"), LEAF)

@@ -192,8 +192,8 @@ class Cluster:
             assert not gone, f"kept for {root.name} although they are gone: {gone}"
 
 
+@settings(settings.get_profile("storm"))
 @given(st.lists(wanted, min_size=1, max_size=5), st.lists(st.tuples(steps, wanted), max_size=12))
-@settings(max_examples=75, deadline=None, derandomize=True)
 def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
     waiting: list[Wanted], happened: list[tuple[Step, Wanted]]
 ) -> None:

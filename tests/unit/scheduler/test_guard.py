@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import PINNED, RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
@@ -97,7 +97,6 @@ def test_null_is_no_node() -> None:
     assert names(ask(cache(*GROUPS), member("decode", 0), None)) == []
 
 
-@settings(deadline=None)
 @given(
     reserved=st.lists(st.tuples(st.sampled_from(NODES), st.integers(1, 4)), max_size=4),
     used=st.lists(st.tuples(st.sampled_from(NODES), st.integers(1, 4)), max_size=4),

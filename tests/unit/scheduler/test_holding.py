@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
@@ -287,7 +287,6 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(operations=OPERATIONS)
 async def test_whatever_happens_nothing_is_over_committed_or_left_over(operations: list[tuple[str, int]]) -> None:
     names = [f"n{number}" for number in range(3)]

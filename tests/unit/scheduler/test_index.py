@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, START, cache, drop, group, member, pod, put, role_groups, root_key
@@ -36,7 +36,6 @@ EXPECTED = [
 ]
 
 
-@settings(deadline=None, max_examples=50)
 @given(order=st.permutations([*GROUPS, *PODS]))
 def test_the_order_of_events_does_not_matter(order: list[core.Group | core.Pod]) -> None:
     made = cache(*order)
@@ -48,7 +47,6 @@ def test_the_order_of_events_does_not_matter(order: list[core.Group | core.Pod])
     assert {g.metadata.name for g in made.index.groups(root_key("root"))} == {g.metadata.name for g in GROUPS}
 
 
-@settings(deadline=None, max_examples=50)
 @given(order=st.permutations([*GROUPS, *PODS]))
 def test_everything_can_go_again(order: list[core.Group | core.Pod]) -> None:
     made = cache(*GROUPS, *PODS)

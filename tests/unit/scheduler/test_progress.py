@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.members import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
@@ -61,7 +61,6 @@ events = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     history=st.lists(events, min_size=1, max_size=40),
     minimum=st.tuples(st.integers(0, 2), st.integers(0, 3)),

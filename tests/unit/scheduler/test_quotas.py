@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, group, member, node, put, queue, role_groups, root_key
@@ -250,7 +250,6 @@ UNITS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(UNITS, st.integers(0, 24), st.integers(0, 24), st.none() | st.integers(0, 8), st.booleans())
 async def test_charges_never_pass_the_quota(
     units: list[tuple[str | None, int, int, int]],

@@ -309,7 +309,7 @@ class Story:
             put(self.loop.cache, _owned(member("decode", number + 100, root=name, gpus=4, gates=(GATE,))))
 
 
-@settings(max_examples=150)
+@settings(settings.get_profile("storm"))
 @given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
 @example({"a": 0, "b": 2, "d": 2}, [("a", 1, 1, 0)], [("a", 1, 0), ("b", 2, 0)], 1)  # it borrowed what was kept
 @example(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
@@ -69,6 +69,7 @@ class Claiming:
             self.wild.settle()
 
 
+@settings(settings.get_profile("storm"))
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
     st.sampled_from([(0, 0), (30, 0), (30, 20)]),
@@ -76,7 +77,6 @@ class Claiming:
     with_roughness(test_claim_storm.event),
     st.integers(0, 1 << 32),
 )
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_only_what_is_named_goes_and_the_rest_serves(
     sizes: tuple[int, int], drains: tuple[int, int], minimum: int, happened: list[Event], seed: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inferences
@@ -15,10 +15,10 @@ from unit.operator.wild.wild_world import Wild
 _NAMES = {"act": "pass", "crash": "kill"}
 
 
+@settings(settings.get_profile("storm"))
 @given(
     inferences(max_units=2, max_replicas=3, max_size=3), with_roughness(test_convergence.event), st.integers(0, 1 << 32)
 )
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_it_converges(resource: DisaggregatedInference, happened: list[Event], seed: int) -> None:
     with Wild(resource, seed) as wild:
         for event in happened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api.inference import DisaggregatedInference
@@ -65,6 +65,7 @@ class WildStorm(Storm):
         self.world = self.wild.truth()
 
 
+@settings(settings.get_profile("storm"))
 @given(
     pairs,
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
@@ -73,7 +74,6 @@ class WildStorm(Storm):
     with_roughness(test_edit_storm.event),
     st.integers(0, 1 << 32),
 )
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_it_ends_with_what_was_asked_for_last(
     replicas: tuple[int, int],
     sizes: tuple[int, int],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference
@@ -17,13 +17,13 @@ from unit.operator.wild.wild_world import Wild
 _NAMES = {"act": "pass", "note": "pass"}
 
 
+@settings(settings.get_profile("storm"))
 @given(
     roles(),
     st.integers(1, 2),
     with_roughness(st.tuples(st.sampled_from(EVENTS), st.integers(0, 40))),
     st.integers(0, 1 << 32),
 )
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_in_the_end_everything_runs(wanted: list[dict[str, Any]], units: int, happened: list[Event], seed: int) -> None:
     with Wild(inference(*wanted, replicas=units), seed) as wild:
         for event in happened:

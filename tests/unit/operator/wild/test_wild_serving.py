@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
@@ -68,8 +68,8 @@ class Serving:
         world.change(name, status={"phase": "Running", "conditions": (core.Condition("Ready", ready),)})
 
 
+@settings(settings.get_profile("storm"))
 @given(with_roughness(st.tuples(st.sampled_from(_EVENTS), st.integers(0, 60))), st.booleans(), st.integers(0, 1 << 32))
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def test_what_serves_stays(happened: list[Event], network: bool, seed: int) -> None:  # noqa: FBT001 - a case
     serving = Serving(seed, network=network)
     with serving.wild as wild:

@@ -158,11 +158,11 @@ def main() -> None:
     if chosen.serve:
         serve(chosen.times)
         return
-    here = pathlib.Path(__file__).resolve().parents[2]
+    here = pathlib.Path(__file__).resolve().parents[1]
     rows = {}
     for label, checkout in (("before", chosen.before), ("now", here)):
         if checkout is not None:
-            path = os.pathsep.join([f"{checkout}/operator", f"{here}/dev", f"{here}/tests"])
+            path = os.pathsep.join([f"{checkout}/operator", str(here), f"{here}/dev", f"{here}/tests"])
             rows[label] = subprocess.Popen(
                 [sys.executable, __file__, "--serve", "--times", str(chosen.times)],
                 env=os.environ | {"PYTHONPATH": path},
