@@ -12,6 +12,7 @@ from pathlib import Path
 from bench.machine import describe_machine
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import PODS
 from localcluster import Cluster, Nodes, Process, programs
@@ -40,7 +41,7 @@ async def measure(cluster: Cluster) -> dict[str, float]:
     operator = await asyncio.to_thread(cluster.start_covey, "operator")
     idle = resident(operator)
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench") as client:
-        pods = Reflector(client, PODS, core.Pod, selection=Selection("default"))
+        pods = Reflector(client, PODS, core.Pod, selection=Selection("default"), clock=SYSTEM)
         following = asyncio.create_task(pods.run())
         await pods.synced.wait()
         started = time.monotonic()

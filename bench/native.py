@@ -32,6 +32,7 @@ from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES, PODS
 from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs
@@ -180,7 +181,7 @@ class Bound:
 
     async def follow(self) -> None:
         """Like any client, over watches that the server closes under load."""
-        pods = Reflector(self._client, PODS, core.Pod, on_event=self._note)
+        pods = Reflector(self._client, PODS, core.Pod, on_event=self._note, clock=SYSTEM)
         running = asyncio.create_task(pods.run())
         await pods.synced.wait()
         self.watching.set()

@@ -38,6 +38,7 @@ from bench.trees import (
 from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import COMPOSITE_POD_GROUPS, NODES, PODS, Resource
 from covey.placement.model import (
@@ -94,9 +95,16 @@ class Floor:
         self.client = client
         self.native = system == "native"
         self.objects = Objects(NATIVE if self.native else COVEY, owner)
-        self.pods = Reflector(client, PODS, core.Pod, selection=Selection(NAMESPACE), on_event=self._changed)
+        self.pods = Reflector(
+            client, PODS, core.Pod, selection=Selection(NAMESPACE), on_event=self._changed, clock=SYSTEM
+        )
         self.roots = Reflector(
-            client, COMPOSITE_POD_GROUPS, core.Group, selection=Selection(NAMESPACE), on_event=self._changed
+            client,
+            COMPOSITE_POD_GROUPS,
+            core.Group,
+            selection=Selection(NAMESPACE),
+            on_event=self._changed,
+            clock=SYSTEM,
         )
         self.nodes: list[core.Node] = []
         self._event = asyncio.Event()

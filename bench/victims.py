@@ -22,6 +22,7 @@ from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_sh
 from builders.victims import NOW, objects_of
 from covey.admission.queue import Decision, Entry, Want
 from covey.api.constants import REASON_INFEASIBLE
+from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
@@ -114,7 +115,10 @@ async def measure(made: Cache, title: str, times: int) -> str:
         return str(absence)
     gang, unit = GANGS[title], next(filter(None, map(made.index.unit, made.index.roots())))
     entry = Entry(unit, Want.MINIMUM, Decision(reason=REASON_INFEASIBLE))
-    claims, quotas = Claims(made, Holding(made), Terms(), clock=lambda: NOW), Quotas(made, lambda _root: 0)
+    claims, quotas = (
+        Claims(made, Holding(made, clock=SYSTEM), Terms(), clock=lambda: NOW),
+        Quotas(made, lambda _root: 0),
+    )
     absence = Absence()
     watch = asyncio.create_task(absence.watch())
     seconds, used, following, claim = list[float](), list[float](), list[float](), None

@@ -28,11 +28,13 @@ from bench.plan_floor import GPUS, NODES_PER_RACK, node
 from builders.members import GATE, drop, group, member, pod, put, role_groups
 from covey.admission.status import Decision, statuses
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
+from covey.scheduler.lives import Lives
 from covey.scheduler.main import settle_in
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
@@ -125,7 +127,7 @@ class World:
     """A full cluster, the gangs that wait for it, and a scheduler process that is about to lead."""
 
     def __init__(self, nodes: int, waiting: int, bound: int) -> None:
-        self.cache: Cache = Cache(None)  # type: ignore[arg-type] # nothing is watched
+        self.cache: Cache = Cache(None, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
         self.api = Api()
         self._numbers = iter(range(10**9))
         #: The ordinary pods of each node.
@@ -142,9 +144,11 @@ class World:
     def _wire(self, topologies: Topologies) -> None:
         api: Any = self.api
         api.bind = self.bind
-        context = Context(self.cache, api, api, api)
-        queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER)
-        self.admission = Admission(context, queueing, Reservations(self.cache, reserve_after=RESERVE_AFTER))
+        context = Context(self.cache, api, api, api, SYSTEM, Lives(SYSTEM.wall))
+        queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER, clock=SYSTEM)
+        self.admission = Admission(
+            context, queueing, Reservations(self.cache, reserve_after=RESERVE_AFTER, clock=SYSTEM)
+        )
         self.statuses = StatusWriter(context, self.admission.decision, announce=api.event)
         self.admission.on_decision(self.statuses.note_change)
         self.releases = Releases(context, exclude=lambda *_: None, arrived=lambda _uid: False)

@@ -15,6 +15,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding
+from covey.scheduler.lives import Lives
 from covey.scheduler.questions import Questions
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Limits, Reservations
@@ -61,7 +62,7 @@ async def settle() -> None:
 
 def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:
     """A process's context in which ``api`` stands for all that writes."""
-    return Context(made, api, api, api, clock=clock)
+    return Context(made, api, api, api, clock, Lives(clock.wall))
 
 
 class Answering:
@@ -95,19 +96,20 @@ class Loop:
         self.cache = made
         self.writer = Writer()
         writer: Any = self.writer
-        queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
+        queueing = Queueing(made, Topologies(made), reserve_after=reserve_after, clock=SYSTEM)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.now = 0.0
-        self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
+        self.holding = Holding(made, Clock(lambda: self.now, lambda: WALL + self.now))
         reservations = Reservations(
             made,
             reserve_after=reserve_after,
             limits=limits,
             holding=self.holding,
-            clock=lambda: time.time() + self.now,
+            clock=Clock(wall=lambda: time.time() + self.now),
         )
         api: Any = None
-        context = Context(made, api, writer, recorder, clock=Clock(lambda: self.now))
+        clock = Clock(lambda: self.now)
+        context = Context(made, api, writer, recorder, clock, Lives(clock.wall))
         self.admission = Admission(context, queueing, reservations, self.holding)
         self.admission.on_decision(decided)
         self.holding.begin()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from builders.pods import pod_body
 from covey.admission.tree import Key, Unit, build_unit
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.scheduler.cache import Cache
 
 GATE = "scheduling.covey.dev/gang"
@@ -197,7 +198,7 @@ def queue(name: str, nominal: int = 8, resource: str = "nvidia.com/gpu", **spec:
 
 def cache(*objects: Seen) -> Cache:
     """A cache that was told of these objects; it has no API server behind it."""
-    made = Cache(None)  # type: ignore[arg-type] # nothing is watched
+    made = Cache(None, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     for each in objects:
         put(made, each)
     return made

@@ -11,6 +11,7 @@ from covey.admission.headroom import Answer
 from covey.admission.tree import Key
 from covey.api.core import Group
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.headroom import Headroom
@@ -26,7 +27,7 @@ class Asked:
     def __init__(self, client: Client, namespace: str) -> None:
         self.client, self.namespace = client, namespace
         self.key = Key("CompositePodGroup", namespace, "root")
-        self.cache = Cache(client, ())
+        self.cache = Cache(client, (), clock=SYSTEM)
         admission = Loop(self.cache).admission
         books = admission._books
         self.headroom = Headroom(context_of(self.cache, client), books._queueing, books.reservations, admission)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.families import REGISTRY
 from localcluster import Cluster
@@ -23,7 +24,7 @@ def failed() -> float:
 
 
 async def test_events_are_shown_on_their_object(cluster: Cluster, client: Client, namespace: str) -> None:
-    recorder = EventRecorder(client, "covey-scheduler", "covey-0")
+    recorder = EventRecorder(client, "covey-scheduler", "covey-0", clock=SYSTEM.wall)
     pod = ObjectRef("v1", "Pod", "p", namespace, "u-1")
     recorder.event(pod, "Warning", "Infeasible", "prefill needs 8 nvidia.com/gpu in one rack: 4 are free", "Admit")
     recorder.event(pod, "Normal", "Admitted", "é" * 2000, "Admit")
@@ -51,7 +52,7 @@ async def test_events_are_shown_on_their_object(cluster: Cluster, client: Client
 
 
 async def test_an_event_about_a_node(cluster: Cluster, client: Client) -> None:
-    recorder = EventRecorder(client, "covey-scheduler", "covey-0")
+    recorder = EventRecorder(client, "covey-scheduler", "covey-0", clock=SYSTEM.wall)
     recorder.event(ObjectRef("v1", "Node", "no-such-node", uid="x"), "Normal", "Excluded", "note", "Plan")
     running = asyncio.create_task(recorder.run())
     await recorder.flush(10)
@@ -60,7 +61,7 @@ async def test_an_event_about_a_node(cluster: Cluster, client: Client) -> None:
 
 
 async def test_a_namespace_that_is_not_there_costs_the_event_only(client: Client) -> None:
-    recorder = EventRecorder(client, "covey-scheduler", "covey-0")
+    recorder = EventRecorder(client, "covey-scheduler", "covey-0", clock=SYSTEM.wall)
     before = failed()
     recorder.event(ObjectRef("v1", "Pod", "p", "no-such-namespace"), "Normal", "Reason", "note", "Action")
     await recorder.flush(10)

@@ -9,6 +9,7 @@ import pytest
 
 from covey.api.core import Meta, Read
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.errors import Gone
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import Resource
@@ -62,7 +63,9 @@ class Story:
 
 def reflecting(client: Client, namespace: str, story: Story) -> Reflector[ConfigMap]:
     # kube-controller-manager puts a ConfigMap of its own into every namespace.
-    reflector = Reflector(client, CONFIG_MAPS, ConfigMap, selection=Selection(namespace, "app=x"), on_event=story.tell)
+    reflector = Reflector(
+        client, CONFIG_MAPS, ConfigMap, selection=Selection(namespace, "app=x"), on_event=story.tell, clock=SYSTEM
+    )
     reflector.add_index("data", lambda item: (item.data or {}).values())
     return reflector
 

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import load_server
 from covey.ui.gate import OwnToken
 from covey.ui.headers import Limits
@@ -169,7 +170,7 @@ def _headers(token: str | None, more: dict[str, str]) -> dict[str, str]:
 async def served(cluster: Cluster, limits: Limits = QUICK) -> AsyncIterator[Page]:
     """The server that the operator runs, in this process: it has the API server's address, and nobody's identity."""
     gate = OwnToken(await load_server(str(cluster.kubeconfig)))
-    viewers = Viewers(gate.mode, limits=limits)
+    viewers = Viewers(gate.mode, limits=limits, clock=SYSTEM)
     sweeping = asyncio.create_task(viewers.run())
     async with TestServer(Server(gate, viewers, limits=limits).application()) as server, ClientSession() as session:
         yield Page(session, str(server.make_url("")).rstrip("/"))

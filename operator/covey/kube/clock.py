@@ -1,4 +1,4 @@
-"""Time and chance as arguments, so that a test may set them."""
+"""Time and chance as arguments, handed down from the process's ``run``, so that a test may set them."""
 
 from __future__ import annotations
 

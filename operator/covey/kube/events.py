@@ -11,7 +11,6 @@ Series of Events: one occurrence becomes a new Event, part of a series, or nothi
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -196,9 +195,7 @@ class EventRecorder:
         clock: seconds since the epoch.
     """
 
-    def __init__(
-        self, client: Client, component: str, instance: str, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, component: str, instance: str, *, clock: Callable[[], float]) -> None:
         self._client = client
         self._component = component
         self._instance = instance[:128]

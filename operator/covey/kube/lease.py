@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
 from covey.kube.events import micro_time
 from covey.kube.resources import LEASES
@@ -119,8 +119,8 @@ class LeaseElector:
         namespace: str,
         identity: str,
         *,
+        clock: Clock,
         terms: Terms = DEFAULT,
-        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
         self._name = name

@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
@@ -29,8 +30,15 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     return uvloop.run(main)
 
 
+def is_own() -> bool:
+    """Tell whether this is the loop of the process's main thread, which alone may set what holds for the whole process."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def take_signals(stop: asyncio.Event) -> None:
-    """Set the event at SIGTERM and SIGINT."""
+    """Set the event at SIGTERM and SIGINT, where the process is its own (``is_own``)."""
+    if not is_own():
+        return
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -66,7 +74,12 @@ async def open_clients(
 
 
 def settle_memory(first: int, second: int, third: int) -> None:
-    """Keep the garbage collector from walking what the first lists brought, and walk at these thresholds from now on."""
+    """Keep the garbage collector from walking what the first lists brought, and walk at these thresholds from now on.
+
+    Nothing where the process is not its own (``is_own``).
+    """
+    if not is_own():
+        return
     gc.collect()
     gc.freeze()
     gc.set_threshold(first, second, third)

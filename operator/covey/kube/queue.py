@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
@@ -107,10 +106,10 @@ class WorkQueue(Generic[K]):
         self,
         name: str = "queue",
         *,
+        clock: Callable[[], float],
         share_of: Callable[[K], Hashable] = lambda _: None,
         first_delay: float = 0.005,
         longest_delay: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay

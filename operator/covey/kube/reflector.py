@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Generic, Protocol
 
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.errors import ApiError, Gone, KubeError, NotFound, Undecodable
 from covey.kube.resources import Resource
 from covey.kube.store import Change, Key, Store, T
@@ -66,9 +66,9 @@ class Reflector(Generic[T]):
         resource: Resource,
         type: type[T],  # noqa: A002 - as in Client
         *,
+        clock: Clock,
         selection: Selection = EVERYTHING,
         on_event: OnEvent[T] | None = None,
-        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
         self._resource = resource

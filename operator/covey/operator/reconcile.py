@@ -17,7 +17,7 @@ from covey.backends import Cluster, within
 from covey.backends.extender import can_reserve
 from covey.compile import Owner, Scale, network
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
@@ -83,8 +83,8 @@ class Reconciler:
         recorder: EventRecorder,
         gauges: WorkloadGauges,
         *,
+        clock: Clock,
         limits: Limits = DEFAULT,
-        clock: Clock = SYSTEM,
     ) -> None:
         self._client = client
         self._caches = caches

@@ -80,7 +80,7 @@ class Admission:
         self._cache = cache = context.cache
         self._idle: Callable[[], Awaitable[bool]] | None = None
         self._on_decision: list[Callable[[Key], None]] = []
-        self._holding = holding or Holding(cache)
+        self._holding = holding or Holding(cache, context.clock)
         self._moves = Moves(cache, self._holding)
         self._intake = Intake(cache, self.mark)
         self._queueing = queueing

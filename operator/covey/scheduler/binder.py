@@ -25,7 +25,7 @@ from covey.api.constants import (
     DEFAULT_SCHEDULER_NAME,
     RELEASE_CONFLICT,
 )
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -57,11 +57,11 @@ class Binder:
         self,
         cache: Cache,
         bindings: Bindings,
+        clock: Clock,
         *,
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
         topology: Callable[[core.Group], Topology] | None = None,
         leads: Callable[[], bool] = lambda: True,
-        clock: Clock = SYSTEM,
     ) -> None:
         self._cache = cache
         self._writer = writer = bindings.writer

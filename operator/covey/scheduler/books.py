@@ -65,7 +65,7 @@ class Books:
         self.reservations = reservations
         self.claims, self.arrivals = reservations.claims, reservations.arrivals
         self.parking = Parking(context.clock.monotonic)
-        self.waiting = Waiting()
+        self.waiting = Waiting(context.clock.wall)
         self.shelf = Shelf()
         self.quotas = queueing.quotas
         self.shelf.lane = self.quotas.lane

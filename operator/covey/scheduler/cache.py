@@ -23,6 +23,7 @@ from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.api.constants import ANNOTATION_AVOID, ANNOTATION_CAPACITY_ASKED, ANNOTATION_EVICTIONS_REFUSED
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector, Selection, expose
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
@@ -84,32 +85,38 @@ class Cache:
 
     Args:
         client: to the API server.
+        clock: the time.
         namespaces: where groups are looked for; empty means everywhere.
         native: whether Kubernetes' own groups are planned too.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str] = (), *, native: bool = False) -> None:
+    def __init__(self, client: Client, clock: Clock, namespaces: Sequence[str] = (), *, native: bool = False) -> None:
         self.index = Index()
         self.volumes = Volumes()
         self.capacity = Capacity(self._counted_spec)
         self._listeners: list[Listener] = []
         #: As what pods are read, wherever they come from.
         self.pod_type = MemberPod if native else core.Pod
-        self.pods = Reflector(client, PODS, self.pod_type, on_event=self._on_pod)
-        self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self.pods = Reflector(client, PODS, self.pod_type, clock=clock, on_event=self._on_pod)
+        self.nodes = Reflector(client, NODES, core.Node, clock=clock, on_event=self._on_node)
         self.devices = DriverDevices(
             client,
             self.capacity,
+            clock=clock,
             node=self.node,
             changed=self._tell_node,
             refusals_changed=partial(self._on_world, "", None, None),
             pods_changed=self._look_at_places,
         )
-        self.priority_classes = Reflector(client, PRIORITY_CLASSES, core.PriorityClass, on_event=self._on_world)
-        self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
-        self.queues = Reflector(client, QUEUES, core.Queue, on_event=self._on_queue)
-        self.namespaces = Reflector(client, NAMESPACES, core.Namespace, on_event=self._on_namespace)
-        watch = partial(self._reflectors, client, namespaces or (None,))
+        self.priority_classes = Reflector(
+            client, PRIORITY_CLASSES, core.PriorityClass, clock=clock, on_event=self._on_world
+        )
+        self.topologies = Reflector(
+            client, CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=clock, on_event=self._on_world
+        )
+        self.queues = Reflector(client, QUEUES, core.Queue, clock=clock, on_event=self._on_queue)
+        self.namespaces = Reflector(client, NAMESPACES, core.Namespace, clock=clock, on_event=self._on_namespace)
+        watch = partial(self._reflectors, client, clock, namespaces or (None,))
         own = (COMPOSITE_POD_GROUPS, POD_GROUPS)
         self._groups = [each for kind in own for each in watch(kind, core.Group, self._on_group)]
         self._native = [
@@ -117,7 +124,7 @@ class Cache:
             for resource in (NATIVE_GROUPS if native else ())
             for each in watch(resource, Stored, partial(self._on_native_group, resource))
         ]
-        self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, on_event=self._on_volume)
+        self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, clock=clock, on_event=self._on_volume)
         self._claims = watch(VOLUME_CLAIMS, VolumeClaim, self._on_claim)
         self._workloads = watch(WORKLOADS, Workload, self._on_workload)
 
@@ -238,12 +245,16 @@ class Cache:
     @staticmethod
     def _reflectors(
         client: Client,
+        clock: Clock,
         namespaces: Iterable[str | None],
         resource: Resource,
         kind: type[Any],
         on_event: Callable[[str, Any, Any], None],
     ) -> list[Reflector[Any]]:
-        return [Reflector(client, resource, kind, selection=Selection(each), on_event=on_event) for each in namespaces]
+        return [
+            Reflector(client, resource, kind, clock=clock, selection=Selection(each), on_event=on_event)
+            for each in namespaces
+        ]
 
     def _on_pod(self, event: str, pod: core.Pod, _previous: core.Pod | None) -> None:
         if event == "DELETED":

@@ -27,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -98,7 +97,7 @@ class Callers:
         clock: monotonic seconds.
     """
 
-    def __init__(self, held: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, held: Callable[[], bool] = lambda: False, *, clock: Callable[[], float]) -> None:
         self._held = held
         self._clock = clock
         self._last: float | None = None

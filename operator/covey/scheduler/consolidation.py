@@ -19,7 +19,7 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.families import REGISTRY
 from covey.observability.logging import get_logger
@@ -64,7 +64,7 @@ class Searcher(Collector):
     """
 
     def __init__(
-        self, level: str, command: Sequence[str], *, pause: float, patience: float = PATIENCE, clock: Clock = SYSTEM
+        self, level: str, command: Sequence[str], clock: Clock, *, pause: float, patience: float = PATIENCE
     ) -> None:
         self._level = level
         self._command = command

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.events import EventRecorder
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
@@ -26,10 +26,10 @@ class Context:
     client: Client
     writer: PodWriter
     recorder: EventRecorder
+    clock: Clock
+    #: The times of each unit, for metrics.
+    lives: Lives
     #: Whether this process may decide and write decisions now.
     leads: Callable[[], bool] = _always
-    #: The times of each unit, for metrics.
-    lives: Lives = field(default_factory=Lives)
     #: Turns of the event loop that long work gives to others.
     breath: Breath = field(default_factory=Breath)
-    clock: Clock = SYSTEM

@@ -21,6 +21,7 @@ from covey.admission.volumes import confine_to_nodes
 from covey.api import core
 from covey.api.constants import REASON_UNSUPPORTED
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from covey.placement.cluster.claims import (
@@ -57,6 +58,7 @@ class DriverDevices:
         capacity: Capacity,
         *,
         node: Callable[[str], core.Node | None],
+        clock: Clock,
         changed: Callable[[str], None],
         refusals_changed: Callable[[], None],
         pods_changed: Callable[[Iterable[str]], None],
@@ -80,11 +82,11 @@ class DriverDevices:
         #: Cleared while that goes on in a task.
         self.steady = asyncio.Event()
         self.steady.set()
-        self._claims = Reflector(client, RESOURCE_CLAIMS, core.ResourceClaim, on_event=self._on_claim)
+        self._claims = Reflector(client, RESOURCE_CLAIMS, core.ResourceClaim, clock=clock, on_event=self._on_claim)
         self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, DEVICE_CLASSES, core.DeviceClass, on_event=self._on_class),
-            Reflector(client, RESOURCE_SLICES, core.ResourceSlice, on_event=self._on_slice),
-            Reflector(client, DEVICE_TAINT_RULES, core.DeviceTaintRule, on_event=self._on_rule),
+            Reflector(client, DEVICE_CLASSES, core.DeviceClass, clock=clock, on_event=self._on_class),
+            Reflector(client, RESOURCE_SLICES, core.ResourceSlice, clock=clock, on_event=self._on_slice),
+            Reflector(client, DEVICE_TAINT_RULES, core.DeviceTaintRule, clock=clock, on_event=self._on_rule),
             self._claims,
         ]
 

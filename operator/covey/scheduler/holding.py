@@ -13,7 +13,6 @@ Asks for refused units with bound members whether they would fit if some were gi
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +23,7 @@ from covey.admission.growth import smallest_move
 from covey.admission.losses import Hold
 from covey.admission.tree import Key, Unit
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
@@ -82,15 +82,14 @@ class Holding:
     def __init__(
         self,
         cache: Cache,
+        clock: Clock,
         *,
         longest: float = MAX_HOLD,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._longest = longest
-        self._clock = clock
-        self._wall = wall
+        self._clock = clock.monotonic
+        self._wall = clock.wall
         #: Is told of a unit for which less is held than before.
         self.on_drop: Callable[[Key], None] = lambda _root: None
         self._holds: dict[Key, dict[str, Hold]] = {}

@@ -17,7 +17,6 @@ less than nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,7 +86,7 @@ class Lives:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lives: dict[Key, _Life] = {}
 

@@ -26,6 +26,7 @@ from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube import process
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
@@ -48,6 +49,7 @@ from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
+from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
@@ -80,15 +82,22 @@ SETTLE: Final = 5.0
 def run(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status: 0 when asked to end, 1 when the lease was lost."""
     _raise_file_limit()
-    return process.run(Process(settings).run())
+    return process.run(Process(settings, SYSTEM).run())
 
 
 class Process:
-    """The parts, wired."""
+    """The parts, wired.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: its flags.
+        clock: the time; the monotonic one is that of the event loop.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         identity = settings.identity or process.make_identity()
         self._settings = dataclasses.replace(settings, identity=identity)
+        self._clock = clock
+        self._stop = asyncio.Event()
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
         self._client: Client | None = None
@@ -99,13 +108,12 @@ class Process:
 
     async def run(self) -> int:
         """Run until a signal, a lost lease, or a failure of a part."""
-        stop = asyncio.Event()
-        process.take_signals(stop)
+        process.take_signals(self._stop)
         connection = await load(self._settings.kubeconfig, self._settings.context)
         bounds = (process.UNBOUNDED, self._settings.connections + SPARE, ASIDE)
         async with process.open_clients(connection, COMPONENT, MANAGER_SCHEDULER, *bounds) as clients:
             work = asyncio.create_task(self._work(*clients))
-            asked = asyncio.create_task(stop.wait())
+            asked = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
             if not work.done():
@@ -134,34 +142,38 @@ class Process:
         return not self._stopping and (self._elector is None or self._elector.is_leader)
 
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
-        settings = self._settings
+        settings, clock = self._settings, self._clock
         self._client = client
-        cache = self._cache = Cache(watching, settings.namespaces, native=settings.native_groups)
+        cache = self._cache = Cache(watching, clock, settings.namespaces, native=settings.native_groups)
         cache.capacity.yields_to = settings.yields_to
-        writer = self._writer = PodWriter(client, in_flight=settings.connections)
+        writer = self._writer = PodWriter(client, clock=clock, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)
         binder = Binder(
             cache,
             Bindings(client, writer, in_flight=settings.connections),
+            clock,
             served=settings.scheduler_names,
             topology=topologies.choose,
             leads=self._holds,
         )
         waker = Waker(cache, writer)
         KeptNodes(cache)
-        holding = Holding(cache, longest=settings.max_hold)
-        callers = Callers(lambda: bool(binder.waiting))
-        recorder = EventRecorder(client, COMPONENT, settings.identity)
-        context = Context(cache, client, writer.while_leading(self._leads), recorder, self._leads)
+        holding = Holding(cache, clock, longest=settings.max_hold)
+        callers = Callers(lambda: bool(binder.waiting), clock=clock.monotonic)
+        recorder = EventRecorder(client, COMPONENT, settings.identity, clock=clock.wall)
+        deciding = writer.while_leading(self._leads)
+        context = Context(cache, client, deciding, recorder, clock, Lives(clock.wall), self._leads)
         leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
-            self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
+            self._elector = LeaseElector(
+                *(aside, LEASE, settings.leader_elect_namespace, settings.identity), clock=clock
+            )
         self._active = _active_label(settings, aside, cache)
         guard = Guard(cache, waker.note_refusal, marked=settings.attached)
         extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
-            serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
+            serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self.ready),
             contextlib.AsyncExitStack() as stack,
             asyncio.TaskGroup() as tasks,
         ):
@@ -202,7 +214,11 @@ class Process:
             newest = await self._client.newest(PODS)
             await self._cache.pods.reach(newest, CATCH_UP)
 
-    def _ready(self) -> tuple[bool, str]:
+    def stop(self) -> None:
+        """End as at SIGTERM; called within the event loop."""
+        self._stop.set()
+
+    def ready(self) -> tuple[bool, str]:
         """Synced and listening, leading or not."""
         if self._cache is None or not self._cache.synced or not self._serves:
             return False, "not synced"
@@ -216,8 +232,7 @@ class Process:
         """The event loop answers, and the API server was heard of not too long ago."""
         if self._cache is None or not self._cache.synced:
             return True, "starting"
-        now = asyncio.get_running_loop().time()
-        silent = max(now - reflector.last_contact for reflector in self._cache.reflectors)
+        silent = max(reflector.silence for reflector in self._cache.reflectors)
         return silent < SILENCE, f"last contact {silent:.0f} s ago"
 
 
@@ -241,6 +256,7 @@ class _Leader:
         self._queueing = Queueing(
             cache,
             topologies,
+            context.clock,
             reserve_after=settings.reserve_after,
             obstacle=lambda pod: beside(pod) or obstacle(pod) or self._direct.obstacle(pod),
         )
@@ -248,6 +264,7 @@ class _Leader:
         self._unread = UnreadGroups(context) if settings.native_groups else None
         reservations = Reservations(
             cache,
+            context.clock,
             reserve_after=settings.reserve_after,
             limits=Limits(
                 settings.max_reservations,
@@ -270,9 +287,11 @@ class _Leader:
         self._usage = UsageWriter(context, self._queueing.quotas)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
         level, pause = settings.consolidation_level, settings.consolidation_interval
-        self._searcher = Searcher(level, search_command(settings), pause=pause) if level else None
+        self._searcher = Searcher(level, search_command(settings), context.clock, pause=pause) if level else None
         self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
-        self._unmarked = Unmarked(cache, context.writer, breath=context.breath) if settings.attached else None
+        self._unmarked = None
+        if settings.attached:
+            self._unmarked = Unmarked(cache, context.writer, context.clock, breath=context.breath)
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -346,6 +365,9 @@ def _find(error: BaseException, kind: type[Found]) -> Found | None:
 
 async def settle_in(settled: asyncio.Event) -> None:
     """Freeze what a new leader makes of every unit once it is there: collecting garbage meanwhile would block the loop."""
+    if not process.is_own():
+        await settled.wait()
+        return
     gc.disable()
     try:
         await settled.wait()

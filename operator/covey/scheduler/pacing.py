@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
@@ -41,7 +40,7 @@ class Waiting:
         clock: seconds since the epoch.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[Key, tuple[str, float]] = {}
         self._heaps: dict[str, list[tuple[float, Key]]] = {reason: [] for reason in REASONS}
@@ -150,7 +149,7 @@ class Bucket:
         self,
         rate: float,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._pause = 1.0 / rate
@@ -181,7 +180,7 @@ class Pacer:
         write: Callable[[Key, Lane], Awaitable[None]],
         bucket: Bucket,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._write = write
         self._bucket = bucket

@@ -16,7 +16,6 @@ preset that the nodes' labels show. What the labels show is looked at again only
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +39,7 @@ from covey.api.constants import (
     REASON_UNKNOWN,
     REASON_UNSCHEDULABLE,
 )
+from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster import presets
@@ -131,7 +131,7 @@ class Parking:
         clock: monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._parked: dict[Key, Parked] = {}
 
@@ -247,18 +247,17 @@ class Queueing:
         self,
         cache: Cache,
         topologies: Topologies,
+        clock: Clock,
         *,
         reserve_after: float,
         obstacle: Callable[[core.Pod], str | None] = podstate.obstacle,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
         self._topologies = topologies
         self._reserve_after = reserve_after
         self._obstacle = lambda pod: obstacle(pod) or (pod.spec.resource_claims and cache.devices.obstacle(pod)) or None
-        self._clock = clock
-        self._monotonic = monotonic
+        self._clock = clock.wall
+        self._monotonic = clock.monotonic
         self._failures: dict[Key, dict[str, _Failures]] = {}
         #: Roots that name a PriorityClass that does not exist, so that each is logged once.
         self._unknown: dict[Key, str] = {}

@@ -28,7 +28,6 @@ Of pods whose controller is not Covey's operator only pins are undone: nobody wo
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
@@ -43,6 +42,7 @@ from covey.api.constants import (
     RELEASE_UNMARKED,
     RELEASE_UNSCHEDULABLE,
 )
+from covey.kube.clock import Clock
 from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
@@ -79,9 +79,9 @@ class Releases:
         self._writer = context.writer
         self._exclude = exclude
         self._arrived = arrived
-        self._callers = callers or Callers()
+        self._callers = callers or Callers(clock=context.clock.monotonic)
         self._clock = context.clock
-        self._queue: WorkQueue[_Item] = WorkQueue("releases")
+        self._queue: WorkQueue[_Item] = WorkQueue("releases", clock=context.clock.monotonic)
         self._pinned_at: dict[str, float] = {}
         self._admitted_at: dict[Key, float] = {}
         self._torn: dict[Key, float] = {}
@@ -289,23 +289,23 @@ class Unmarked:
     Args:
         cache: the pods.
         writer: releases them.
+        clock: the time.
         breath: shared with other long work.
-        wall: seconds since the epoch.
     """
 
     def __init__(
         self,
         cache: Cache,
         writer: PodWriter,
+        clock: Clock,
         *,
         breath: Breath | None = None,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._writer = writer
         self._breath = breath or Breath()
-        self._wall = wall
-        self._queue: WorkQueue[str] = WorkQueue("unmarked")
+        self._wall = clock.wall
+        self._queue: WorkQueue[str] = WorkQueue("unmarked", clock=clock.monotonic)
         self._running = False
         cache.subscribe(Listener(pod=self._look))
 

@@ -17,7 +17,6 @@ ask for no such resource are not touched.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple
@@ -34,6 +33,7 @@ from covey.admission.tree import Key, Unit
 from covey.admission.wake import Ask
 from covey.api import core
 from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_EXCHANGE, PURPOSE_RECLAIM
+from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
@@ -112,20 +112,20 @@ class Reservations:
     def __init__(
         self,
         cache: Cache,
+        clock: Clock,
         *,
         reserve_after: float,
         limits: Limits | None = None,
         holding: Holding | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._limits = limits = limits or Limits()
         #: Those by which others give way.
-        self.claims = Claims(cache, holding or Holding(cache), limits.claims, clock=clock)
+        self.claims = Claims(cache, holding or Holding(cache, clock), limits.claims, clock=clock.wall)
         #: Those to nodes that come from an autoscaler.
-        self.arrivals = Arrivals(cache, clock)
+        self.arrivals = Arrivals(cache, clock.wall)
         self._reserve_after = reserve_after
-        self._clock = clock
+        self._clock = clock.wall
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
         #: The claim of a unit that serves and exchanges replicas.
         self.exchanged: Callable[[Key], core.Claim | None] = lambda _root: None

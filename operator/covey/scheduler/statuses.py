@@ -95,8 +95,10 @@ class StatusWriter:
         self._client = context.client
         self._decision = decision
         self._clock = clock
-        self._queue: WorkQueue[Key] = WorkQueue("status", share_of=attrgetter("namespace"))
-        self._details: WorkQueue[Key] = WorkQueue("status-details", share_of=attrgetter("namespace"))
+        self._queue: WorkQueue[Key] = WorkQueue("status", clock=clock.monotonic, share_of=attrgetter("namespace"))
+        self._details: WorkQueue[Key] = WorkQueue(
+            "status-details", clock=clock.monotonic, share_of=attrgetter("namespace")
+        )
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
         self._passing: dict[Key, tuple[Passing, float]] = {}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.errors import (
     ApiError,
     BadRequest,
@@ -112,16 +112,15 @@ class PodWriter:
         self,
         client: Client,
         *,
+        clock: Clock,
         in_flight: int = 64,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._may: Callable[[], bool] = _always
         self._under_way: set[asyncio.Task[core.Pod]] = set()
         self.turns = Turns(in_flight)
-        self._sleep = sleep
-        self._clock = clock
+        self._sleep = clock.sleep
+        self._clock = clock.wall
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
         self._released: OrderedDict[str, None] = OrderedDict()
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from covey import __version__
 from covey.api.core import rfc3339
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
+from covey.kube.clock import Clock
 from covey.kube.errors import Forbidden, KubeError, Unauthorized
 from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
@@ -223,8 +223,8 @@ class Feed:
         who: Who,
         view: View,
         *,
+        clock: Clock,
         limits: Limits = DEFAULT,
-        clock: Clock = SYSTEM,
     ) -> None:
         self.client = client
         self.used_at = clock.monotonic()
@@ -240,7 +240,7 @@ class Feed:
         self._ended: Ended | None = None
         self._head: dict[str, Any] = {}
         self._readings = Readings(
-            client, view.namespaces, who.home or view.fallback, self._board, self._dirty.set, limits.recheck
+            *(client, view.namespaces, who.home or view.fallback, self._board, self._dirty.set, limits.recheck, clock)
         )
 
     @property

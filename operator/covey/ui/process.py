@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.process import take_signals
 from covey.observability.http import parse_address, serve
@@ -53,7 +54,9 @@ async def serve_link(
     """
     base = [""]
     gate = Link(connection, lambda code: announce(f"{base[0]}/#code={code}"))
-    viewers = Viewers(gate.mode, cluster=cluster, namespaces=namespaces, fallback=connection.namespace, limits=limits)
+    viewers = Viewers(
+        gate.mode, cluster=cluster, namespaces=namespaces, fallback=connection.namespace, limits=limits, clock=SYSTEM
+    )
     hosts: set[str] | None = set() if is_loopback(address) else None
     server = Server(gate, viewers, hosts=hosts, limits=limits)
     async with serve(server.application(), address, abandon=True) as url:
@@ -78,7 +81,7 @@ async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEF
         OSError: the address cannot be bound.
     """
     gate: Gate = OwnToken(server)
-    viewers = Viewers(gate.mode, limits=limits)
+    viewers = Viewers(gate.mode, limits=limits, clock=SYSTEM)
     async with serve(Server(gate, viewers, limits=limits).application(), address, abandon=True) as url:
         _log.info("serving the UI", url=url)
         await _until_stopped(viewers)

@@ -18,6 +18,7 @@ import msgspec
 from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import Resource
@@ -60,6 +61,7 @@ class Reading(Generic[T]):
         board: takes the objects.
         changed: called after every change.
         every: seconds between two questions whether it may be read.
+        clock: the time.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Reading(Generic[T]):
         board: Board,
         changed: Callable[[], None],
         every: float,
+        clock: Clock,
     ) -> None:
         self.collection = collection
         self.namespace = namespace
@@ -82,6 +85,7 @@ class Reading(Generic[T]):
         self._board = board
         self._changed = changed
         self._every = every
+        self._clock = clock
         self._reflector: Reflector[T] | None = None
 
     async def run(self, *, stay: bool = True) -> None:
@@ -143,7 +147,10 @@ class Reading(Generic[T]):
     async def _read(self) -> None:
         kind = self.collection.type
         self._reflector = reflector = Reflector(
-            self._client, self.collection.resource, kind, selection=Selection(self.namespace), on_event=self._take
+            *(self._client, self.collection.resource, kind),
+            clock=self._clock,
+            selection=Selection(self.namespace),
+            on_event=self._take,
         )
         running = asyncio.create_task(reflector.run())
         settling = asyncio.create_task(reflector.settled.wait())
@@ -197,6 +204,7 @@ class Readings:
         board: takes the objects.
         changed: called after every change.
         every: seconds between two questions whether a collection may be read.
+        clock: the time.
     """
 
     def __init__(
@@ -207,11 +215,13 @@ class Readings:
         board: Board,
         changed: Callable[[], None],
         every: float,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._board = board
         self._changed = changed
         self._every = every
+        self._clock = clock
         self._narrow = tuple(namespaces) or ((fallback,) if fallback else ())
         self._named = bool(namespaces)
         self._readings: list[Reading[Any]] = []
@@ -284,7 +294,9 @@ class Readings:
         return {reading: group.create_task(reading.run()) for reading in readings}
 
     def _reading(self, collection: Collection, namespace: str | None) -> Reading[Any]:
-        found: Reading[Any] = Reading(self._client, collection, namespace, self._board, self._changed, self._every)
+        found: Reading[Any] = Reading(
+            *(self._client, collection, namespace, self._board, self._changed, self._every, self._clock)
+        )
         self._readings.append(found)
         return found
 

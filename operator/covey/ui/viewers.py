@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +59,7 @@ class Viewers:
         namespaces: what is looked at where a viewer does not say; empty for all that is allowed.
         fallback: the namespace to look at where all of them are not allowed.
         limits: bounds.
-        clock: monotonic, seconds.
+        clock: the time.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Viewers:
         namespaces: tuple[str, ...] = (),
         fallback: str | None = None,
         limits: Limits = DEFAULT,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         self.mode = mode
         self.limits = limits
@@ -101,7 +100,7 @@ class Viewers:
             entry = await self._open(key, credentials)
         if entry.feed.streams >= self.limits.streams:
             raise Busy("this view is open too often; close some of its pages")
-        entry.feed.used_at = self._clock()
+        entry.feed.used_at = self._clock.monotonic()
         return entry.feed
 
     async def tenant(self, credentials: Credentials) -> str | None:
@@ -151,7 +150,7 @@ class Viewers:
             who,
             View(self.mode, key[1], self._fallback, self._cluster),
             limits=self.limits,
-            clock=Clock(self._clock),
+            clock=self._clock,
         )
         task = asyncio.create_task(feed.run())
         entry = self._entries[key] = _Entry(who.name or key[0], who.home, feed, task)
@@ -181,7 +180,7 @@ class Viewers:
             self._entries.pop(key).task.cancel()
 
     def _sweep(self, age: float) -> None:
-        now = self._clock()
+        now = self._clock.monotonic()
         for entry in list(self._entries.values()):
             if not entry.feed.streams and now - entry.feed.used_at > age:
                 entry.task.cancel()

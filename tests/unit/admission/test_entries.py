@@ -13,6 +13,7 @@ from covey.admission.queue import SETTLE, Entry, Want, assess
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core
+from covey.kube.clock import SYSTEM, Clock
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
@@ -118,7 +119,7 @@ def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01
 
 async def test_a_reservation_keeps_out_who_comes_later() -> None:
     made = cache(node("n1", labels={"block": "b1"}), node("n2", labels={"block": "b2"}))
-    reservations = Reservations(made, reserve_after=600.0)
+    reservations = Reservations(made, reserve_after=600.0, clock=SYSTEM)
     old = waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z")
     kept = core.Claim(path=("b1",), since="2026-01-01T01:00:00Z", level="block", nodes=("n1",))
     old = replace(old, decision=replace(old.decision, claim=kept))
@@ -147,6 +148,6 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
 
 def test_only_who_has_waited_long_enough_gets_a_domain_of_its_own() -> None:
     now = core.seconds("2026-01-01T01:00:00Z") or 0.0
-    reservations = Reservations(cache(), reserve_after=600.0, clock=lambda: now)
+    reservations = Reservations(cache(), reserve_after=600.0, clock=Clock(wall=lambda: now))
     assert not reservations.due(waiting("young", "2026-01-01T00:55:00Z"))
     assert reservations.due(waiting("old", "2026-01-01T00:30:00Z"))

@@ -12,6 +12,7 @@ from builders.members import GATE, cache, group, member, node, pod, role_groups,
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import Astray, astray, requires_levels
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.placement.model import Plan
 from covey.placement.planner import plan_minimum
 from covey.scheduler.binder import Binder
@@ -101,7 +102,7 @@ async def test_the_barrier_gives_up_a_gang_that_is_pinned_across_two_racks() -> 
     objects = tree([{"pin": "a1"}, {"pin": "b1"}])
     made = cache(*TWO, *objects)
     api: Any = Api()
-    barrier = Binder(made, Bindings(api, api), topology=Topologies(made).choose)
+    barrier = Binder(made, Bindings(api, api), topology=Topologies(made).choose, clock=SYSTEM)
     calls = [(objects[2], "a1"), (objects[3], "b1")]
     answers = await asyncio.gather(
         *(barrier.bind(args(found, place)) for found, place in calls if isinstance(found, core.Pod))

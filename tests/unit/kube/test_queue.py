@@ -7,6 +7,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.kube.clock import SYSTEM
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
 from covey.observability.families import REGISTRY
@@ -15,7 +16,7 @@ from unit.kube.virtual_time import now, run, virtual
 
 @virtual
 async def test_a_key_waits_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     for key in ("a", "b", "a", "a"):
         queue.add(key)
     assert len(queue) == 2
@@ -25,7 +26,7 @@ async def test_a_key_waits_once() -> None:
 
 @virtual
 async def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -40,7 +41,7 @@ async def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None
 
 @virtual
 async def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add("a")
@@ -51,7 +52,7 @@ async def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
 @virtual
 async def test_shares_take_turns() -> None:
     """However many keys one namespace has, and however often they come back, another one's is the next but one."""
-    queue: WorkQueue[tuple[str, int]] = WorkQueue(share_of=itemgetter(0))
+    queue: WorkQueue[tuple[str, int]] = WorkQueue(share_of=itemgetter(0), clock=SYSTEM.monotonic)
     for number in range(1000):
         queue.add(("many", number))
     queue.add(("few", 0))
@@ -66,7 +67,7 @@ async def test_shares_take_turns() -> None:
 
 def test_a_delay_beside_one_that_ends_now_on_the_loop_that_the_processes_run() -> None:
     async def main() -> list[str]:
-        queue: WorkQueue[str] = WorkQueue()
+        queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
         queue.add_after("now", 0.0001)  # less than uvloop's millisecond
         queue.add_after("later", 0.01)
         return [await queue.get(), await queue.get()]
@@ -76,7 +77,7 @@ def test_a_delay_beside_one_that_ends_now_on_the_loop_that_the_processes_run() -
 
 def test_delays() -> None:
     async def main() -> list[tuple[str, float]]:
-        queue: WorkQueue[str] = WorkQueue()
+        queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
         queue.add_after("late", 30)
         queue.add_after("early", 10)
         queue.add_after("at once", 0)
@@ -96,7 +97,7 @@ def test_delays() -> None:
 
 @virtual
 async def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     queue.add_after("a", 30)
     queue.add_after("a", 10)
     assert await queue.get() == "a"
@@ -110,7 +111,7 @@ async def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
 
 @virtual
 async def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
-    queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0)
+    queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0, clock=SYSTEM.monotonic)
     assert [queue.retry("a") for _ in range(6)] == [1, 2, 4, 8, 10, 10]
     assert (queue.retry("b"), queue.failures("a"), queue.failures("b")) == (1, 6, 1)
     queue.forget("a")
@@ -120,7 +121,7 @@ async def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
 
 @virtual
 async def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     queue.add("waits")
     queue.add_after("delayed", 1)
     queue.close()
@@ -138,7 +139,7 @@ async def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
 
 @virtual
 async def test_closing_ends_those_who_wait() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
     waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.close()
@@ -151,7 +152,7 @@ async def test_depth_is_measured() -> None:
     def depth() -> float | None:
         return REGISTRY.get_sample_value("covey_workqueue_depth", {"name": "test-depth"})
 
-    queue: WorkQueue[str] = WorkQueue("test-depth")
+    queue: WorkQueue[str] = WorkQueue("test-depth", clock=SYSTEM.monotonic)
     queue.add("a")
     queue.add("b")
     assert depth() == 2
@@ -169,7 +170,7 @@ def worked(failure: Exception | None, times: int) -> list[float]:
     """When a handler is called that fails so often, and what becomes of its key."""
 
     async def main() -> list[float]:
-        queue: WorkQueue[str] = WorkQueue(first_delay=1.0)
+        queue: WorkQueue[str] = WorkQueue(first_delay=1.0, clock=SYSTEM.monotonic)
         calls: list[float] = []
 
         async def handle(_: str) -> None:
@@ -205,7 +206,7 @@ def test_what_a_failure_does_to_its_key(failure: Exception | None, expected: lis
 
 @virtual
 async def test_a_cancelled_worker_gives_its_key_back() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
 
     async def forever(_: str) -> None:
         await asyncio.sleep(float("inf"))
@@ -228,7 +229,7 @@ def test_no_key_runs_twice_at_once_and_none_is_missed(
     adds: list[tuple[str, float, float]], costs: list[float], workers: int
 ) -> None:
     async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue()
+        queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
         running: set[str] = set()
         begun: dict[str, float] = {}
         wanted: dict[str, float] = {}

@@ -11,7 +11,7 @@ import pytest
 from builders import pods
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
-from covey.kube.clock import Clock
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreachable
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
@@ -213,7 +213,7 @@ def test_contact_is_any_event_and_synced_comes_after_the_callbacks() -> None:
 
 @virtual
 async def test_a_bug_in_the_reflector_is_not_hidden() -> None:
-    reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod)
+    reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod, clock=SYSTEM)
     with pytest.raises(LookupError):
         await reflector.run()
 

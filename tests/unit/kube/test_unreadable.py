@@ -11,6 +11,7 @@ import pytest
 
 from covey.api.core import Pod
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.errors import Undecodable
 from covey.kube.reflector import Reflector
 from covey.kube.resources import PODS
@@ -75,7 +76,7 @@ async def test_what_is_known_of_it_stays_as_it_was() -> None:
 
 @contextlib.asynccontextmanager
 async def following(client: Client) -> AsyncIterator[Reflector[Pod]]:
-    reflector = Reflector(client, PODS, Pod)
+    reflector = Reflector(client, PODS, Pod, clock=SYSTEM)
     task = asyncio.create_task(reflector.run())
     try:
         yield reflector

@@ -15,6 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import compile_inference
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.errors import ApiError, BadRequest, Forbidden, NotFound
 from covey.kube.events import EventRecorder
 from covey.kube.resources import Resource
@@ -309,8 +310,8 @@ def test_claims_that_are_still_to_be_made_come_first() -> None:
 
 def counting() -> tuple[Reconciler, Caches]:
     client = cast("Client", Stored(class_body(), template=wish_body(request_body(4))))
-    caches = Caches(client, Requeue())
-    return Reconciler(client, caches, cast("EventRecorder", None), cast("WorkloadGauges", None)), caches
+    caches = Caches(client, Requeue(), clock=SYSTEM)
+    return Reconciler(client, caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM), caches
 
 
 @pytest.mark.parametrize("claims", [7, ["gpus"], [{"name": "gpus", "resourceClaimTemplateName": {"a": "t"}}]])

@@ -11,6 +11,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.model.claimed import RootClaim
 from covey.operator.observe.caches import Caches
@@ -25,7 +26,9 @@ class Seen:
 
     def __init__(self) -> None:
         self._asked: set[Key] = set()
-        self.caches = Caches(cast("Client", None), Requeue(self._asked.add, lambda key, _: self._asked.add(key)))
+        self.caches = Caches(
+            cast("Client", None), Requeue(self._asked.add, lambda key, _: self._asked.add(key)), clock=SYSTEM
+        )
 
     @property
     def asked(self) -> set[Key]:
@@ -137,7 +140,9 @@ def test_ordinary_pods_are_evicted_before_a_resource_gives_anything() -> None:
     """A pod may be named like a resource; and none of the claim is taken as long as pods may not be allowed to go."""
     roots: list[Key] = []
     asked: list[Key] = []
-    caches = Caches(cast("Client", None), Requeue(asked.append, lambda key, _: asked.append(key), root=roots.append))
+    caches = Caches(
+        cast("Client", None), Requeue(asked.append, lambda key, _: asked.append(key), root=roots.append), clock=SYSTEM
+    )
     pod = {"kind": "Pod", "namespace": VICTIM[0], "name": VICTIM[1], "unit": 0, "pods": ["p"]}
     reflector = caches.objects[COMPOSITE_POD_GROUPS.type].reflectors[0]
     reflector._take(ADDED, root(pod, victim(OTHER, "b")))

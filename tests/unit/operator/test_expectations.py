@@ -10,6 +10,7 @@ from covey.api import core
 from covey.compile import Owner, Slot
 from covey.compile.revision import Revision
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import PATIENCE
@@ -27,7 +28,7 @@ class Seen:
 
     def __init__(self) -> None:
         nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(nobody, Requeue())
+        self.caches = Caches(nobody, Requeue(), clock=SYSTEM)
 
     def resource(self, kind: str, uid: str) -> None:
         metadata = {"name": KEY[1], "namespace": KEY[0], "uid": uid, "resourceVersion": uid}
@@ -111,7 +112,7 @@ def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: cor
 OWNER = Owner("default", "llama", "owner-uid")
 
 
-class Clock:
+class Time:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -123,11 +124,11 @@ class Shown:
     """Caches of which nothing is listening to a server, and what they asked for."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.time = Time()
         self.looks: list[tuple[tuple[str, str], float]] = []
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
-            nobody, Requeue(resource_after=lambda key, delay: self.looks.append((key, delay))), clock=self.clock
+            nobody, Requeue(resource_after=lambda key, delay: self.looks.append((key, delay))), clock=Clock(self.time)
         )
 
     def slots(self, owner: Owner = OWNER) -> set[Slot]:
@@ -157,11 +158,11 @@ def test_a_created_pod_is_not_created_again(fresh: core.Pod) -> None:
 def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
     seen = Shown()
     seen.caches.ledger.note_creation(KEY, fresh)
-    seen.clock.now += PATIENCE / 2
+    seen.time.now += PATIENCE / 2
     assert seen.slots()
     # Somebody looks when its time is over, and then it is gone.
     assert seen.looks[-1] == (KEY, PATIENCE / 2)
-    seen.clock.now += PATIENCE / 2
+    seen.time.now += PATIENCE / 2
     assert not seen.slots()
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import CLUSTER_TOPOLOGIES, DISAGGREGATED_INFERENCES
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
@@ -37,7 +38,7 @@ class Watched:
 
     def __init__(self, *namespaces: str) -> None:
         self.informer: Informer[InferenceText] = Informer(
-            DISAGGREGATED_INFERENCES, read_inference_text, namespaces, lambda: 0.0
+            DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock=lambda: 0.0
         )
         self.told: list[tuple[str, str]] = []
         self.informer.subscribe(lambda kind, item, _: self.told.append((kind, item.metadata.uid)))
@@ -145,7 +146,7 @@ def test_a_kind_that_is_not_served_has_no_objects_and_keeps_nobody_waiting() -> 
 
 
 def test_what_cannot_be_read_harms_nobody_else() -> None:
-    informer = Informer(CLUSTER_TOPOLOGIES, read_topology)
+    informer = Informer(CLUSTER_TOPOLOGIES, read_topology, clock=SYSTEM.monotonic)
     deep = '{"a":' * 5_000 + "1" + "}" * 5_000
     informer.take_page("", page({("", "bad"): "a", ("", "deep"): "b", ("", "good"): "c"}, 9), first=True)
     informer.take({"type": None, "object": {**thing("a", 1, ("", "bad")), "spec": '{"levels": 3}'}})

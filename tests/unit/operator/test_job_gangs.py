@@ -12,6 +12,7 @@ import pytest
 from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Retryable
 from covey.kube.events import EventRecorder, ObjectRef
@@ -154,7 +155,7 @@ def test_a_job_whose_group_is_denied_says_so_and_is_not_tried_again_at_once() ->
 
 
 async def make_gangs() -> JobGangs:
-    return JobGangs(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), ())
+    return JobGangs(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), (), clock=SYSTEM)
 
 
 def test_a_process_that_waits_to_lead_gathers_no_names() -> None:
@@ -248,7 +249,7 @@ def test_pods_that_could_not_be_listed_yet_end_no_process(make: Callable[..., Le
     """As of Jobs: an API server that is away when the operator begins would have it begin again and again."""
 
     async def run() -> None:
-        found = make(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), ())
+        found = make(Client(Connection(Configuration(host="http://127.0.0.1:9")), user_agent="test"), (), clock=SYSTEM)
         reflectors = [*found._pods.reflectors, *(found._groups.reflectors if hasattr(found, "_groups") else ())]
         for each in reflectors:
             each.last_contact -= 3600

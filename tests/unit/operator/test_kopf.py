@@ -14,6 +14,7 @@ from aiohttp import web
 
 from covey.kube import resources
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
 from covey.operator.model.objects import read_inference_text, read_role_scaler, read_topology
@@ -153,11 +154,11 @@ class Running:
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text)
+        self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, clock=SYSTEM.monotonic)
         self.informers = (
             self.inferences,
-            Informer(resources.ROLE_SCALERS, read_role_scaler),
-            Informer(resources.CLUSTER_TOPOLOGIES, read_topology),
+            Informer(resources.ROLE_SCALERS, read_role_scaler, clock=SYSTEM.monotonic),
+            Informer(resources.CLUSTER_TOPOLOGIES, read_topology, clock=SYSTEM.monotonic),
         )
         self.deaf = asyncio.Event()
         self.signals = 0

@@ -10,6 +10,7 @@ import pytest
 from builders.inferences import inference, role
 from builders.pods import pod
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.operator.model.node_drain import Notice, notice_of
 from covey.operator.observe.nodes import Nodes
 from covey.operator.rolling.leaving import find_leaving
@@ -101,7 +102,7 @@ class Watch:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.now = 1000.0
-        self.nodes = Nodes(None, self.told.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
+        self.nodes = Nodes(None, self.told.append, clock=Clock(wall=lambda: self.now))  # type: ignore[arg-type] # nothing is asked
         self._before: dict[str, core.Node] = {}
 
     def see(self, found: core.Node) -> list[str]:

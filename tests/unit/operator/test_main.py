@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
+from covey.observability.families import REGISTRY
 from covey.operator.observe.watched import Requeue
 from covey.operator.process import main
 from covey.operator.process.settings import Settings
@@ -21,7 +25,7 @@ class Parts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.happened: list[str] = []
         self.process = main.OperatorProcess(
-            Settings(metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0")
+            Settings(metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0"), SYSTEM
         )
         self.watch: Callable[[], Any] = asyncio.Event().wait
         self.acquire: Callable[[], Any] = self._at_once
@@ -33,7 +37,7 @@ class Parts:
     def run(self) -> int:
         return asyncio.run(self.process.run())
 
-    def _caches(self, _client: object, requeue: Requeue, _scope: object) -> object:
+    def _caches(self, _client: object, requeue: Requeue, _scope: object, **_: object) -> object:
         parts = self
 
         class Caches:
@@ -58,7 +62,7 @@ class Parts:
 
         return Caches()
 
-    def _leaseelector(self, *_: object) -> object:
+    def _leaseelector(self, *_: object, **__: object) -> object:
         parts = self
 
         class Elector:
@@ -75,7 +79,7 @@ class Parts:
 
     def _reconciler(self, *_: object, **__: object) -> Callable[[object], Any]:
         async def reconcile(_: object) -> None:
-            signal_end(self.process)
+            self.process.stop()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -97,11 +101,6 @@ class Parts:
         return Connection(Configuration(host="http://127.0.0.1:9"))
 
 
-def signal_end(process: main.OperatorProcess) -> None:
-    """As SIGTERM does; a real signal would end the tests where the process is broken."""
-    process._stop.set()
-
-
 def test_the_lease_is_released_when_nobody_acts_on_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch)
     assert parts.run() == 0
@@ -120,3 +119,15 @@ def test_a_part_that_fails_while_the_process_waits_to_lead_is_told_by_the_status
     parts.watch = fails
     assert parts.run() == 1
     assert parts.happened == ["released"]
+
+
+def shown() -> set[str]:
+    return {family.name for family in REGISTRY.collect()}
+
+
+def test_process_when_run_again_in_any_thread_leaves_nothing_in_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold(), gc.get_freeze_count(), shown()
+    with ThreadPoolExecutor(1) as beside:
+        for _ in range(2):
+            assert beside.submit(Parts(monkeypatch).run).result() == 0
+    assert (gc.get_threshold(), gc.get_freeze_count(), shown()) == before

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.watch import ADDED, DELETED, MODIFIED
 from covey.operator.model.actions import Actions, CreatePod, Precedence
 from covey.operator.observe.quotas import REST, Quotas
@@ -44,7 +45,9 @@ class Stage:
         self.server = Lists(*quotas)
         self.now = 1000.0
         self.woken: list[tuple[str, str]] = []
-        self.quotas = Quotas(cast("Client", self.server), (), lambda key, _: self.woken.append(key), lambda: self.now)
+        self.quotas = Quotas(
+            cast("Client", self.server), (), lambda key, _: self.woken.append(key), Clock(lambda: self.now)
+        )
         for each in quotas:
             self.show(each)
 

@@ -10,6 +10,7 @@ import pytest
 
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Requeue
 
@@ -32,7 +33,7 @@ class Seen:
     def __init__(self) -> None:
         self.asked = 0
         nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(nobody, Requeue(self._ask, lambda key, _: self._ask(key)))
+        self.caches = Caches(nobody, Requeue(self._ask, lambda key, _: self._ask(key)), clock=SYSTEM)
         self._version = 0
         self.show()
         self.asked = 0
@@ -84,7 +85,7 @@ class SeenTopologies:
     def __init__(self) -> None:
         self.asked = 0
         self._version = 0
-        self.caches = Caches(cast("Client", None), Requeue(resource_after=lambda *_: self._count()))
+        self.caches = Caches(cast("Client", None), Requeue(resource_after=lambda *_: self._count()), clock=SYSTEM)
         self.caches.inferences.take({"type": None, "object": {"metadata": self._metadata("ml", "llama")}})
 
     def _count(self) -> None:

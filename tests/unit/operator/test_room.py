@@ -16,6 +16,7 @@ from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
+from covey.kube.clock import SYSTEM, Clock
 from covey.operator.observe import room as rooms
 from covey.operator.observe.room import ClusterRoom, View
 from covey.operator.observe.watched import Key
@@ -36,7 +37,7 @@ class Ground:
     def __init__(self, *nodes: core.Node) -> None:
         self.woken: list[Key] = []
         self.now = 0.0
-        self.room = ClusterRoom(None, lambda: (TOPOLOGY,), self.woken.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
+        self.room = ClusterRoom(None, lambda: (TOPOLOGY,), self.woken.append, clock=Clock(lambda: self.now))  # type: ignore[arg-type] # nothing is asked
         for node in nodes:
             self.room._on_node("ADDED", node, None)
         self.room.nodes.synced.set()
@@ -226,7 +227,7 @@ def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:
 
 
 def test_the_cluster_is_watched_from_the_first_question_on() -> None:
-    room = ClusterRoom(None, lambda: (TOPOLOGY,), lambda _key: None)  # type: ignore[arg-type] # nothing is asked
+    room = ClusterRoom(None, lambda: (TOPOLOGY,), lambda _key: None, clock=SYSTEM)  # type: ignore[arg-type] # nothing is asked
     assert not room._wanted.is_set()
     assert room.view(("ml", "llama")) is None
     assert room._wanted.is_set()

@@ -15,6 +15,7 @@ from covey.api import core
 from covey.backends import Owned
 from covey.compile import network
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
@@ -43,7 +44,9 @@ class Seen:
         self.namespaces: list[str] = []
         nobody = cast("Client", None)  # no reflector runs
         self.caches = Caches(
-            nobody, Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append)
+            nobody,
+            Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append),
+            clock=SYSTEM,
         )
         self._version = 0
 
@@ -245,7 +248,7 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> No
         world.label(name, {names.LABEL_GANG: None})
     actions = world.plan().actions
     reconciler = Reconciler(
-        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None)
+        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM
     )
     seen.looks.clear()
     assert [len(each.protect) for each in (actions, reconciler._limit_protections(("ml", "llama"), actions))] == [

@@ -7,6 +7,7 @@ from typing import cast
 from covey.api import core
 from covey.api.inference import Backend
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.scope import Scope
@@ -15,7 +16,7 @@ from covey.operator.observe.watched import Requeue
 
 def made(*backends: Backend) -> Caches:
     nobody = cast("Client", None)  # no reflector runs
-    caches = Caches(nobody, Requeue(), Scope(backends=backends))
+    caches = Caches(nobody, Requeue(), Scope(backends=backends), clock=SYSTEM)
     for informer in caches.informers:
         informer.lose()
     return caches
@@ -46,7 +47,7 @@ def test_pods_are_always_waited_for() -> None:
 
 
 def test_what_people_write_is_always_waited_for() -> None:
-    caches = Caches(cast("Client", None), Requeue())
+    caches = Caches(cast("Client", None), Requeue(), clock=SYSTEM)
     for reflector in caches._reflectors():
         reflector._serve(served=True)
         reflector.synced.set()

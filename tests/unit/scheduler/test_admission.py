@@ -9,6 +9,7 @@ import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, root_key
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
 from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
@@ -170,7 +171,7 @@ async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.Mon
 async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
     now = wall = 1_000.0
     made = cache(node("n1"), *tree("one"))
-    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: wall, monotonic=lambda: now)
+    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=Clock(lambda: now, lambda: wall))
     unit = made.index.unit(root_key("one"))
     assert unit is not None
 

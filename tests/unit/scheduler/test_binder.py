@@ -10,7 +10,7 @@ import pytest
 from builders.members import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 from covey.admission.native import MemberPod
 from covey.api import core
-from covey.kube.clock import Clock
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
@@ -214,7 +214,7 @@ async def test_the_api_server_s_pod_is_read_as_the_cache_s(native: bool) -> None
             asked.append(type(found))
             return None
 
-    made = Cache(None, native=native)  # type: ignore[arg-type] # nothing is watched
+    made = Cache(None, native=native, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     await binder(made, Asked()).bind(args(PINNED[0], "n0"))
     assert asked == [MemberPod if native else core.Pod]
 
@@ -387,7 +387,9 @@ async def test_a_stranger_that_is_bound_there_already_is_success() -> None:
 async def test_strangers_of_every_profile_that_is_served_are_bound() -> None:
     api, found = Api(), pod("s", spec={"schedulerName": "default-scheduler"})
     both: Any = api
-    served = Binder(cache(node("n0"), found), Bindings(both, both), served=("covey-scheduler", "default-scheduler"))
+    served = Binder(
+        cache(node("n0"), found), Bindings(both, both), served=("covey-scheduler", "default-scheduler"), clock=SYSTEM
+    )
     assert await served.bind(args(found, "n0")) == ""
     assert api.bound == [("s", "uid-s", "n0")]
 
@@ -445,7 +447,7 @@ def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only()
     async def place() -> tuple[int, int]:
         made = cache(node("n0"))
         api: Any = Api(read=STRANGER)
-        assert await Binder(made, Bindings(api, api)).bind(args(STRANGER, "n0")) == ""
+        assert await Binder(made, Bindings(api, api), clock=SYSTEM).bind(args(STRANGER, "n0")) == ""
         held = made.capacity.room.free("n0")["nvidia.com/gpu"]
         await asyncio.sleep(2 * UNSEEN)
         return held, made.capacity.room.free("n0")["nvidia.com/gpu"]

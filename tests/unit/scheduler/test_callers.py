@@ -24,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.held = False
-        self.callers = Callers(lambda: self.held, lambda: self.now)
+        self.callers = Callers(lambda: self.held, clock=lambda: self.now)
         admitted = {"type": "Admitted", "status": "True", "lastTransitionTime": SINCE}
         status = {"conditions": [admitted]}
         root = group("root", composite=True, minimum=1, timeoutSeconds=TIMEOUT, status=status)

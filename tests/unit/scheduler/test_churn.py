@@ -18,7 +18,7 @@ import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
-from covey.kube.clock import Clock
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, NotFound
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
@@ -26,6 +26,7 @@ from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
+from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
@@ -74,17 +75,17 @@ class Parts:
         clock = asyncio.get_running_loop().time
         self.cache = made = cache()
         api: Any = Api(made)
-        self.writer = PodWriter(api)
+        self.writer = PodWriter(api, clock=SYSTEM)
         made.subscribe(Listener(gone=self.writer.forget))
         self.topologies = Topologies(made)
         self.binder = Binder(made, Bindings(api, self.writer), topology=self.topologies.choose, clock=Clock(clock))
         self.waker = Waker(made, self.writer)
         self.guard = Guard(made, self.waker.note_refusal)
-        self.queueing = Queueing(made, self.topologies, reserve_after=30.0, monotonic=clock)
+        self.queueing = Queueing(made, self.topologies, clock=Clock(clock), reserve_after=30.0)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        context = Context(made, api, self.writer, recorder, clock=Clock(clock))
+        context = Context(made, api, self.writer, recorder, Clock(clock), Lives(SYSTEM.wall))
         self.lives = context.lives
-        self.admission = Admission(context, self.queueing, Reservations(made, reserve_after=30.0))
+        self.admission = Admission(context, self.queueing, Reservations(made, reserve_after=30.0, clock=SYSTEM))
         self.statuses = StatusWriter(context, self.admission.decision)
         self.admission.on_decision(self.statuses.note_change)
         self.releases = Releases(context, exclude=self.queueing.exclude, arrived=lambda _uid: False)

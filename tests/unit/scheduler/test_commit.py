@@ -11,6 +11,7 @@ import pytest
 
 from builders.members import GATE, cache, node, pod, put
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
@@ -68,7 +69,7 @@ def writer(client: Answers, in_flight: int = 64) -> PodWriter:
     async def at_once(_seconds: float) -> None:
         await asyncio.sleep(0)
 
-    return PodWriter(client, in_flight=in_flight, sleep=at_once)  # type: ignore[arg-type] # the two calls it makes
+    return PodWriter(client, in_flight=in_flight, clock=Clock(sleep=at_once))  # type: ignore[arg-type] # the two calls it makes
 
 
 GATED = pod("p", group="g", gates=("example.com/done", GATE))

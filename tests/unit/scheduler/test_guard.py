@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from builders.members import PINNED, RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
 from covey.admission.native import Stored
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Keep
@@ -149,7 +150,7 @@ def test_only_the_nodes_that_are_asked_for_are_looked_at(monkeypatch: pytest.Mon
 
 def test_a_member_of_a_native_group_is_one_in_kube_scheduler_s_words_too() -> None:
     """It makes room for itself nowhere, and one whose place was given up goes nowhere."""
-    made = Cache(None, native=True)  # type: ignore[arg-type] # nothing is watched
+    made = Cache(None, native=True, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     spec = {"schedulingGroup": {"podGroupName": "g"}}
     pinned = pod("a", pin="n2", annotations={PINNED: "uid-a"}, spec=spec)
     found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}}, Stored)

@@ -17,7 +17,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
-from covey.kube.clock import Clock
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom, questions
 from covey.scheduler.headroom import Headroom
@@ -85,8 +85,8 @@ class Bench(Answering):
         self.clock = Hand()
         self.loop = Loop(self.cache)
         client: Any = self.client
-        queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
-        reservations = Reservations(self.cache, reserve_after=300.0)
+        queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0, clock=SYSTEM)
+        reservations = Reservations(self.cache, reserve_after=300.0, clock=SYSTEM)
         context = context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0))
         self.headroom = Headroom(context, queueing, reservations, self.loop.admission)
         self.loop.admission.on_idle(self.headroom.step)

@@ -14,11 +14,13 @@ from covey.admission.native import MemberPod, Stored
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import pacing
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
+from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
 from covey.scheduler.statuses import Passing, StatusWriter, passing
 from scheduler_loop import context_of
@@ -217,7 +219,9 @@ async def test_without_the_lease_no_status_is_written() -> None:
     api: Any = Api()
     groups = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
     made = cache(*groups, member("decode", 0, node="n1"))
-    writer = StatusWriter(Context(made, api, api, api, lambda: leads), lambda _root: Decision())
+    writer = StatusWriter(
+        Context(made, api, api, api, SYSTEM, Lives(SYSTEM.wall), lambda: leads), lambda _root: Decision()
+    )
 
     async def write() -> None:
         await writer._write(root_key("root"))
@@ -238,7 +242,7 @@ async def test_without_the_lease_no_status_is_written() -> None:
 
 async def test_a_native_group_whose_pods_have_gone_is_not_said_to_wait() -> None:
     """It stood in line for its turn while they went."""
-    made = Cache(None, native=True)  # type: ignore[arg-type] # nothing is watched
+    made = Cache(None, native=True, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}}
     found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": spec}, Stored)
     made._on_native_group(NATIVE_POD_GROUPS, "ADDED", found, None)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders.members import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.scheduler import binder
 from covey.scheduler.barrier import Call, Progress, releasable
 from covey.scheduler.binder import Binder
@@ -149,7 +150,7 @@ def test_a_gang_of_any_size_is_looked_at_as_a_whole_seldom(minimum: int, monkeyp
                 bound.append(name)
 
         api: Any = Api()
-        asked = Binder(found, Bindings(api, api))
+        asked = Binder(found, Bindings(api, api), clock=SYSTEM)
         calls = []
         for each in range(count):
             pinned = member("decode", *divmod(each, size), size=size, pin=f"n{each}")

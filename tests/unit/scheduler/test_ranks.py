@@ -9,6 +9,7 @@ import pytest
 
 from builders.members import GATE, cache, member, node, pod, put
 from covey.api import core
+from covey.kube.clock import SYSTEM
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.turns import RELEASE, Turns, rank_of
 from covey.scheduler.writer import Pinned, PodWriter
@@ -18,7 +19,7 @@ from unit.scheduler.test_writer import Slow
 
 async def test_releases_go_before_pins_and_pins_by_the_rank_of_their_gangs() -> None:
     api: Any = Slow()
-    writer = PodWriter(api, in_flight=1)
+    writer = PodWriter(api, in_flight=1, clock=SYSTEM)
     first = asyncio.create_task(writer.pin(member("decode", 0, gates=(GATE,)), "n1", {}, rank=(2, 0)))
     await settle()
     low = asyncio.create_task(writer.pin(member("low", 0, gates=(GATE,)), "n1", {}, rank=(2, 0)))
@@ -62,7 +63,7 @@ async def test_a_late_pin_looks_at_its_node_again(spoilt: Any) -> None:
     gated = [member("decode", number, gates=(GATE,), gpus=8) for number in range(2)]
     made = cache(node("n1"), node("n2"), *tree("root", replicas=0)[:2], *gated)
     api: Any = Slow()
-    committer = Committer(made, PodWriter(api, in_flight=1))
+    committer = Committer(made, PodWriter(api, in_flight=1, clock=SYSTEM))
     placements = [Placement(each, f"n{number}", {}) for number, each in enumerate(gated, start=1)]
     committer.assume(placements)
     course = asyncio.create_task(committer.commit(placements))

@@ -24,7 +24,7 @@ from builders.members import (
     root_key,
 )
 from covey.api import core
-from covey.kube.clock import Clock
+from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, TRUST, Releases
@@ -35,7 +35,7 @@ GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", repli
 
 
 def victims(made: Cache, name: str = "n1") -> dict[str, str]:
-    writer = PodWriter(None)  # type: ignore[arg-type] # nothing is written
+    writer = PodWriter(None, clock=SYSTEM)  # type: ignore[arg-type] # nothing is written
     watch = Releases(context_of(made, writer), exclude=lambda *_: None, arrived=lambda _: False)
     return {found.metadata.name: cause for found, cause in watch.victims(name)}
 

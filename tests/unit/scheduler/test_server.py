@@ -13,6 +13,7 @@ from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
 from builders.members import cache, group, member, node, pod, role_groups
+from covey.kube.clock import SYSTEM
 from covey.observability.families import REGISTRY
 from covey.scheduler import server
 from covey.scheduler.binder import Binder
@@ -75,7 +76,7 @@ def bind(client: Client, uid: str, name: str = "", node: str = "n1") -> asyncio.
 @pytest.mark.parametrize("path", CALLS)
 async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) -> None:
     made = cache()
-    binder = Binder(made, Bindings(None, PodWriter(None)))  # type: ignore[arg-type] # nothing is sent
+    binder = Binder(made, Bindings(None, PodWriter(None, clock=SYSTEM)), clock=SYSTEM)  # type: ignore[arg-type] # nothing is sent
     extender = Extender(Guard(made), binder, lambda: made.synced)
     async with TestClient(TestServer(extender.application())) as client:
         answer = await client.post(path, data=b"{}")
@@ -88,7 +89,7 @@ async def test_a_replica_without_the_lease_guards_and_binds_ordinary_pods_and_no
     ordinary, pinned = pod("ordinary"), member("decode", 0, pin="n1")
     made = cache(node("n1"), node("n2"), *GROUPS, ordinary, pinned)
     api: Any = Api()
-    extender = Extender(Guard(made), Binder(made, Bindings(api, api), leads=lambda: False), lambda: True)
+    extender = Extender(Guard(made), Binder(made, Bindings(api, api), leads=lambda: False, clock=SYSTEM), lambda: True)
     async with TestClient(TestServer(extender.application())) as client:
         for path in CALLS[:2]:
             assert (await client.post(path, data=b'{"Pod": {"metadata": {}}, "NodeNames": null}')).status == 200

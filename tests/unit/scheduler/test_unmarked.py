@@ -11,6 +11,7 @@ import pytest
 from builders.members import RELEASE, cache, group, member, node, pod, put, role_groups
 from covey.admission import podstate
 from covey.api import core
+from covey.kube.clock import Clock
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import Guard
 from covey.scheduler.releases import PATIENCE, Unmarked, seconds_left
@@ -95,4 +96,4 @@ async def test_they_are_released_once_everything_has_been_looked_at() -> None:
 
 def watch(made: Cache, writes: Writes) -> Unmarked:
     both: Any = writes
-    return Unmarked(made, both, wall=lambda: MADE + PATIENCE)
+    return Unmarked(made, both, clock=Clock(wall=lambda: MADE + PATIENCE))

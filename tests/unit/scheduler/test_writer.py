@@ -7,6 +7,7 @@ from typing import Any
 
 from builders.members import GATE, member
 from covey.api import core
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Unreachable
 from covey.scheduler.writer import ATTEMPTS, FIRST_WAIT, PATIENCE, Pinned, PodWriter
 from unit.kube.virtual_time import now, run
@@ -33,7 +34,7 @@ async def test_a_pin_that_nobody_takes_is_given_up_after_the_last_attempt() -> N
         slept.append(seconds)
 
     api: Any = Silent()
-    result = await PodWriter(api, sleep=sleep).pin(member("decode", 0, gates=(GATE,)), "n1", {})
+    result = await PodWriter(api, clock=Clock(sleep=sleep)).pin(member("decode", 0, gates=(GATE,)), "n1", {})
     assert result.outcome is Pinned.DENIED
     assert api.asked == ATTEMPTS
     assert slept == [FIRST_WAIT * 2**number for number in range(ATTEMPTS - 1)]
@@ -55,7 +56,7 @@ class Slow:
 async def test_without_the_lease_nothing_is_sent() -> None:
     leads = True
     api: Any = Slow()
-    writer = PodWriter(api, in_flight=1).while_leading(lambda: leads)
+    writer = PodWriter(api, in_flight=1, clock=SYSTEM).while_leading(lambda: leads)
     first = asyncio.create_task(writer.pin(member("decode", 0, gates=(GATE,)), "n1", {}))
     second = asyncio.create_task(writer.pin(member("decode", 1, gates=(GATE,)), "n1", {}))
     third = asyncio.create_task(writer.release(member("decode", 2, pin="n1"), "Timeout"))
@@ -76,7 +77,7 @@ async def test_a_failed_pin_is_not_repeated_without_the_lease() -> None:
         leads = False
 
     api: Any = Silent()
-    writer = PodWriter(api, sleep=lose).while_leading(lambda: leads)
+    writer = PodWriter(api, clock=Clock(sleep=lose)).while_leading(lambda: leads)
     assert (await writer.pin(member("decode", 0, gates=(GATE,)), "n1", {})).outcome is Pinned.DROPPED
     assert api.asked == 1
 
@@ -84,14 +85,14 @@ async def test_a_failed_pin_is_not_repeated_without_the_lease() -> None:
 async def test_the_barrier_needs_no_lease() -> None:
     api: Any = Slow()
     api.answer.set()
-    writer = PodWriter(api)
+    writer = PodWriter(api, clock=SYSTEM)
     writer.while_leading(lambda: False)
     assert await writer.release(member("decode", 0, pin="n1"), "NodeLost")
 
 
 async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
     api: Any = Slow()
-    writer = PodWriter(api)
+    writer = PodWriter(api, clock=SYSTEM)
     deciding = writer.while_leading(lambda: True)
     task = asyncio.create_task(deciding.pin(member("decode", 0, gates=(GATE,)), "n1", {}))
     await asyncio.sleep(0.01)
@@ -112,7 +113,7 @@ def test_a_patch_without_an_answer_ends_before_anybody_else_may_lead() -> None:
 
     async def late() -> float:
         api: Any = Dumb()
-        result = await PodWriter(api).pin(member("decode", 0, gates=(GATE,)), "n1", {})
+        result = await PodWriter(api, clock=SYSTEM).pin(member("decode", 0, gates=(GATE,)), "n1", {})
         assert result.outcome is Pinned.DONE  # it had arrived all the same
         return now()
 

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.feed import Sender
@@ -46,7 +47,7 @@ async def silent() -> AsyncIterator[tuple[Silent, Connection]]:
 async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: tuple[Silent, Connection]) -> None:
     there, connection = silent
     gate, limits = OwnToken(connection), Limits(questions=1, all_questions=2)
-    app = Server(gate, Viewers(gate.mode, limits=limits), limits=limits).application()
+    app = Server(gate, Viewers(gate.mode, limits=limits, clock=SYSTEM), limits=limits).application()
     async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
 
         async def ask(token: str, path: str = "/api/gangs/a/b/story") -> int:
@@ -86,7 +87,7 @@ async def test_service_accounts_of_a_namespace_share_what_is_asked_at_once(monke
     monkeypatch.setattr("covey.ui.server.read_story", read_story)
     limits = Limits(tenant_questions=2, account_questions=3)
     gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
-    app = Server(gate, Viewers(gate.mode, limits=limits), limits=limits).application()
+    app = Server(gate, Viewers(gate.mode, limits=limits, clock=SYSTEM), limits=limits).application()
     async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
 
         async def ask(token: str) -> str:
@@ -147,7 +148,10 @@ async def test_plans_are_made_one_by_one_though_their_viewers_go(monkeypatch: py
     monkeypatch.setattr("covey.ui.server.plan", plan)
     monkeypatch.setattr("covey.ui.server.read_facts", read_facts)
     gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
-    async with TestServer(Server(gate, Viewers(gate.mode)).application()) as server, ClientSession() as session:
+    async with (
+        TestServer(Server(gate, Viewers(gate.mode, clock=SYSTEM)).application()) as server,
+        ClientSession() as session,
+    ):
         headers = {"Authorization": "Bearer x", "Content-Type": "text/plain"}
 
         async def ask() -> int:

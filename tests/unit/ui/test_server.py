@@ -7,6 +7,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
 from covey.kube.kubeconfig_guards import Configuration
@@ -27,7 +28,7 @@ class Here:
         self.gate = Link(NOBODY, self.codes.append)
         self.hosts: set[str] = set()
         self.limits = Limits(manifest=1000)
-        server = Server(self.gate, Viewers(self.gate.mode), hosts=self.hosts, limits=self.limits)
+        server = Server(self.gate, Viewers(self.gate.mode, clock=SYSTEM), hosts=self.hosts, limits=self.limits)
         self.app = server.application()
 
 
@@ -187,7 +188,7 @@ async def test_only_who_is_not_let_in_is_asked_to_sign_in(error: Exception, stat
             raise error
 
     gate = Broken(NOBODY)
-    app = Server(gate, Viewers(gate.mode)).application()
+    app = Server(gate, Viewers(gate.mode, clock=SYSTEM)).application()
     async with (
         TestServer(app) as server,
         ClientSession() as session,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.contract import Mode
@@ -37,7 +38,7 @@ async def viewers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Viewers]:
 
     monkeypatch.setattr("covey.ui.viewers.ask_who", ask)
     monkeypatch.setattr("covey.ui.viewers.Feed", Standing)
-    found = Viewers(Mode.TOKEN, limits=Limits(feeds=6, views=3, tenant_feeds=2, account_feeds=4))
+    found = Viewers(Mode.TOKEN, limits=Limits(feeds=6, views=3, tenant_feeds=2, account_feeds=4), clock=SYSTEM)
     found.names = names  # type: ignore[attr-defined] # for ``look``
     sweeping = asyncio.create_task(found.run())
     yield found

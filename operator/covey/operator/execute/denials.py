@@ -9,7 +9,6 @@ of these are.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -30,7 +29,7 @@ class Allowance:
         clock: monotonic, seconds.
     """
 
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self._rate = rate
         self._clock = clock
         self._left = rate

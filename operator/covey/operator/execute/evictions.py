@@ -7,7 +7,6 @@ it plans again. A claim is read from the API server before it is obeyed, and wha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
@@ -50,7 +49,7 @@ class Evictor:
         recorder: EventRecorder,
         find: Callable[[Key], Iterable[Resource]],
         priority_of: Callable[[RootClaim], int | None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._recorder = recorder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -180,9 +179,7 @@ class JobPods:
         clock: seconds since the epoch.
     """
 
-    def __init__(
-        self, client: Client, find: Callable[[Key], core.Pod | None], clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, find: Callable[[Key], core.Pod | None], clock: Callable[[], float]) -> None:
         self._client = client
         self._find = find
         self._clock = clock

@@ -8,8 +8,7 @@ an event finds its key at once, and one index finds all objects of a key.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,6 +21,7 @@ from covey.backends import Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
@@ -73,7 +73,7 @@ class Caches:
         client: to the API server.
         scope: what is watched.
         requeue: told of what has to be looked at.
-        clock: monotonic, seconds.
+        clock: the time.
     """
 
     def __init__(
@@ -82,42 +82,48 @@ class Caches:
         requeue: Requeue,
         scope: Scope = EVERYTHING,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
         self._requeue = requeue
         self._client, self._capacity, self._scope = client, scope.capacity, scope
-        self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
-        self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
+        self.inferences = Informer(
+            resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock=clock.monotonic
+        )
+        self.pods = Watched(client, resources.PODS, core.Pod, namespaces, clock=clock, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
             reflector.add_index(_CLAIMANTS, _claimant_namespace)
-        self.nodes = Nodes(client, self._look_at_node, autoscalers=scope.autoscalers, evacuations=scope.evacuations)
+        self.nodes = Nodes(
+            *(client, self._look_at_node), clock=clock, autoscalers=scope.autoscalers, evacuations=scope.evacuations
+        )
         self._kinds = (*group_kinds(backends), *scope.kinds)
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
             # Roots of other controllers claim room as well, which nobody but this process makes.
-            each.type: Watched(client, each, Owned, namespaces, labels=None if each.type in _ROOTS else ours)
+            each.type: Watched(
+                client, each, Owned, namespaces, clock=clock, labels=None if each.type in _ROOTS else ours
+            )
             for each in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
-        self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
-        self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock)
-        self.topologies = Informer(resources.CLUSTER_TOPOLOGIES, read_topology, (), clock)
+        self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, clock=clock, labels=ours)
+        self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock=clock.monotonic)
+        self.topologies = Informer(resources.CLUSTER_TOPOLOGIES, read_topology, clock=clock.monotonic)
         #: Set where Kopf's watches are open and tell nothing of what there is.
         self.deaf = asyncio.Event()
-        self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
+        self.domains = Domains(client, self._look_at_all, clock) if Backend.VOLCANO in backends else None
         self.probing = Probing(
             *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
         )
-        self.room = ClusterRoom(client, self.find_topologies, requeue.resource, nodes=self.nodes.reflector, clock=clock)
+        self.room = ClusterRoom(client, self.find_topologies, requeue.resource, clock=clock, nodes=self.nodes.reflector)
         self.quotas = Quotas(client, namespaces, requeue.resource_after, clock)
-        self.ledger = Ledger(partial(shows, self.pods), clock)
+        self.ledger = Ledger(partial(shows, self.pods), clock.monotonic)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
-        self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
-        self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
-        self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
+        self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock.monotonic) for kind in self.objects}
+        self._new_revisions: Newborns[ControllerRevision] = Newborns(clock.monotonic)
+        self._new_scalers: Newborns[RoleScaler] = Newborns(clock.monotonic)
         self._records: dict[str, Record | None] = {}
         stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
         self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)

@@ -42,7 +42,6 @@ server is asked, once for each such pod, and a pod that is still there gets its 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Generic, TypeVar
@@ -191,7 +190,7 @@ PATIENCE: Final = 10.0
 class Newborns(Generic[T]):
     """Objects of one kind, by the resource that they belong to; ``clock`` is monotonic, in seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._items: dict[Key, dict[str, tuple[float, T]]] = {}
 

@@ -16,7 +16,6 @@ differ.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic
@@ -71,7 +70,8 @@ class Informer(Generic[T]):
         kind: Resource,
         read: Callable[[Mapping[str, Any]], T],
         namespaces: Sequence[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self.kind = kind
         self.scopes = (tuple(namespaces) if kind.namespaced else ()) or (EVERYWHERE,)

@@ -10,6 +10,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
 from covey.kube.watch import EventType
@@ -29,15 +30,25 @@ class Jobs:
         namespaces: where they are looked for; empty means everywhere.
         look_at: has a Job looked at.
         replace: has a pod replaced that has lost its place.
+        clock: the time.
     """
 
     def __init__(
-        self, client: Client, namespaces: Sequence[str], look_at: Callable[[Key], None], replace: Callable[[Key], None]
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        look_at: Callable[[Key], None],
+        replace: Callable[[Key], None],
+        *,
+        clock: Clock,
     ) -> None:
         label = names.LABEL_JOB_GANG
-        self.jobs = Watched(client, JOBS, Job, namespaces, labels=label)
-        self.groups = {kind: Watched(client, kind, Owned, namespaces, labels=label) for kind in (WORKLOADS, POD_GROUPS)}
-        self.pods = Watched(client, PODS, core.Pod, namespaces, labels=_MEMBERS)
+        self.jobs = Watched(client, JOBS, Job, namespaces, clock=clock, labels=label)
+        self.groups = {
+            kind: Watched(client, kind, Owned, namespaces, clock=clock, labels=label)
+            for kind in (WORKLOADS, POD_GROUPS)
+        }
+        self.pods = Watched(client, PODS, core.Pod, namespaces, clock=clock, labels=_MEMBERS)
         self._look_at = look_at
         self._replace = replace
         kinds: tuple[Watched[Any], ...] = (self.jobs, *self.groups.values())

@@ -141,9 +141,9 @@ class KopfAnswers:
     async def _watch(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, informer: Informer[Any]
     ) -> aiohttp.ClientResponse:
-        path, now = request.url.path, time.monotonic()
-        await asyncio.sleep(self._begun.get(path, 0.0) + _PAUSE - now)
-        self._begun[path] = time.monotonic()
+        path, now = request.url.path, asyncio.get_running_loop().time
+        await asyncio.sleep(self._begun.get(path, 0.0) + _PAUSE - now())
+        self._begun[path] = now()
         response = await self._send(request, handler, informer.resource)
         if response.ok:
             informer.note_contact()

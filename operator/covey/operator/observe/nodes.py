@@ -12,7 +12,6 @@ Another process begins again, so nothing of this has to be remembered anywhere e
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import islice
@@ -20,6 +19,7 @@ from typing import Final
 
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
@@ -78,7 +78,7 @@ class Nodes:
         on_change: called with the name of a node when it is to be empty, or no longer, or lost.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
-        clock: seconds since the epoch.
+        clock: the time.
     """
 
     def __init__(
@@ -86,15 +86,15 @@ class Nodes:
         client: Client,
         on_change: Callable[[str], None],
         *,
+        clock: Clock,
         autoscalers: Collection[str] = AUTOSCALERS,
         evacuations: Collection[str] = (),
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.reflector: Reflector[core.Node] = Reflector(client, NODES, core.Node, on_event=self._on_event)
+        self.reflector: Reflector[core.Node] = Reflector(client, NODES, core.Node, clock=clock, on_event=self._on_event)
         self._on_change = on_change
         self._autoscalers = frozenset(autoscalers)
         self._evacuations = frozenset(evacuations)
-        self._clock = clock
+        self._clock = clock.wall
         self._notices: dict[str, Notice] = {}
         #: Nodes that were seen to be deleted, and when.
         self._gone: dict[str, float] = {}

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from covey.api import core
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
@@ -42,7 +42,7 @@ class Quotas:
         client: to the API server.
         namespaces: where to look; empty means everywhere.
         enqueue_after: called with the key of a resource that has to be looked at, and in how many seconds.
-        clock: monotonic, seconds.
+        clock: the time.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Quotas:
         client: Client,
         namespaces: Sequence[str],
         enqueue_after: Callable[[Key, float], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._enqueue_after = enqueue_after
-        self._quotas = Watched(client, RESOURCE_QUOTAS, core.ResourceQuota, namespaces)
-        self._ranges = Watched(client, LIMIT_RANGES, core.LimitRange, namespaces)
+        self._quotas = Watched(client, RESOURCE_QUOTAS, core.ResourceQuota, namespaces, clock=clock)
+        self._ranges = Watched(client, LIMIT_RANGES, core.LimitRange, namespaces, clock=clock)
         for reflector in self.reflectors:
             reflector.add_index(_NAMESPACE, lambda item: (item.metadata.namespace,))
         self._quotas.subscribe(self._on_quota)
@@ -66,7 +66,7 @@ class Quotas:
         self._settled: set[str] = set()
         self._waiting: dict[str, set[Key]] = {}
         self._first: dict[str, dict[Key, Demand]] = {}
-        self._clock = clock
+        self._clock = clock.monotonic
         #: Amounts last known to be taken, when some last came free, and since when a resource is kept waiting for that.
         self._used: dict[Key, Mapping[str, Any]] = {}
         self._freed: dict[str, float] = {}

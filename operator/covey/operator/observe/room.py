@@ -13,7 +13,6 @@ woken at all (``admission.wake``).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -27,6 +26,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
 from covey.compile import Slot
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import NODES, PODS
 from covey.kube.watch import DELETED, EventType
@@ -70,7 +70,7 @@ class ClusterRoom:
         topologies: the ClusterTopologies that there are.
         enqueue: called with the key of a resource that has to be looked at.
         nodes: the watch of all nodes, which somebody else keeps; one of its own where there is none.
-        clock: monotonic, seconds.
+        clock: the time.
     """
 
     def __init__(
@@ -79,19 +79,21 @@ class ClusterRoom:
         topologies: Callable[[], Sequence[core.ClusterTopology]],
         enqueue: Callable[[Key], None],
         *,
+        clock: Clock,
         nodes: Reflector[core.Node] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topologies = topologies
         self._enqueue = enqueue
-        self._clock = clock
+        self._clock = clock.monotonic
         self._news = asyncio.Event()
         self._wanted = asyncio.Event()
         self.stock = Stock(self._news.set)
         self._slots = Slots()
-        self.nodes: Reflector[core.Node] = nodes or Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self.nodes: Reflector[core.Node] = nodes or Reflector(
+            client, NODES, core.Node, clock=clock, on_event=self._on_node
+        )
         self._is_shared = nodes is not None
-        self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
+        self.pods = Reflector(client, PODS, core.Pod, clock=clock, on_event=self._on_pod)
         self._line: dict[_Place, _Wait] = {}
         self._passes: dict[Key, int] = {}
         self._numbers = count(1)

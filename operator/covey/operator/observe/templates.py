@@ -14,7 +14,6 @@ answer, and an acceptance holds for a minute for all of them. Should it be wrong
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -68,7 +67,7 @@ class TemplateCheck:
         clock: monotonic, seconds.
     """
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._verdicts: dict[str, _Verdict] = {}

@@ -14,6 +14,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import HyperNodes
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import HYPER_NODES, Resource
 from covey.kube.store import Described
@@ -54,13 +55,15 @@ class Watched(Generic[T]):
         kind: type[T],
         namespaces: Sequence[str],
         *,
+        clock: Clock,
         labels: str | None = None,
         fields: str | None = None,
     ) -> None:
         self.resource = resource
         scopes: Sequence[str | None] = namespaces or (None,)
         self.reflectors = [
-            Reflector(client, resource, kind, selection=Selection(namespace, labels, fields)) for namespace in scopes
+            Reflector(client, resource, kind, clock=clock, selection=Selection(namespace, labels, fields))
+            for namespace in scopes
         ]
         for reflector in self.reflectors:
             reflector.add_index(INDEX, owner_key)
@@ -108,10 +111,11 @@ class Domains:
     Args:
         client: to the API server.
         on_change: called when levels may have become other tiers.
+        clock: the time.
     """
 
-    def __init__(self, client: Client, on_change: Callable[[], None]) -> None:
-        self.reflector: Reflector[core.HyperNode] = Reflector(client, HYPER_NODES, core.HyperNode)
+    def __init__(self, client: Client, on_change: Callable[[], None], clock: Clock) -> None:
+        self.reflector: Reflector[core.HyperNode] = Reflector(client, HYPER_NODES, core.HyperNode, clock=clock)
         self._on_change = on_change
         self._found: HyperNodes | None = None
         self.reflector.subscribe(self._on_event)

@@ -7,7 +7,6 @@ controllers make.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,6 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
+from covey.kube.clock import Clock
 from covey.kube.events import EventRecorder
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.reflector import Reflector, expose
@@ -38,13 +38,17 @@ class JobGangs:
     Args:
         client: to the API server, for watches.
         namespaces: where Jobs are looked for; empty means everywhere.
+        clock: the time.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
-        self._jobs: WorkQueue[Key] = WorkQueue("job", share_of=lambda key: key[0])
-        self._pods: WorkQueue[Key] = WorkQueue("job-pod", share_of=lambda key: key[0])
+    def __init__(self, client: Client, namespaces: Sequence[str], clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: WorkQueue[Key] = WorkQueue("job", clock=clock.monotonic, share_of=lambda key: key[0])
+        self._pods: WorkQueue[Key] = WorkQueue("job-pod", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
-        self._found = Jobs(client, namespaces, partial(self._add, self._jobs), partial(self._add, self._pods))
+        self._found = Jobs(
+            *(client, namespaces, partial(self._add, self._jobs), partial(self._add, self._pods)), clock=clock
+        )
 
     async def run(self) -> None:
         """Keep the caches current until cancelled."""
@@ -64,7 +68,7 @@ class JobGangs:
         groups = JobGroups(client, recorder, found.jobs.get, kinds, found.pods_of)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._jobs, groups, _WORKERS))
-            group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, time.time), _WORKERS))
+            group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, self._clock.wall), _WORKERS))
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately (``_are_alive``)."""
@@ -81,18 +85,20 @@ class LostPlaces:
 
     Args:
         pods: which of them.
+        clock: the time.
     """
 
-    def __init__(self, pods: Watched[core.Pod]) -> None:
-        self._queue: WorkQueue[Key] = WorkQueue("member", share_of=lambda key: key[0])
+    def __init__(self, pods: Watched[core.Pod], clock: Clock) -> None:
+        self._clock = clock
+        self._queue: WorkQueue[Key] = WorkQueue("member", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
         self._pods = pods
         pods.subscribe(self._on_pod)
 
     @classmethod
-    def of_native_groups(cls, client: Client, namespaces: Sequence[str]) -> LostPlaces:
+    def of_native_groups(cls, client: Client, namespaces: Sequence[str], clock: Clock) -> LostPlaces:
         """Lost places of groups of ``scheduling.k8s.io``: no selector finds their pods, but those have no node."""
-        return cls(Watched(client, PODS, core.Pod, namespaces, fields="spec.nodeName="))
+        return cls(Watched(client, PODS, core.Pod, namespaces, clock=clock, fields="spec.nodeName="), clock)
 
     async def run(self) -> None:
         """Keep the cache current until cancelled."""
@@ -107,7 +113,7 @@ class LostPlaces:
         self._leads = True
         for pod in list(self._pods.every()):
             self._on_pod("ADDED", pod, None)
-        await run_workers(self._queue, JobPods(client, self._pods.get, time.time), _WORKERS)
+        await run_workers(self._queue, JobPods(client, self._pods.get, self._clock.wall), _WORKERS)
 
     def is_alive(self) -> bool:
         """Tell whether the watch has been heard of lately (``_are_alive``)."""
@@ -124,16 +130,17 @@ class LeaderWorkerSets:
     Args:
         client: to the API server, for the watches.
         namespaces: where pods are looked for; empty means everywhere.
+        clock: the time.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str]) -> None:
+    def __init__(self, client: Client, namespaces: Sequence[str], clock: Clock) -> None:
         # Covey's own pods may have the labels of LeaderWorkerSet as well.
         labels = f"{names.LABEL_LWS_NAME},{names.LABEL_GANG},!{names.LABEL_INFERENCE}"
-        self._queue: WorkQueue[Key] = WorkQueue("leader", share_of=lambda key: key[0])
+        self._queue: WorkQueue[Key] = WorkQueue("leader", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
-        self._pods = Watched(client, PODS, core.Pod, namespaces, labels=labels)
-        self._groups = Watched(client, POD_GROUPS, Owned, namespaces, labels=names.LABEL_JOB_GANG)
-        self._lost = LostPlaces(self._pods)
+        self._pods = Watched(client, PODS, core.Pod, namespaces, clock=clock, labels=labels)
+        self._groups = Watched(client, POD_GROUPS, Owned, namespaces, clock=clock, labels=names.LABEL_JOB_GANG)
+        self._lost = LostPlaces(self._pods, clock)
         self._pods.subscribe(self._on_pod)
         self._groups.subscribe(self._on_group)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from operator import itemgetter
 from typing import Any, Final
 
 from covey.kube import process
 from covey.kube.client import Client
+from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import Connection, load
 from covey.kube.errors import LeaseLost
 from covey.kube.events import EventRecorder
@@ -46,7 +46,7 @@ _ASIDE: Final = 4
 
 def run(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    return process.run(OperatorProcess(settings).run())
+    return process.run(OperatorProcess(settings, SYSTEM).run())
 
 
 class OperatorProcess:
@@ -54,11 +54,13 @@ class OperatorProcess:
 
     Args:
         settings: its flags.
+        clock: the time; the monotonic one is that of the event loop.
         die: ends the process at once.
     """
 
-    def __init__(self, settings: Settings, die: Callable[[int], object] = os._exit) -> None:
+    def __init__(self, settings: Settings, clock: Clock, die: Callable[[int], object] = os._exit) -> None:
         self._settings = settings
+        self._clock = clock
         self._die = die
         self._identity = settings.identity or process.make_identity()
         self._stop = asyncio.Event()
@@ -78,10 +80,10 @@ class OperatorProcess:
         return 1 if self._crashed else 0
 
     async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
-        settings = self._settings
-        queue: WorkQueue[Key] = WorkQueue("inference", share_of=itemgetter(0))
-        namespaces: WorkQueue[str] = WorkQueue("namespace")
-        roots: WorkQueue[Key] = WorkQueue("root")
+        settings, clock = self._settings, self._clock
+        queue: WorkQueue[Key] = WorkQueue("inference", clock=clock.monotonic, share_of=itemgetter(0))
+        namespaces: WorkQueue[str] = WorkQueue("namespace", clock=clock.monotonic)
+        roots: WorkQueue[Key] = WorkQueue("root", clock=clock.monotonic)
         self._caches = Caches(
             watching,
             Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
@@ -91,19 +93,20 @@ class OperatorProcess:
                 compute_domains=settings.compute_domains,
                 pools=settings.inference_pools,
             ),
+            clock=clock,
         )
         if settings.job_gangs:
-            self._foreign.append(JobGangs(watching, settings.namespaces))
+            self._foreign.append(JobGangs(watching, settings.namespaces, clock))
         if settings.native_groups:
-            self._foreign.append(LostPlaces.of_native_groups(watching, settings.namespaces))
+            self._foreign.append(LostPlaces.of_native_groups(watching, settings.namespaces, clock))
         if settings.leader_worker_sets:
-            self._foreign.append(LeaderWorkerSets(watching, settings.namespaces))
-        recorder = EventRecorder(aside, COMPONENT, self._identity)
+            self._foreign.append(LeaderWorkerSets(watching, settings.namespaces, clock))
+        recorder = EventRecorder(aside, COMPONENT, self._identity, clock=clock.wall)
         elector = None
         if settings.leader_elect:
-            elector = LeaseElector(aside, COMPONENT, settings.leader_elect_namespace, self._identity)
+            elector = LeaseElector(*(aside, COMPONENT, settings.leader_elect_namespace, self._identity), clock=clock)
         endpoints = serve_health(
-            settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self._readyz
+            settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self.ready
         )
         async with endpoints as served:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
@@ -112,7 +115,7 @@ class OperatorProcess:
                 gangs = (each.run() for each in self._foreign)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
-                        self._caches.begin_leading(time.time())
+                        self._caches.begin_leading(clock.wall())
                         await self._work(working, queue, namespaces, roots, recorder)
             finally:
                 # Nothing that acts on the lease is at work any more.
@@ -149,25 +152,26 @@ class OperatorProcess:
         # A pass over a large resource makes a hundred thousand objects that nobody keeps: at every 700th one, as by
         # default, a third of its time is spent in walks.
         process.settle_memory(10_000, 10, 10)
-        gauges = WorkloadGauges(self._settings.metrics_workload_limit)
-        REGISTRY.register(gauges)
-        reconciler = Reconciler(client, self._caches, recorder, gauges, limits=self._settings.limits)
-        workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
-        # One at a time: what former leaders have left behind is no reason to hurry.
-        ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
-        self._spawn(run_workers(namespaces, ender, 1))
-        claims = self._caches.claims
-        evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of)
-        self._spawn(run_workers(roots, evictor, 1))
-        for each in self._foreign:
-            self._spawn(each.work(client, recorder))
-        stopped = self._spawn(self._stop.wait())
-        await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        _log.info("stopping")
-        namespaces.close()
-        roots.close()
-        queue.close()
-        await asyncio.wait({workers}, timeout=_DRAIN)
+        with _expose_gauges(WorkloadGauges(self._settings.metrics_workload_limit)) as gauges:
+            reconciler = Reconciler(
+                *(client, self._caches, recorder, gauges), clock=self._clock, limits=self._settings.limits
+            )
+            workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
+            # One at a time: what former leaders have left behind is no reason to hurry.
+            ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
+            self._spawn(run_workers(namespaces, ender, 1))
+            claims = self._caches.claims
+            evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of, self._clock.wall)
+            self._spawn(run_workers(roots, evictor, 1))
+            for each in self._foreign:
+                self._spawn(each.work(client, recorder))
+            stopped = self._spawn(self._stop.wait())
+            await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            _log.info("stopping")
+            namespaces.close()
+            roots.close()
+            queue.close()
+            await asyncio.wait({workers}, timeout=_DRAIN)
 
     def _take_signals(self) -> None:
         process.take_signals(self._stop)
@@ -205,6 +209,10 @@ class OperatorProcess:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
+    def stop(self) -> None:
+        """End as at SIGTERM; called within the event loop."""
+        self._stop.set()
+
     def _healthz(self) -> tuple[bool, str]:
         if self._crashed:
             return False, self._crashed
@@ -213,7 +221,18 @@ class OperatorProcess:
             return False, "a watch has been silent for too long"
         return True, "ok"
 
-    def _readyz(self) -> tuple[bool, str]:
+    def ready(self) -> tuple[bool, str]:
+        """Tell whether the caches are synced, leading or not; and what is missing."""
         if self._caches is None or not self._caches.is_synced:
             return False, "the caches are not synced yet"
         return True, "ok"
+
+
+@contextlib.contextmanager
+def _expose_gauges(gauges: WorkloadGauges) -> Iterator[WorkloadGauges]:
+    """Show gauges in the metrics of this process for as long as the block lasts."""
+    REGISTRY.register(gauges)
+    try:
+        yield gauges
+    finally:
+        REGISTRY.unregister(gauges)

@@ -9,7 +9,6 @@ second. Rules as for the groups' status (decision 5).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final
 
@@ -81,7 +80,7 @@ class Pace:
         clock: monotonic, seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._passing: dict[str, float] = {}
         self._written: dict[str, float] = {}

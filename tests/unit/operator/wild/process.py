@@ -53,20 +53,21 @@ class OperatorRun:
     async def start(self) -> None:
         """Begin."""
         now = asyncio.get_running_loop().time
+        clock = Clock(now, self._clock)
         queue: WorkQueue[Key] = WorkQueue("inference", clock=now)
         namespaces: WorkQueue[str] = WorkQueue("namespace", clock=now)
         self.caches = Caches(
             self._client,
             Requeue(queue.add, queue.add_after, namespaces.add),
             Scope(backends=(Backend.EXTENDER,)),
-            clock=now,
+            clock=clock,
         )
         reconciler = Reconciler(
             self._client,
             self.caches,
             cast("EventRecorder", _Recorder()),
             WorkloadGauges(10),
-            clock=Clock(now, self._clock),
+            clock=clock,
         )
         ender = BudgetEnder(self._client, self.caches.budgets.find, self.caches.budgets.is_needed)
         self._spawn(self.caches.run())
