@@ -1,0 +1,220 @@
+"""Devices, autoscalers, Jobs and native groups: what is right, and is not so yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from builders.devices import DRIVER, GPU, Json, class_body, gpus, request_body, slice_body
+from builders.files import cluster, covey, inference, role
+from builders.members import cache, group, member, node, pod, put, role_groups, root_key
+from builders.steps import count_steps
+from covey.api import constants as names
+from covey.api import core
+from covey.kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from covey.operator.model.job import group_patch
+from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.selectors import canonical_selector
+from covey.placement.cluster.slices import DeviceCounts
+from covey.scheduler.releases import DOUBT
+from scheduler_loop import Loop, settle
+from unit.admission.test_native import group as native_group
+from unit.admission.test_native import pod as native_pod
+from unit.admission.test_native import unit_of
+from unit.cli.test_plan_devices import arguments_of, claiming, template_body
+from unit.operator.test_capacity import BUFFERS, COMING, REQUESTS, Asking, gang
+from unit.operator.test_elastic_asks import asking, topology
+from unit.operator.test_job_gangs import job, stored
+from unit.operator.test_nodes_that_come import EXPIRED, act, answered, told
+from unit.scheduler.test_dra_claims import claim, tell, with_claims
+from unit.scheduler.test_dra_claims import cluster as dra_cluster
+from unit.scheduler.test_dra_claims import gang as dra_gang
+from unit.scheduler.test_releases import Writes, running
+
+#: Before and after the builders' objects were created.
+BEFORE, AFTER = "2020-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+NARROW = "device.attributes['gpu.nvidia.com'].index == 0"
+#: Two selectors of which 60 characters and 24 bits of a hash are alike; no device meets the second.
+H200 = 'device.attributes["gpu.nvidia.com"].productName == "NVIDIA H200"'
+LOOKALIKE = 'device.attributes["x33248689.example"].productName == "NVIDIA H200"'
+
+
+def numbered(count: int, **attributes: Json) -> list[Json]:
+    """Devices with their numbers, and more, as attributes."""
+    devices = gpus(count)
+    for number, body in enumerate(devices):
+        body["attributes"] |= {"index": {"int": number}, **attributes}
+    return devices
+
+
+async def placed_beside(mine: Json, selector: str, **state: Any) -> tuple[int, str]:
+    """How many pods of a gang of two get places, each with a claim of its own for devices of three nodes; and a refusal.
+
+    A pod of somebody else claims one device by a selector: it has a node in ``state``, or is gated for ever.
+    """
+    made = dra_cluster(class_body(resource=None), nodes=3, devices=numbered(8, productName={"string": "NVIDIA H200"}))
+    tell(made, claim("odd", request_body(1, selector), have=((DRIVER, "n1", "gpu-0"),) if "node" in state else ()))
+    gates = () if "node" in state else ("example.com/never",)
+    put(made, with_claims(pod("stranger", gpus=0, gates=gates, **state), "odd"))
+    dra_gang("gang", mine, made=made, replicas=2)
+    await made.devices.steady.wait()
+    loop = Loop(made)
+    places = await loop.turn()
+    return len(places), loop.admission.decision(root_key("gang")).message
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+async def test_claims_of_a_class_when_a_gated_pod_has_asked_for_a_part_of_it_before_are_planned() -> None:
+    assert await placed_beside(request_body(8), NARROW, created=BEFORE) == (2, "")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+async def test_claims_of_a_class_when_a_running_pod_has_its_device_by_a_selector_are_planned() -> None:
+    """Its device is gone from its node, and two others are whole."""
+    assert await placed_beside(request_body(8), NARROW, created=BEFORE, node="n1", phase="Running") == (2, "")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+async def test_claims_by_a_selector_when_another_one_has_the_same_short_name_are_planned() -> None:
+    assert await placed_beside(request_body(8, H200), LOOKALIKE, created=AFTER) == (2, "")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+@pytest.mark.parametrize("way", ["claim", "extended resource"])
+def test_a_pod_when_it_asks_for_more_devices_than_a_claim_may_have_is_refused_by_name(tmp_path: Path, way: str) -> None:
+    """kube-scheduler: ``adding 33 devices exceeds the claim limit of 32``."""
+    wanted = claiming("many") if way == "claim" else inference("llm", role("w", gpus=33))
+    nodes = cluster(1)
+    nodes[0]["status"]["allocatable"].pop(GPU)
+    slices = [slice_body("slice", *gpus(40), node=nodes[0]["metadata"]["name"])]
+    nodes += [class_body(), *slices, template_body("many", request_body(33))]
+    result = covey("plan", *arguments_of(tmp_path, nodes, wanted))
+    assert result.exit_code != 0
+    assert "32" in result.output + result.stderr
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_a_selector_when_it_comes_into_play_costs_no_more_for_others_that_are() -> None:
+    """Only what is new is judged, once for devices that are alike."""
+
+    def steps(others: int) -> int:
+        counts = DeviceCounts()
+        counts.set_class(msgspec.convert(class_body(DRIVER, f"device.driver == '{DRIVER}'"), core.DeviceClass))
+        for number in range(8):
+            body = slice_body(f"s{number}", *numbered(8), node=f"n{number}")
+            counts.set_slice(msgspec.convert(body, core.ResourceSlice))
+        for number in range(others):
+            ask(counts, f"p{number}", f"{NARROW[:-1]}{number}", f"t{number % 4}")
+        for _ in counts.judge():
+            pass
+        ask(counts, "new", f"{NARROW[:-1]}7", "t9")
+        return count_steps(lambda: [*counts.judge()])
+
+    def ask(counts: DeviceCounts, name: str, selector: str, namespace: str) -> None:
+        asker = core.Pod(core.Meta(name=name, namespace=namespace, uid=name, creation_timestamp="2026-01-01T00:00:00Z"))
+        counts.ask(asker, [Ask(DRIVER, (canonical_selector(selector),))])
+
+    assert steps(6) < 1.5 * steps(0)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+async def test_a_pin_when_kube_scheduler_fails_at_it_is_undone_as_one_that_it_refuses() -> None:
+    """Not after ``timeoutSeconds``, for which the room would be held."""
+    now = 0.0
+    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "adding 33 devices"}
+    pinned = member("decode", 0, root="g", pin="n1", conditions=[failed])
+    groups = [group("g", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1, root="g")]
+    made = cache(*groups, node("n1"), pinned)
+    writes = Writes()
+    async with running(made, writes, lambda: now):
+        now = 2 * DOUBT
+        put(made, pinned)
+        await settle()
+        now = 4 * DOUBT
+        put(made, pinned)
+        await settle()
+    assert "release" in [verb for verb, *_ in writes.said]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_the_group_of_a_job_when_the_job_was_suspended_and_resumed_unseen_is_a_gang() -> None:
+    """``basic`` is what the group became when the Job first ran; no pod of it is there now."""
+    resumed = job(status={"startTime": "2026-01-01T02:00:00Z"})
+    former = stored({"schedulingPolicy": {"basic": {}}})
+    policy = {**former.spec, **group_patch(resumed, former, ())}["schedulingPolicy"]
+    assert {key: value for key, value in policy.items() if value is not None} == {"gang": {"minCount": 4}}
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_a_native_group_when_one_of_its_pods_has_succeeded_is_a_gang_for_those_that_wait() -> None:
+    ended = native_pod("old", nodeName="n1")
+    ended = msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase="Succeeded"))
+    waiting = [native_pod(f"new-{number}") for number in range(4)]
+    found = unit_of(native_group("g", {"gang": {"minCount": 4}}), ended, *waiting)
+    assert found.root.spec.scheduling_policy.gang == core.GangPolicy(min_count=4)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+@pytest.mark.parametrize("wait", [900.0, 3600.0])
+def test_a_request_when_its_booking_expires_before_wait_seconds_goes_on(wait: float) -> None:
+    """cluster-autoscaler ends each booking ten minutes after ``Provisioned``; machines may take longer."""
+    world = answered(COMING, capacity=replace(REQUESTS, wait=wait))
+    world.now += 601
+    world.say(COMING, EXPIRED)
+    act(world)
+    assert (world.asked()[:2], told(world) is not None) == (("True", "Coming"), True)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_a_unit_when_no_node_came_for_it_asks_again_within_four_hours() -> None:
+    world = answered(COMING)
+    world.now += 901
+    act(world)
+    assert not world.of()
+    world.now += 4 * 3600
+    act(world)
+    assert world.of()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_a_request_when_the_autoscaler_failed_to_check_goes_on() -> None:
+    """It tries again by itself: no rack is struck off for it."""
+    world = asking(gang("decode", 2), elastic=topology("r7", "r8"))
+    act(world)
+    before = world.of().keys()
+    world.say(core.Condition("Provisioned", "False", "FailedToCheckCapacity"))
+    act(world)
+    ended = [each.metadata.annotation(names.ANNOTATION_ASK_ENDED) for each in world.of(POD_TEMPLATES).values()]
+    assert (world.of().keys(), ended) == (before, [None])
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+@pytest.mark.parametrize(
+    "reason", [names.REASON_OVER_QUOTA, names.REASON_UNSCHEDULABLE, names.REASON_DENIED, names.REASON_FAILED]
+)
+def test_a_request_when_its_unit_waits_for_something_else_for_a_moment_goes_on(reason: str) -> None:
+    world = answered(COMING)
+    before = {found.metadata.uid for found in world.of().values()}
+    world.judge_unit("False", reason, ago=0)
+    act(world)
+    assert {found.metadata.uid for found in world.of().values()} == before
+    assert told(world) is not None
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+@pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN, names.REASON_BELOW_MINIMUM])
+@pytest.mark.parametrize("capacity", [BUFFERS, REQUESTS], ids=["buffer", "request"])
+def test_a_request_when_its_unit_is_decided_of_no_more_ends_by_its_own_clock(capacity: Any, reason: str) -> None:
+    """A pod of the minimum is lost and cannot come back; Karpenter would keep the nodes for ever."""
+    is_buffer = capacity is BUFFERS
+    answer = core.Condition("Provisioning", "False", "RequiresNewCapacity") if is_buffer else COMING
+    world: Asking = answered(answer, capacity=capacity)
+    world.judge_unit("False", reason)
+    for _ in range(10):
+        world.now += 86400
+        act(world)
+    assert not world.of(CAPACITY_BUFFERS if is_buffer else PROVISIONING_REQUESTS)
