@@ -363,3 +363,25 @@ def test_a_name_that_is_taken_is_said(jobs: Jobs, nodes: AddNodes) -> None:
     assert "PodGroup train exists and is not of this Job" in eventually(said, 30, "an Event")[0]
     jobs.delete("PodGroup", "train")
     eventually(lambda: jobs.get("PodGroup", "train")["metadata"]["ownerReferences"], 30, "the group is the Job's")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+@pytest.mark.parametrize(("pods", "cpu"), [(4, "100m"), (2, "90")], ids=["quota", "room"])
+def test_a_job_when_its_gang_cannot_start_has_no_pods_and_its_deadline_does_not_run(
+    jobs: Jobs, nodes: AddNodes, pods: int, cpu: str
+) -> None:
+    """Else two gangs hold half a quota each for ever, and a Job fails that has never had a node."""
+    nodes(blocks=1, racks=1, nodes=1)
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}}
+    jobs.cluster.api("POST", jobs.path("ResourceQuota"), quota)
+    eventually(lambda: jobs.get("ResourceQuota", "few").get("status", {}).get("hard"), 60, "the quota is counted")
+    jobs.post(job("train", pods, cpu=cpu, activeDeadlineSeconds=3600))
+
+    def look() -> Object:
+        """The Job controller has either made pods, or said that the Job is suspended."""
+        status = jobs.read("train")["status"]
+        assert status.get("active") or "Suspended" in {each["type"] for each in status.get("conditions", ())}
+        return status
+
+    status = eventually(look, 90, "the Job controller has looked at the Job")
+    assert (status.get("active", 0), status.get("startTime")) == (0, None)

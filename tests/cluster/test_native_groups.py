@@ -11,6 +11,7 @@ import yaml
 from kubernetes.client import ApiException
 
 from builders.manifests import Object
+from builders.members import RELEASE
 from cluster.namespaces import empty_namespace, make_namespace
 from cluster.native_groups import FLAGS, GATES, RACK, RIGHTS, Foreign, name_of, pod_spec, start_covey
 from cluster.workbench import is_gated
@@ -160,6 +161,29 @@ def test_pods_of_a_deleted_group_stay_gated(foreign: Foreign) -> None:
     foreign.pods("other", 1)
     foreign.await_bound("other", 1)
     assert all(map(is_gated, foreign.of_group("gone")))
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+def test_pinned_pods_when_their_group_is_deleted_lose_their_places(foreign: Foreign) -> None:
+    """The group waits for its pods (``podgroup-protection``), and they for the group."""
+    cluster = foreign.cluster
+    kube_scheduler = cluster.processes["kube-scheduler"]
+    owners = [foreign.owner()]
+
+    def await_pinned(name: str) -> None:
+        foreign.gang(name, 2)
+        foreign.pods(name, 2, owners=owners)
+        eventually(lambda: [*map(pin_of, foreign.of_group(name))].count(None) == 0, 60, f"{name} is pinned")
+
+    kube_scheduler.pause()
+    try:
+        await_pinned("gone")
+        cluster.api("DELETE", foreign.path("PodGroup", "gone"))
+        await_pinned("later")  # by then the deletion has been seen
+        kept = [pod for pod in foreign.of_group("gone") if RELEASE not in pod["metadata"].get("annotations", {})]
+        assert [*map(name_of, kept)] == []
+    finally:
+        kube_scheduler.resume()
 
 
 def test_pods_that_lost_their_places_are_replaced(foreign: Foreign) -> None:
