@@ -13,6 +13,7 @@ from localcluster import Nodes
 from unit.cli.test_defrag import files
 from unit.cli.test_plan_members import claim, local, with_claim
 from unit.cli.test_preempt import serving
+from unit.scheduler.test_rejected import Refused
 
 RACK = "cloud.provider.com/topology-rack"
 ISLAND, NETWORK, LOCAL = (
@@ -212,3 +213,16 @@ def test_units_when_each_is_required_in_one_rack_get_their_surplus_where_a_rack_
     assert {f"u{number}": len(places(answer, f"u{number}")) for number in range(5)} == dict.fromkeys(
         (f"u{number}" for number in range(5)), 8
     )
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
+async def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_within_two_minutes() -> None:
+    """For something that is not modelled; the last of them may be the one that has it."""
+    world = Refused(nodes=9)
+    tried = set[str]()
+    while world.loop.now < 120.0:
+        if await world.turn():
+            tried.update(world.loop.writer.pinned.values())
+        else:
+            world.loop.now += 1.0
+    assert tried == {f"n{number}" for number in range(9)}
