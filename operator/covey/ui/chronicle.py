@@ -9,37 +9,8 @@ from covey.operator.model.objects import Inference
 from covey.ui.contract import Denied
 
 
-class Terminated(core.Read, frozen=True):
-    """The end of a container."""
-
-    reason: str = ""
-    exit_code: int = 0
-    finished_at: str | None = None
-
-
-class ContainerState(core.ContainerState, frozen=True):
-    """State of a container, with how it ended."""
-
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(core.ContainerStatus, frozen=True):
-    """Status of a container, with how it ended, and how it did before."""
-
-    state: ContainerState | None = None
-    last_state: ContainerState | None = None
-
-
-class PodStatus(core.PodStatus, frozen=True):
-    """Status of a pod, with the ends of its containers."""
-
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-
-
 class Pod(core.Pod, frozen=True):
     """A pod with its times; unlike ``core.Pod`` it keeps what it is told of containers."""
-
-    status: PodStatus = PodStatus()
 
     def __post_init__(self) -> None:
         """Keep everything."""

@@ -16,7 +16,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.model.objects import Inference
 from covey.ui import contract
-from covey.ui.chronicle import Chronicle, Event, Pod, Terminated
+from covey.ui.chronicle import Chronicle, Event, Pod
 from covey.ui.facts import Lister, small
 from covey.ui.lanes import lanes_of
 
@@ -253,7 +253,7 @@ def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:
                     yield _container_end(pod, status.name, state.terminated)
 
 
-def _container_end(pod: Pod, container: str, ended: Terminated) -> contract.Event:
+def _container_end(pod: Pod, container: str, ended: core.Terminated) -> contract.Event:
     failed = ended.exit_code != 0
     message = f"container {container} has ended with {ended.exit_code} ({ended.reason})"
     return _event(

@@ -195,6 +195,97 @@ def test_sidecars_and_containers_that_are_named_do_not_count() -> None:
     assert not world.plan().actions
 
 
+SIDECAR = {
+    "spec": {
+        "initContainers": [
+            {
+                "name": "engine",
+                "image": "engine:1",
+                "restartPolicy": "Always",
+                "resources": {"limits": {"nvidia.com/gpu": 8}},
+            },
+            {"name": "log", "image": "log:1", "restartPolicy": "Always"},
+        ],
+        "containers": [{"name": "worker", "image": "worker:1"}],
+    }
+}
+
+
+def restart_sidecar(world: World, hostname: str, name: str, count: int) -> None:
+    ended = core.ContainerState(terminated=core.Terminated(exit_code=137, reason="OOMKilled"))
+    status = core.ContainerStatus(name, restart_count=count, last_state=ended)
+    world.change(name_of(world, hostname), status={"init_container_statuses": (status,)})
+
+
+def test_sidecar_counts_when_it_asks_for_a_device() -> None:
+    world = world_of(role("prefill", size=2, template=SIDECAR))
+    restart_sidecar(world, "0-prefill-0-0", "log", 3)
+    assert not world.plan().actions
+    restart_sidecar(world, "0-prefill-0-1", "engine", 1)
+    planned = world.plan()
+    assert {item.pod.spec.hostname for item in planned.actions.delete_pods} == {"0-prefill-0-0", "0-prefill-0-1"}
+    (note,) = [note for note in planned.actions.notes if note.reason == "ReplicaFailed"]
+    assert note.message.endswith("ContainerRestarted (container engine ended with exit code 137 (OOMKilled))")
+
+
+def test_restarts_of_a_sidecar_are_its_baseline_when_a_former_release_made_it_ready() -> None:
+    """That release counted no sidecar, and noted none."""
+    world = world_of(role("prefill", size=2, template=SIDECAR))
+    for name in world.pods:
+        world.annotate(name, {names.ANNOTATION_RESTART_BASELINE: None})
+    before = uids(world)
+    restart_sidecar(world, "0-prefill-0-1", "engine", 4)
+    assert not world.plan().actions.delete_pods
+    world.note()
+    restart_sidecar(world, "0-prefill-0-1", "engine", 4)
+    assert not world.plan().actions
+    assert uids(world) == before
+    restart_sidecar(world, "0-prefill-0-1", "engine", 5)
+    assert len(world.plan().actions.delete_pods) == 2
+
+
+@pytest.mark.parametrize(("limits", "deleted"), [({}, 0), ({"nvidia.com/gpu": 1}, 2)])
+def test_injected_container_counts_when_it_asks_for_a_device(limits: dict[str, int], deleted: int) -> None:
+    world = world_of(role("prefill", size=2))
+    name = name_of(world, "0-prefill-0-0")
+    agent = core.Container("agent", resources=core.Resources(limits=limits))
+    world.change(name, spec={"containers": (*world.pods[name].spec.containers, agent)})
+    world.change(name, status={"container_statuses": (core.ContainerStatus("agent", restart_count=1),)})
+    assert len(world.plan().actions.delete_pods) == deleted
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (
+            core.ContainerStatus(state=core.ContainerState(core.Waiting("ErrImagePull"))),
+            "waits: ImagePullBackOff of ",
+        ),
+        (
+            core.ContainerStatus(
+                state=core.ContainerState(core.Waiting("CreateContainerConfigError", 'secret "hf" not found'))
+            ),
+            'waits: CreateContainerConfigError (secret "hf" not found)',
+        ),
+        (
+            core.ContainerStatus(
+                restart_count=2,
+                state=core.ContainerState(core.Waiting("CrashLoopBackOff")),
+                last_state=core.ContainerState(terminated=core.Terminated(exit_code=1, reason="Error")),
+            ),
+            "waits: CrashLoopBackOff, ended with exit code 1 (Error)",
+        ),
+    ],
+)
+def test_unit_that_is_not_ready_names_the_container_that_does_not_run(status: core.ContainerStatus, cause: str) -> None:
+    world = World.settled(inference(role("prefill", size=2)))
+    world.bind_all()
+    name = name_of(world, "0-prefill-0-0")
+    world.change(name, status={"container_statuses": (msgspec.structs.replace(status, name="engine"),)})
+    (condition,) = [each for each in world.tell()["conditions"] if each["type"] == names.READY]
+    assert f"of the minimum: pod {name}: container engine {cause}" in condition["message"]
+
+
 def test_the_whole_unit_is_recreated_once() -> None:
     world = world_of(
         restarting("prefill", "RecreateUnit", size=2), role("decode"), role("router", minReplicas=0), replicas=2

@@ -86,6 +86,7 @@ from covey.api.core.pod import (
     Requirement,
     Resources,
     SchedulingGate,
+    Terminated,
     Toleration,
     TopologySpread,
     Volume,
@@ -96,6 +97,7 @@ from covey.api.core.pod import (
     is_terminal,
     pinned_node,
     reads_domain_labels,
+    trouble,
 )
 from covey.api.core.queues import (
     Namespace,
@@ -198,6 +200,7 @@ __all__ = [
     "SpreadConstraint",
     "Taint",
     "TaintedDevices",
+    "Terminated",
     "Toleration",
     "TopologyConstraint",
     "TopologyLevelSpec",
@@ -217,4 +220,5 @@ __all__ = [
     "rfc3339",
     "seconds",
     "stamp_conditions",
+    "trouble",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -94,6 +94,7 @@ class Resources(Read, frozen=True):
 
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
+    claims: tuple[dict[str, Any], ...] | None = None
 
 
 class ContainerPort(Read, frozen=True):
@@ -213,16 +214,35 @@ class Waiting(Read, frozen=True):
     """``ContainerStateWaiting``."""
 
     reason: str = ""
+    message: str = ""
+
+
+class Terminated(Read, frozen=True):
+    """``ContainerStateTerminated``."""
+
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: str | None = None
 
 
 class ContainerState(Read, frozen=True):
     """``ContainerState``: one of running, waiting and terminated."""
 
     waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+#: Reasons for which a container waits while nothing is wrong (``pkg/kubelet`` of Kubernetes).
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
+#: Its message names the ConfigMap, Secret or key that is missing.
+_CONFIGURATION: Final = "CreateContainerConfigError"
+#: Characters of such a message.
+_LONGEST: Final = 200
 
 
 class ContainerStatus(Read, frozen=True):
-    """``ContainerStatus``: what the kubelet has set aside for a container, what it runs with, and how often it began."""
+    """``ContainerStatus``: what the kubelet has set aside for a container, what it runs with, how often it began and ended."""
 
     name: str = ""
     restart_count: int = 0
@@ -230,6 +250,7 @@ class ContainerStatus(Read, frozen=True):
     allocated_resources: dict[str, str | int | float] | None = None
     image_id: str = msgspec.field(name="imageID", default="")
     state: ContainerState | None = None
+    last_state: ContainerState | None = None
 
 
 class PodClaimStatus(Read, frozen=True):
@@ -263,7 +284,7 @@ class PodStatus(Read, frozen=True):
 
 
 class Pod(Read, frozen=True):
-    """A pod. Containers' statuses are kept only where they tell something: of a resize, of restarts, of other images.
+    """A pod. Containers' statuses are kept only where they tell something: of a resize, restarts, trouble, other images.
 
     Every running pod has them; kept for all, they would take 1 KB each.
     """
@@ -311,8 +332,30 @@ def container_status(pod: Pod, name: str) -> ContainerStatus | None:
     return next((each for each in found if each.name == name), None)
 
 
+def trouble(container: Container, status: ContainerStatus) -> str:
+    """Say what keeps a container from running, and how it ended last; empty where nothing is wrong."""
+    waits_for = status.state.waiting if status.state is not None and status.state.waiting is not None else Waiting()
+    ended = next(
+        (state.terminated for state in (status.state, status.last_state) if state is not None and state.terminated),
+        None,
+    )
+    parts = []
+    if waits_for.reason in _PULLING:
+        # The kubelet says one and the other in turn.
+        parts.append(f"waits: ImagePullBackOff of {container.image}")
+    elif waits_for.reason not in _STARTING:
+        # Other messages are of the moment: they have times and identifiers.
+        told = f" ({waits_for.message[:_LONGEST]})" if waits_for.reason == _CONFIGURATION and waits_for.message else ""
+        parts.append(f"waits: {waits_for.reason}{told}")
+    if ended is not None and ended.exit_code:
+        parts.append(f"ended with exit code {ended.exit_code}{f' ({ended.reason})' if ended.reason else ''}")
+    return ", ".join(parts)
+
+
 def _tells(container: Container, status: ContainerStatus | None) -> bool:
-    return status is not None and (status.restart_count > 0 or _is_resizing(container, status))
+    return status is not None and (
+        status.restart_count > 0 or bool(trouble(container, status)) or _is_resizing(container, status)
+    )
 
 
 def _is_resizing(container: Container, status: ContainerStatus) -> bool:

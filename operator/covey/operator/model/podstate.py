@@ -146,7 +146,7 @@ def _before(stored: Stored, container: core.Container, former: Former | None, im
 
 def closing(pod: core.Pod) -> Mapping[str, str | None]:
     """The annotations that end the update of a pod: restarts until now say nothing of its health."""
-    counts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
+    counts = {status.name: status.restart_count for status in container_statuses(pod)}
     return {names.ANNOTATION_IN_PLACE: None, names.ANNOTATION_RESTART_BASELINE: json.dumps(counts, sort_keys=True)}
 
 
@@ -160,6 +160,28 @@ def _patch_operation(operation: str, path: str, value: object) -> dict[str, Any]
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def container_statuses(pod: core.Pod) -> tuple[core.ContainerStatus, ...]:
+    """Statuses of all containers, main ones first; none where they tell nothing (``core.Pod``)."""
+    return (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+
+
+def container_trouble(pod: core.Pod, name: str = "") -> str:
+    """Say which container of a pod does not run, and why; empty where nothing is known to be wrong.
+
+    Args:
+        pod: any pod.
+        name: of the only container that is asked about.
+    """
+    if not container_statuses(pod):
+        return ""
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        status = core.container_status(pod, container.name)
+        trouble = core.trouble(container, status) if status is not None and name in {"", container.name} else ""
+        if trouble:
+            return f"container {container.name} {trouble}"
+    return ""
 
 
 class Course(Enum):

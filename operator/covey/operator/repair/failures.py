@@ -8,9 +8,9 @@ down or is lost. Only failures are waited for: the back-off is ``compile.pods.de
 
 Container restarts of a pod that count as failures.
 
-Main containers count. Init containers, and among them sidecars (``restartPolicy: Always``), do not: they are apart from
-the process group of a replica, and what runs next to it may restart as it likes. A template may name further containers
-that do not count (``names.ANNOTATION_RESTART_IGNORED``).
+Containers of the template count, and sidecars (init containers with ``restartPolicy: Always``) that ask for a device, in
+which engines may run. Others do not, nor what was injected into the pod without a device: what runs next to the process group
+of a replica may restart as it likes. A template may name further ones (``names.ANNOTATION_RESTART_IGNORED``).
 
 Restarts of containers that are over: the replica was left as it was, and serves again.
 
@@ -34,10 +34,12 @@ from covey.api import core
 from covey.api.annotations import read_json
 from covey.api.roles import Role
 from covey.compile import Slot, Tree
+from covey.compile.revision import RoleRevision
 from covey.kube.resources import PODS
 from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed, Place
+from covey.placement.cluster.resources import asks_for_device
 from covey.rollout.model import Budget
 
 
@@ -91,18 +93,65 @@ def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
 
 
 def counts(pod: core.Pod) -> dict[str, int]:
-    """Restarts of each main container, by its name; those that never restarted are left out."""
-    return {each.name: each.restart_count for each in pod.status.container_statuses or () if each.restart_count > 0}
+    """Restarts of containers by name: of those that have restarted, and of sidecars with a device in any case."""
+    statuses = podstate.container_statuses(pod)
+    return dict.fromkeys(_device_sidecars(pod), 0) | {
+        status.name: status.restart_count for status in statuses if status.restart_count > 0
+    }
 
 
-def has_restarted(pod: core.Pod) -> bool:
-    """Tell whether a container that counts has restarted more often than is known to be no failure."""
-    found = counts(pod)
-    if not found:
-        return False
-    ignored = {each.strip() for each in (pod.metadata.annotation(names.ANNOTATION_RESTART_IGNORED) or "").split(",")}
+def restarted(pod: core.Pod, revision: RoleRevision, index: int) -> core.ContainerStatus | None:
+    """The first container that counts and has restarted more often than is known to be no failure.
+
+    Args:
+        pod: any pod of the replica.
+        revision: of the replica. Containers that its template lacks were injected.
+        index: of the pod in its replica.
+    """
+    if not any(status.restart_count for status in podstate.container_statuses(pod)):
+        return None
+    written = {container["name"] for container in revision.template_of(index)["spec"]["containers"]}
+    same = revision_of(pod) == revision.hash
     known = baseline(pod)
-    return any(count > known.get(name, 0) for name, count in found.items() if name not in ignored)
+    counted = {
+        container.name
+        for container in pod.spec.containers
+        if not same or container.name in written or asks_for_device(container)
+    }
+    # A sidecar without a baseline was made ready under a release that did not count it.
+    counted |= {name for name in _device_sidecars(pod) if name in known}
+    counted -= {name.strip() for name in (pod.metadata.annotation(names.ANNOTATION_RESTART_IGNORED) or "").split(",")}
+    return next(
+        (
+            status
+            for status in podstate.container_statuses(pod)
+            if status.name in counted and status.restart_count > known.get(status.name, 0)
+        ),
+        None,
+    )
+
+
+def lacks_baseline(pod: core.Pod) -> bool:
+    """Tell whether a sidecar with a device has no baseline yet."""
+    sidecars = _device_sidecars(pod)
+    return bool(sidecars) and not baseline(pod).keys() >= sidecars
+
+
+def add_sidecars(places: Iterable[Place]) -> Iterator[Annotate]:
+    """Take the present restarts of sidecars with a device as no failures, where a former release made the replica Ready."""
+    for place in places:
+        pod = place.now
+        if pod is not None and lacks_baseline(pod):
+            found = {name: count for name, count in counts(pod).items() if name in _device_sidecars(pod)}
+            yield annotate(pod, {names.ANNOTATION_RESTART_BASELINE: dump_baseline(found | baseline(pod))})
+
+
+def _device_sidecars(pod: core.Pod) -> frozenset[str]:
+    return frozenset(
+        container.name
+        for container in pod.spec.init_containers or ()
+        if container.restart_policy == "Always" and asks_for_device(container)
+    )
 
 
 def baseline(pod: core.Pod) -> dict[str, int]:
@@ -124,11 +173,12 @@ ANNOTATION_SINCE: Final = "covey.dev/failing-since"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A pod that has failed."""
+    """A pod that has failed. ``detail`` says which container, and how it ended, where that is known."""
 
     slot: Slot
     pod: core.Pod
     why: Cause
+    detail: str = ""
 
 
 def ended_last(place: Place) -> Fault | None:
@@ -137,7 +187,7 @@ def ended_last(place: Place) -> Fault | None:
     if place.now is not None or last is None or last.metadata.uid in place.retired:
         return None
     why = cause_of_end(last)
-    return Fault(place.slot, last, why) if why is not None else None
+    return Fault(place.slot, last, why, podstate.container_trouble(last)) if why is not None else None
 
 
 def ready_since(places: Sequence[Place]) -> float | None:

@@ -67,6 +67,8 @@ class Failure:
     past: Past
     why: str
     nodes: Mapping[str, Domain] = field(default_factory=dict)
+    #: Which container, and how it ended: for the Event alone, it is not kept.
+    detail: str = field(default="", compare=False)
 
     @property
     def at(self) -> float:
@@ -329,10 +331,12 @@ class Tally:
         forgotten = lived >= memory(role.backoff) or revision_of(lead) != revision.hash
         past = Past(former.restarts + 1, 1 if forgotten else former.failures + 1, float(int(at)), former.unit)
         if known is None:
-            why = next(fault.why for fault in faults if fault.pod is lead)
+            fault = next(fault for fault in faults if fault.pod is lead)
             nodes = nodes_of(fault.pod for fault in faults)
             slot = faults[0].slot
-            self.new.append(Failure(slot.unit, key_of(slot, alone=alone), revision.hash, past, why, nodes))
+            self.new.append(
+                Failure(slot.unit, key_of(slot, alone=alone), revision.hash, past, fault.why, nodes, fault.detail)
+            )
         return past
 
     def pending(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, alone: bool) -> Past:

@@ -72,8 +72,9 @@ def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Ite
         nodes = sorted({node for each in found for node in each.nodes})
         where = f" on {', '.join(nodes[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}" if nodes else ""
         what = _text(found[0]) if len(found) == 1 else f"{len(found)} replicas of {role}"
+        detail = f" ({found[0].detail})" if found[0].detail else ""
         row = f", {found[0].past.failures} times in a row" if len(found) == 1 and found[0].past.failures > 1 else ""
-        yield Note("ReplicaFailed", f"{what} failed{where}: {why}{row}", "Restart", warning=True)
+        yield Note("ReplicaFailed", f"{what} failed{where}: {why}{detail}{row}", "Restart", warning=True)
     for each in [each for each in exhausted if each.is_new][:1]:
         yield Note(REASON_EXHAUSTED, f"{each}: it is left as it is", "Restart", warning=True)
 
@@ -214,7 +215,7 @@ class _Judge:
         places = [self._observed.place(slot) for slot in slots]
         since = ready_since(places)
         whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
-        faults = tuple(self._faults(places, role, policy, since))
+        faults = tuple(self._faults(places, revision, role, policy, since))
         fate = self._fate_without_failure(places, revision, role, whole=whole)
         if whole and faults:
             fate = self._fail(places, revision, role, faults, since, fate, alone=False)
@@ -222,7 +223,9 @@ class _Judge:
             mine = [each for each in places if each.slot == fault.slot]
             fate = self._fail(mine, revision, role, (fault,), since, fate, alone=True)
         if not faults and since is None:
-            self._start(places, role, policy, revision.size)
+            self._start(places, revision, role, policy)
+        elif not faults:
+            self._marks += failures.add_sidecars(places) if policy is not RestartPolicy.NONE else ()
         lost = whole and is_broken(self._name, places)
         if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
             self._units.fail(replica[0], places, fate)
@@ -240,7 +243,9 @@ class _Judge:
         alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
         if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
             return False
-        if any(each.status.container_statuses for each in alone):
+        if any(map(podstate.container_statuses, alone)):
+            return False
+        if policy is not RestartPolicy.NONE and any(map(failures.lacks_baseline, alone)):
             return False
         if podstate.ready_since(alone[0]) is not None:
             return True
@@ -257,27 +262,26 @@ class _Judge:
         return Fate(pasts={slot: past for slot, past in told.items() if past != NO_PAST})
 
     def _faults(
-        self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
+        self, places: Sequence[Place], revision: RoleRevision, role: Role, policy: RestartPolicy, since: float | None
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
         # While images are updated in place the kubelet restarts containers on purpose, and their peers may crash for it.
         restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
+        restarts = restarts and policy is not RestartPolicy.NONE and since is not None
         for place in places:
             if place.now is None:
                 fault = ended_last(place)
                 if fault is not None:
                     yield fault
-            elif (
-                policy is not RestartPolicy.NONE
-                and since is not None
-                and restarts
-                and failures.has_restarted(place.now)
-            ):
-                yield Fault(place.slot, place.now, Cause.RESTARTED)
+                continue
+            container = failures.restarted(place.now, revision, place.slot.index) if restarts else None
+            if container is not None:
+                detail = podstate.container_trouble(place.now, container.name) or f"container {container.name}"
+                yield Fault(place.slot, place.now, Cause.RESTARTED, detail)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)
                 if left is not None and left <= 0:
-                    yield Fault(place.slot, place.now, Cause.DEADLINE)
+                    yield Fault(place.slot, place.now, Cause.DEADLINE, podstate.container_trouble(place.now))
                 elif left is not None:
                     self._again.append(left)
 
@@ -323,16 +327,16 @@ class _Judge:
         ready = all(fault.why is Cause.RESTARTED for fault in faults) and failures.serves(places)
         return not ready or self._spare.take(places[0].slot.unit, role)
 
-    def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
+    def _start(self, places: Sequence[Place], revision: RoleRevision, role: Role, policy: RestartPolicy) -> None:
         """Note that a replica is Ready for the first time, and the restarts of its containers until then."""
         pods = [place.now for place in places if place.now is not None and podstate.is_ready(place.now)]
         wanted = policy is not RestartPolicy.NONE or role.start_deadline_seconds
-        if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
+        if len(pods) < revision.size or not (wanted or podstate.past(pods[0]).failures):
             return
         behind = [
             failures.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
-            for pod in pods
-            if failures.has_restarted(pod)
+            for index, pod in enumerate(pods)
+            if failures.restarted(pod, revision, index) is not None or failures.lacks_baseline(pod)
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -13,6 +13,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.revision import RoleCount
+from covey.operator.model import podstate
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
@@ -20,6 +21,8 @@ from covey.operator.replicas.scale import ReplicaState, count_unit
 
 #: Reason of a unit whose minimum serves and that wants more.
 REASON_SURPLUS: Final = "SurplusWaiting"
+#: Reason of a unit whose minimum is bound, and of which some pods are not Ready.
+REASON_NOT_READY: Final = "NotReady"
 #: Reason of a unit in which some pods wait for others to start.
 REASON_START_HELD: Final = "StartHeld"
 
@@ -73,6 +76,8 @@ def describe_units(
         phase, reason, message = _progress(
             scale.unit(number), plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
         )
+        if reason == REASON_NOT_READY:
+            message += _trouble(pod for slot, pod in observed.current.items() if slot.unit == number)
         if kept is not None and phase is Phase.PARTIAL:
             reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
         yield Unit(
@@ -99,7 +104,7 @@ def _progress(
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {bound} of the minimum"
     ready = count_unit(roles, states, attrgetter("is_ready"))
     if not ready.has_minimum:
-        return Phase.SCHEDULED, "NotReady", f"bound; Ready are {ready} of the minimum: see its pods"
+        return Phase.SCHEDULED, REASON_NOT_READY, f"bound; Ready are {ready} of the minimum"
     surplus = [
         _surplus(name, count.replicas, states.get(name, {}))
         for name, count in roles.items()
@@ -108,6 +113,20 @@ def _progress(
     if surplus:
         return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
     return Phase.READY, "Ready", "every replica is Ready"
+
+
+def _trouble(pods: Iterable[core.Pod]) -> str:
+    """``: pod llama-0-prefill-0-0: container engine waits: ImagePullBackOff (and 3 more pods)``; where to look without a cause."""
+    found = sorted(
+        (pod.metadata.name, trouble)
+        for pod in pods
+        if podstate.is_bound(pod) and not podstate.is_ready(pod) and (trouble := podstate.container_trouble(pod))
+    )
+    if not found:
+        return ": see its pods"
+    name, trouble = found[0]
+    more = f" (and {len(found) - 1} more pods)" if len(found) > 1 else ""
+    return f": pod {name}: {trouble}{more}"
 
 
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:

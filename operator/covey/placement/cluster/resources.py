@@ -41,6 +41,14 @@ _SUFFIXES: Final[Mapping[str, Fraction]] = {
 }
 
 
+def asks_for_device(container: core.Container) -> bool:
+    """Tell whether a container asks for devices: as an extended resource, or by a claim."""
+    wanted = container.resources
+    if wanted is None:
+        return False
+    return bool(wanted.claims) or any(map(is_device, {**(wanted.requests or {}), **(wanted.limits or {})}))
+
+
 @lru_cache(maxsize=16_384)
 def parse_quantity(quantity: Quantity) -> Fraction:
     """The exact value of a quantity: plain, with a decimal or binary suffix, or with an exponent.
