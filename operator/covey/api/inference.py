@@ -202,7 +202,7 @@ class Rollout(Model):
     """Revisions that are kept for a return. 0 to 100. Default: 10."""
     routing: Annotated[Routing | None, LIVE] = None
     """Paired: all Ready replicas take requests, for routers that keep to covey.dev/pairing. Exclusive: only pods of one
-    pairing have covey.dev/endpoint=true, the newest once it has its minimum Ready, for routers that know no pairing.
+    pairing have covey.dev/endpoint=true, the newest once it has as many Ready, for routers that know no pairing.
     Default: Paired."""
 
 

@@ -107,7 +107,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Supported": Explanation("The cluster has what the backend needs."),
     # Routers
-    "AwaitingMinimum": Explanation("Another revision takes all requests until this one has its minimum, and as many."),
+    "AwaitingMinimum": Explanation("Another revision takes all requests until this one has as many replicas Ready."),
     "NoRoomForBoth": Explanation(
         "It has taken over below its minimum: the former was not whole any more.", "Make room, raise maxSurge."
     ),

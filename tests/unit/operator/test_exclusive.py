@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
 from builders.members import member
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.compile import Layout
 from covey.kube.client import Client
 from covey.operator.execute.executor import Executor
 from covey.operator.model import podstate
@@ -25,7 +26,7 @@ from covey.operator.model.problem import Blocked
 from covey.operator.rolling.exclusive import Candidate, choose_shown, order_turns
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
-from unit.operator.test_edit_storm import Event
+from unit.operator.test_edit_storm import ROLES, Event
 from unit.operator.test_execute import DENIED, OWNER, Server
 from unit.operator.test_pairing import Judged, changes
 from unit.operator.world import World
@@ -59,13 +60,15 @@ def members(counts: Mapping[str, int], going: str = "") -> list[Member]:
         ({"p1": 2, "d1": 2, "p2": 1, "d2": 1}, "", OLD, "old"),
         ({"p1": 2, "d1": 2, "p2": 2, "d2": 1}, "", OLD, "old"),
         ({"p1": 2, "d1": 2, "p2": 2, "d2": 2}, "", OLD, "new"),
-        # As many as the old one, but less than the minimum.
-        ({"p1": 1, "d1": 1, "p2": 1, "d2": 1}, "", OLD, "old"),
+        # The minimum is not asked for: the old one has no more either.
+        ({"p1": 1, "d1": 1, "p2": 1, "d2": 1}, "", OLD, "new"),
+        ({"p1": 1, "d1": 2, "p2": 3, "d2": 1}, "", OLD, "old"),
         # The old one is not whole any more without what goes.
         ({"p1": 1, "d1": 1, "p2": 1, "d2": 1}, "d1", OLD, "new"),
         ({"p1": 1, "d1": 1, "p2": 1}, "d1", OLD, "old"),
-        # What has taken over stays, and goes back only for one that is whole.
+        # What has taken over stays, and goes back only for one that is whole, or that has two more of a role.
         ({"p1": 2, "d1": 2, "p2": 1, "d2": 1}, "", NEW, "new"),
+        ({"p1": 2, "d1": 3, "p2": 2, "d2": 1}, "", NEW, "old"),
         ({"p1": 2, "d1": 2, "p2": 1}, "", NEW, "old"),
         ({"p1": 2, "p2": 1}, "", NEW, "new"),
         ({}, "", (), "new"),
@@ -74,11 +77,10 @@ def members(counts: Mapping[str, int], going: str = "") -> list[Member]:
         ({"p1": 2, "p2": 1, "d2": 0}, "p1", OLD[1:], "new"),
     ],
 )
-def test_the_new_revision_takes_over_with_its_minimum(
+def test_the_new_revision_takes_over_with_as_many_ready(
     counts: Mapping[str, int], going: str, shown: tuple[tuple[str, str], ...], chosen: str
 ) -> None:
-    least = {"prefill": 2, "decode": 2}
-    assert choose_shown(members(counts, going), shown, PAIRINGS, "new", least) == chosen
+    assert choose_shown(members(counts, going), shown, PAIRINGS, "new") == chosen
 
 
 def test_a_switch_of_many_pods_compares_none_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +153,99 @@ def test_no_request_is_mixed_while_revisions_roll(
     storm.world.finish()
     assert storm.judge() == {tuple(f"engine:{image}" for image in storm.images)}
     assert {pod.metadata.label(names.LABEL_ENDPOINT) for pod in storm.world.pods.values()} == {"true"}
+
+
+class Sharing(Blind):
+    """Two revisions in turn, and units that get no nodes: how much of what is Ready takes requests after each pass."""
+
+    def __init__(self, replicas: tuple[int, int], updates: tuple[int, int], units: int, *, waits: bool) -> None:
+        self.waiting = str(units - 1) if waits else None
+        super().__init__(replicas, updates, units)
+
+    def wanted(self) -> Any:
+        wanted = super().wanted().as_object()
+        for made in wanted["spec"]["roles"]:
+            made["minReplicas"] = -(-made["replicas"] // 2)
+        return DisaggregatedInference.model_validate(wanted)
+
+    def serve(self, name: str) -> None:
+        if self.world.pods[name].metadata.label(names.LABEL_UNIT) != self.waiting:
+            super().serve(name)
+
+    def act(self, writes: int | None = None) -> None:
+        planned = self.world.plan()
+        for step in islice(self.world.steps(planned.actions), writes):
+            step()
+        if writes is None:
+            self.judge_share(planned.layout)
+        self.world.tell()
+
+    def judge_share(self, layout: Layout) -> None:
+        """Judge what neither drains, nor goes, nor is replaced or scaled away."""
+        ready, taking = Counter[tuple[str, int]](), Counter[str]()
+        for slot, pod in self.world.observe().current.items():
+            revision = layout.revision_of(slot)
+            stays = revision is not None and revision.hash == pod.metadata.label(names.LABEL_REVISION)
+            going = podstate.is_draining(pod) or podstate.is_going(pod)
+            if slot.index == 0 and stays and podstate.is_ready(pod) and not going:
+                ready[slot.role, int(pod.spec.containers[0].image.removeprefix("engine:"))] += 1
+                taking[slot.role] += pod.metadata.label(names.LABEL_ENDPOINT) == "true"
+        wanted = dict(zip(ROLES, self.images, strict=True))
+        new = {name: ready[name, wanted[name]] for name in ROLES}
+        old = {name: ready[name, 1 - wanted[name]] for name in ROLES}
+        if not all(old.values()) and not all(new.values()):
+            return
+        shares = {name: taking[name] - (new[name] + old[name]) // 2 for name in ROLES}
+        assert max(shares.values()) >= 0, f"less than half of every role takes requests: {taking} of {ready}"
+        # With a role gone the old revision serves nobody, whatever is left of the others.
+        assert not all(old.values()) or all(
+            share >= 0 or taking[name] >= old[name] for name, share in shares.items()
+        ), f"less than the old revision had: {taking} of {ready}"
+
+
+@given(
+    st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    st.tuples(*[st.sampled_from([0, 2])] * 2),
+    st.sampled_from([(1, False), (2, False), (2, True), (3, True)]),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("edit all"), st.integers(0, 1)),
+            st.tuples(st.sampled_from(["replicas", "serve", "fail", "finish", "crash"]), st.integers(0, 60)),
+            st.tuples(st.just("pass"), st.integers(1, 6)),
+        ),
+        max_size=24,
+    ),
+)
+@example((8, 8), (0, 0), (2, True), [("pass", 6)])
+@settings(settings.get_profile("storm"))
+def test_half_of_what_is_ready_takes_requests_while_revisions_roll(
+    replicas: tuple[int, int], updates: tuple[int, int], units: tuple[int, bool], happened: list[Event]
+) -> None:
+    storm = Sharing(replicas, updates, units[0], waits=units[1])
+    for kind, number in [("edit all", 1), *happened]:
+        storm.happen(kind, number)
+        for _ in range(number if kind == "pass" else 0):
+            storm.act()
+            storm.world.finish()
+            for name in list(storm.world.pods):
+                storm.serve(name)
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_a_revision_takes_over_at_half_when_another_unit_has_no_nodes(units: int) -> None:
+    """What a unit without nodes lacks held the switch until one replica of eight took all requests."""
+    storm = Sharing((8, 8), (0, 0), units, waits=units > 1)
+    storm.happen("edit all", 1)
+    for _ in range(40):
+        storm.act()
+        storm.world.finish()
+        for name in list(storm.world.pods):
+            storm.serve(name)
+    serving = Counter(
+        pod.metadata.label(names.LABEL_ROLE) for pod in storm.world.pods.values() if podstate.is_ready(pod)
+    )
+    assert serving == {"prefill": 8, "decode": 8}
+    assert storm.world.conditions().get(names.ROUTING_HELD, {}).get("status") != "True"
 
 
 def endpoints(world: World) -> set[tuple[str | None, str | None]]:

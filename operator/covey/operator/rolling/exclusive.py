@@ -1,9 +1,10 @@
 """One revision at a time, for routers that know no pairing (``rollout.routing: Exclusive``).
 
 Of the roles that serve only pods of one pairing, over all units, have the value of ``covey.dev/endpoint`` that selectors
-ask for; others that live have another. The newest pairing takes over once each role that differs has its minimum Ready in
-it, and as many as in the one that serves; before that only where that one is not whole without what goes. It is never
-given up for one that is not whole.
+ask for; others that live have another. The newest pairing takes over once each role that differs has as many replicas
+Ready in it as in the one that serves; before that only where that one is not whole without what goes. It is given up
+only for one that is whole and has at least two more of some role Ready, so that one replica that comes and goes switches
+nothing. Compared is what is Ready, never what is asked for: a unit that waits for nodes asks for nothing.
 
 A write changes one pod. Where one role differs, new pods are shown before old ones are hidden, since either pairs with
 the other role. Where several do, no order of writes is without both a mixed pair and a moment without any: from prefill
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from covey.api import constants as names
@@ -57,9 +59,7 @@ class Candidate:
     pod: core.Pod
 
 
-def choose_shown(
-    members: Collection[Member], shown: Collection[Part], pairings: Pairings, newest: str, least: Mapping[str, int]
-) -> str:
+def choose_shown(members: Collection[Member], shown: Collection[Part], pairings: Pairings, newest: str) -> str:
     """Choose the pairing that takes the requests.
 
     Args:
@@ -67,27 +67,25 @@ def choose_shown(
         shown: revisions of roles of which some Ready pod takes requests.
         pairings: those that are known, the newest first.
         newest: the one that is rolled out.
-        least: Ready replicas without which a role does not take over.
     """
-    ready = Counter(each.part for each in members if each.ready and each.stays)
+    ready = Counter(member.part for member in members if member.ready and member.stays)
     there = ready.keys()
-    whole = [name for name, parts in pairings.items() if parts.items() <= set(shown)]
-    now = next((name for name in whole if name != newest), None)
-    if pairings[newest].items() <= there and (
-        now is None or _has_enough(pairings[newest], pairings[now], ready, least)
-    ):
-        return newest
+    serving = [name for name, parts in pairings.items() if name != newest and parts.items() <= set(shown)]
+    if pairings[newest].items() <= there:
+        # One that has the requests passes them on to as many; the newest, once it has them, may lack one.
+        rivals, spare = (serving[:1], 0) if serving else ([name for name in pairings if name != newest], 1)
+        whole = (name for name in rivals if pairings[name].items() <= there)
+        more = (name for name in whole if not _has_as_many(pairings[newest], pairings[name], ready, spare))
+        return next(more, newest)
     # One that is whole before one that is not, and what has the requests before what has not.
-    return max(pairings, key=lambda each: [len(pairings[each].items() & found) for found in (there, set(shown))])
+    return max(pairings, key=lambda name: [len(pairings[name].items() & parts) for parts in (there, set(shown))])
 
 
-def _has_enough(
-    new: Mapping[str, str], now: Mapping[str, str], ready: Mapping[Part, int], least: Mapping[str, int]
-) -> bool:
+def _has_as_many(new: Mapping[str, str], old: Mapping[str, str], ready: Mapping[Part, int], spare: int) -> bool:
     return all(
-        ready[role, revision] >= max(least[role], ready[role, now[role]])
+        ready[role, revision] + spare >= ready[role, old[role]]
         for role, revision in new.items()
-        if now[role] != revision
+        if old[role] != revision
     )
 
 
@@ -187,12 +185,15 @@ def find_exclusive(
     """
     roles = [role.name for role in spec.roles if role.capability is not None]
     units = {*layout.units, *states}
-    members = [
-        each
+    by_unit = [
+        [
+            member
+            for role in roles
+            for member in members_of(unit, role, layout.units.get(unit, {}).get(role, {}), observed, states)
+        ]
         for unit in sorted(units)
-        for role in roles
-        for each in members_of(unit, role, layout.units.get(unit, {}).get(role, {}), observed, states)
     ]
+    members = [*chain(*by_unit)]
     candidates = tuple(_candidates(roles, observed))
     pairings = recorded_pairings(roles, in_force, observed)
     pairings = {**pairings, **find_unexplained_pairings(members, pairings)}
@@ -200,11 +201,13 @@ def find_exclusive(
     present = {each.role for each in members}
     pairings = {name: {role: parts[role] for role in roles if role in present} for name, parts in pairings.items()}
     newest = in_force.pairing(roles)
-    least = {role.name: max(role.min_replicas, 1) * max(len(layout.units), 1) for role in spec.roles}
     shown = {(each.role, each.revision) for each in candidates if each.shown and each.ready}
-    chosen = choose_shown(members, shown, pairings, newest, least)
+    chosen = choose_shown(members, shown, pairings, newest)
     parts = pairings[chosen]
     turns = order_turns(candidates, parts, pairings)
+    # A unit that serves nothing asks for nothing.
+    count = sum(any(member.ready for member in unit) for unit in by_unit)
+    least = {role.name: max(role.min_replicas, 1) * count for role in spec.roles}
     remarks = tuple(_remarks(members, pairings, chosen, newest, least))
     return Exclusive(pairing.places, pairing.late, remarks, layout, parts, turns)
 
@@ -221,15 +224,15 @@ def _remarks(
     members: Collection[Member], pairings: Pairings, chosen: str, newest: str, least: Mapping[str, int]
 ) -> Iterator[Remark]:
     """Tell who takes the requests while not all replicas are of one revision."""
-    new, ready = pairings[newest], Counter(each.part for each in members if each.ready)
-    if all(each.revision == new[each.role] for each in members):
+    new, ready = pairings[newest], Counter(member.part for member in members if member.ready)
+    if all(member.revision == new[member.role] for member in members):
         return
-    count = ", ".join(f"{ready[part]} of {least[part[0]]} {part[0]}" for part in new.items())
     if chosen != newest:
-        message = (
-            f"pairing {chosen} takes all requests until {newest} has its minimum and as many Ready: it has {count}"
-        )
+        others = {part: (part[0], pairings[chosen][part[0]]) for part in new.items()}
+        count = ", ".join(f"{ready[part]} of {ready[old]} {part[0]}" for part, old in others.items() if part != old)
+        message = f"pairing {chosen} takes all requests until {newest} has as many replicas Ready: it has {count}"
         yield Remark(names.ROUTING_HELD, REASON_AWAITING, message)
     elif any(ready[part] < least[part[0]] for part in new.items()):
+        count = ", ".join(f"{ready[part]} of {least[part[0]]} {part[0]}" for part in new.items())
         more = "there was no room for both: raise maxSurge, or free nodes"
         yield Remark(names.ROUTING_HELD, REASON_NO_ROOM, f"pairing {newest} has taken over with {count} Ready; {more}")
