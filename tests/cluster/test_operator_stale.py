@@ -1,12 +1,13 @@
 """What the executor does with a plan from a snapshot that the world has left behind, on a real API server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from msgspec import convert
 
 from cluster.workbench import Workbench
+from covey.api import constants as names
 from covey.api.core import Pod
 from covey.compile import Owner
 from covey.kube.client import Client
@@ -16,10 +17,11 @@ from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.model import podstate
-from covey.operator.model.actions import Actions, DeletePod, UpdateInPlace
+from covey.operator.model.actions import Actions, DeletePod, Ungate, UpdateInPlace
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.podstate import Stored
+from covey.operator.model.problem import Blocked
 from localcluster import Cluster
 
 
@@ -31,8 +33,12 @@ class Replica:
         self.condemned: set[str] = set()
         self.deleted: list[str] = []
 
-    async def make(self, name: str) -> Pod:
-        spec = {"containers": [{"name": "main", "image": "registry.test/engine:1"}], "schedulerName": "nobody"}
+    async def make(self, name: str, gates: Sequence[str] = ()) -> Pod:
+        spec = {
+            "containers": [{"name": "main", "image": "registry.test/engine:1"}],
+            "schedulerName": "nobody",
+            "schedulingGates": [{"name": gate} for gate in gates],
+        }
         return await self.client.create(PODS, {"metadata": {"name": name}, "spec": spec}, self.namespace, type=Pod)
 
     async def touch(self, name: str) -> None:
@@ -124,6 +130,23 @@ async def test_a_pod_that_does_not_serve_gets_its_images(replica: Replica) -> No
     await replica.execute(Actions(in_place=(change,)))
     stored: dict[str, Any] = await replica.client.get(PODS, "leader", replica.namespace)
     assert stored["spec"]["containers"][0]["image"] == "registry.test/engine:2"
+
+
+async def test_a_start_gate_whose_index_has_moved_is_lifted_and_nothing_is_denied(replica: Replica) -> None:
+    pod = await replica.make("leader", [names.GATE_GANG, names.GATE_START])
+    pinned = {"spec": {"schedulingGates": [{"name": names.GATE_START}], "nodeSelector": {"zone": "a"}}}
+    await replica.client.merge_patch(PODS, "leader", replica.namespace, pinned)
+    await replica.execute(Actions(ungate=(Ungate(pod, names.GATE_START, {"rack": "r1"}),)))
+    stored: dict[str, Any] = await replica.client.get(PODS, "leader", replica.namespace)
+    assert "schedulingGates" not in stored["spec"]
+    assert stored["spec"]["nodeSelector"] == {"zone": "a", "rack": "r1"}
+
+
+async def test_a_gate_that_is_denied_for_the_change_itself_is_told(replica: Replica) -> None:
+    pod = await replica.make("leader", [names.GATE_START])
+    await replica.touch("leader")
+    with pytest.raises(Blocked, match="denies the release of pod leader"):
+        await replica.execute(Actions(ungate=(Ungate(pod, names.GATE_START, {"rack": "no label value"}),)))
 
 
 @pytest.fixture

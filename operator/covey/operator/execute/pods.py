@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 #: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
 _GENERATIONS = 3
-#: Versions of a pod that does not serve, of which each is asked to go as it is: its kubelet may write meanwhile.
+#: Versions of a pod that are tried one after the other, where a write goes by what the pod is: others write meanwhile.
 _VERSIONS = 5
 
 
@@ -182,32 +182,34 @@ class PodWriter:
                 _log.info("images of pod changed", pod=metadata.name, revision=action.revision)
 
     async def ungate(self, action: Ungate) -> None:
-        """Remove a gate of a pod, and add the node selector that confines it."""
-        metadata = action.pod.metadata
-        gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
-        at = f"/spec/schedulingGates/{gates.index(action.gate)}"
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
-            {"op": "test", "path": f"{at}/name", "value": action.gate},
-            *_confining(action),
-            {"op": "remove", "path": at},
-        ]
-        try:
-            await self._client.json_patch(
-                resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
-            )
-        except Invalid as error:
-            # A test that fails has no code of its own: an earlier pass may have let it go.
-            if await self._is_held(metadata, action.gate):
-                self._denials.add("release", metadata, error)
-        except ApiError as error:
-            if not await self._is_gone(metadata, error):
-                self._denials.add("release", metadata, error)
+        """Remove a gate of a pod, and add the node selector that confines it.
 
-    async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
-        """Tell whether this very pod still has a gate."""
-        found = await self._find(metadata)
-        return found is not None and gate in core.gates(found)
+        Raises:
+            Conflict: others changed the pod each time that it was tried.
+        """
+        pod = action.pod
+        for _ in range(_VERSIONS):
+            try:
+                await self._client.json_patch(
+                    resources.PODS, pod.metadata.name, self._owner.namespace, _ungating(pod, action), type=Ignored
+                )
+            except Invalid as error:
+                # A test that fails has no code of its own: the scheduler process has removed its gate before this one,
+                # or an earlier pass has let the pod go. Of a version that was read and has not changed it is a denial.
+                stored = await self._find(pod.metadata)
+                if stored is None or action.gate not in core.gates(stored):
+                    return
+                if stored.metadata.resource_version == pod.metadata.resource_version:
+                    self._denials.add("release", pod.metadata, error)
+                    return
+                pod = stored
+            except ApiError as error:
+                if not await self._is_gone(pod.metadata, error):
+                    self._denials.add("release", pod.metadata, error)
+                return
+            else:
+                return
+        raise Conflict(409, "Conflict", f"pod {pod.metadata.name} was changed at the same time")
 
     async def delete(self, action: DeletePod) -> None:
         """Delete this incarnation, unless a mark of its replica was denied; one that did not serve only as long as it does not.
@@ -315,10 +317,21 @@ def may_begin_to_serve(pod: core.Pod) -> bool:
     return not (podstate.is_ready(pod) or podstate.is_dead(pod) or podstate.is_draining(pod))
 
 
-def _confining(action: Ungate) -> Iterator[dict[str, Any]]:
+def _ungating(pod: core.Pod, action: Ungate) -> list[dict[str, Any]]:
+    """List the operations on a pod that has the gate: JSON patches know the items of a list by their index alone."""
+    at = f"/spec/schedulingGates/{[gate.name for gate in pod.spec.scheduling_gates or ()].index(action.gate)}"
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": f"{at}/name", "value": action.gate},
+        *_confining(pod, action.confined),
+        {"op": "remove", "path": at},
+    ]
+
+
+def _confining(pod: core.Pod, confined: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Add keys to the node selector: those of a gated pod may get more, and none may change (KEP-3838)."""
-    selected = action.pod.spec.node_selector
-    more = {key: value for key, value in action.confined.items() if key not in (selected or {})}
+    selected = pod.spec.node_selector
+    more = {key: value for key, value in confined.items() if key not in (selected or {})}
     if more and selected is None:
         yield {"op": "add", "path": "/spec/nodeSelector", "value": more}
         return
