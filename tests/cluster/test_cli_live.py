@@ -41,6 +41,9 @@ def create(cluster: Cluster, namespace: str, covey: object) -> Callable[..., Non
 GANG = (role("prefill", 2, 1, size=2, topology={"required": "rack"}), role("decode", 1, 1))
 
 
+BLOCK = {"required": "block"}
+
+
 def complete(branch: Any) -> bool:
     return branch["state"] == "ready" and branch["ready"] == branch["total"] and all(map(complete, branch["children"]))
 
@@ -205,3 +208,23 @@ def test_budgets_are_released_and_those_of_others_stay(cluster: Cluster, namespa
     ]
     assert {each["metadata"]["name"] for each in cluster.api("GET", path)["items"]} == {"theirs", "nobodys"}
     assert release() == "No budget of Covey's found.\n"
+
+
+def test_plan_plans_the_change_of_what_runs_and_not_what_the_api_server_has_written_out(
+    run: Run, create: Any, nodes: Any, tmp_path: Path
+) -> None:
+    """Of the successors of what runs the exit status is, not of what runs."""
+    nodes(racks=1, nodes=6)
+    create("llm", *GANG, topology={"required": "block"})
+    eventually(lambda: run("status", "llm")["state"] == "ready", 60)
+
+    def changed(name: str, **spec: Any) -> list[Any]:
+        prefill, decode = (dict(each) for each in GANG)
+        decode["template"] = {"spec": {**decode["template"]["spec"], **spec}}
+        return ["plan", "--cluster", "-f", write(tmp_path / name, [inference("llm", prefill, decode, topology=BLOCK)])]
+
+    assert run(*changed("same.json"))["changes"] == []
+    (change,) = run(*changed("grace.json", terminationGracePeriodSeconds=5))["changes"]
+    assert (change["verdict"], change["roles"]) == ("Admitted", ["decode"])
+    found = run(*changed("wrong.json", nodeSelector={"pool": "none"}), status=3)
+    assert "node selector" in workload(found, "llm")["reasons"][0]["message"]

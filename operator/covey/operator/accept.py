@@ -308,18 +308,21 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
 
 
 def _revision_of(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
-    return _revision_asked_for(inference.spec, _readable_revisions(observed)) if inference is not None else None
+    return find_revision(inference.spec, _readable_revisions(observed)) if inference is not None else None
 
 
-def _revision_asked_for(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
-    """The revision that a spec asks for; roles whose images are changed in place keep their addresses."""
+def find_revision(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
+    """The revision that a spec asks for, under a hash that is known; ``known`` has the stored ones, the newest first.
+
+    Roles whose images are changed in place keep their addresses.
+    """
     in_place = [role.name for role in spec.roles if role.update and role.update.in_place is InPlace.IF_POSSIBLE]
     return Revision.of(spec).known_as(known, stays=in_place)
 
 
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
     spec, known = inference.spec, _readable_revisions(observed)
-    wanted = _revision_asked_for(spec, known)
+    wanted = find_revision(spec, known)
     # What claims are made of may have been changed while nothing of it was there.
     proven = any(each.is_same(wanted) for each in known) and (_is_there(observed) or not any(wanted.pod_claims))
     unproven = not (spec.suspend or proven or _runs(wanted, observed))

@@ -10,6 +10,7 @@ import msgspec
 
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
+from covey.api.constants import LABEL_INFERENCE
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import (
@@ -30,6 +31,7 @@ from covey.kube.resources import (
     VOLUMES,
     Resource,
 )
+from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.planning.facts import Facts, with_devices
 
 T = TypeVar("T")
@@ -45,10 +47,17 @@ async def read_cluster(client: Client) -> Facts:
         list_groups(client),
         _volumes(client),
     )
-    things, denied = await _devices(client)
-    warnings = (*warnings, *denied)
+    (things, denied), (revisions, unread) = await asyncio.gather(_devices(client), _revisions(client))
     facts = Facts(
-        tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
+        tuple(nodes[0]),
+        tuple(pods[0]),
+        tuple(topologies),
+        tuple(classes[0]),
+        groups,
+        claims,
+        volumes,
+        (*warnings, *unread, *denied),
+        revisions=revisions,
     )
     return with_devices(facts, things)
 
@@ -84,6 +93,15 @@ async def with_queues(facts: Facts, client: Client) -> Facts:
     except Forbidden as error:
         return replace(facts, warnings=(*facts.warnings, f"quota is not counted: {error.message}"))
     return replace(facts, queues=tuple(queues), namespaces=tuple(namespaces))
+
+
+async def _revisions(client: Client) -> tuple[tuple[ControllerRevision, ...], tuple[str, ...]]:
+    """The revisions of DisaggregatedInferences; nothing but a warning for who may not read them."""
+    try:
+        found, _ = await client.list(CONTROLLER_REVISIONS, labels=LABEL_INFERENCE, type=ControllerRevision)
+    except Forbidden as error:
+        return (), (f"as what pods were made is known by their labels alone: {error.message}",)
+    return tuple(found), ()
 
 
 async def _volumes(

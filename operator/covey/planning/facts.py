@@ -28,6 +28,7 @@ from covey.manifests.documents import Document, read_documents
 from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
+from covey.operator.model.objects import ControllerRevision
 from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, asks_of_templates, templates_of
 from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import topology_of
@@ -49,6 +50,7 @@ _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
     (SCHEDULING_API, "CompositePodGroup"): core.Group,
     (SCHEDULING_API, "PodGroup"): core.Group,
     (SCHEDULING_API, "Queue"): core.Queue,
+    ("apps/v1", "ControllerRevision"): ControllerRevision,
 }
 
 #: How each kind is taken over.
@@ -73,6 +75,8 @@ class Facts:
     warnings: tuple[str, ...] = ()
     queues: tuple[core.Queue, ...] | None = None
     namespaces: tuple[core.Namespace, ...] = ()
+    #: The revisions of DisaggregatedInferences, which say as what their pods were made.
+    revisions: tuple[ControllerRevision, ...] = ()
     #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
     refused: Callable[[str], str | None] | None = None
     devices: DeviceFacts | None = None
@@ -145,6 +149,7 @@ def read_facts(
         warnings=tuple(warnings),
         queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
         namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
+        revisions=tuple(each for each in aside if isinstance(each, ControllerRevision)),
     )
     return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
 

@@ -9,23 +9,22 @@ values nest inside the broader levels, so that a domain of it is exactly the nod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-import msgspec
 
 from covey.admission import podstate
-from covey.admission.round import compiled_units, stand_in
+from covey.admission.round import stand_in
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import Backend, DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
 from covey.api.rules import unsupported_fields
-from covey.compile import Layout, Revision, Slot, Tree, compile_inference
-from covey.manifests.documents import Document, convert
+from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
+from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Problem
+from covey.operator.accept import find_revision
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import choose
 from covey.placement.model import Level, Path, Topology
+from covey.planning.changes import Change, Existing, expand, find_outdated, is_of
 from covey.planning.facts import Facts
 from covey.planning.trees import Mention, Workload, age
 
@@ -128,11 +127,12 @@ def _text(error: LookupError) -> str:
     return str(error.args[0]) if error.args else "the topology is not clear"
 
 
-Existing = Mapping[Slot, core.Pod]
-
-
 def inference_workload(
-    document: Document, inference: DisaggregatedInference, number: int, pods: Iterable[core.Pod]
+    document: Document,
+    inference: DisaggregatedInference,
+    number: int,
+    pods: Iterable[core.Pod],
+    stored: Sequence[Revision] = (),
 ) -> Workload:
     """Expand a resource.
 
@@ -141,23 +141,25 @@ def inference_workload(
         inference: the resource.
         number: its place among the documents.
         pods: pods of the cluster; those that are its members take their slots.
+        stored: its revisions, the newest first.
     """
     metadata = inference.metadata
     spec = inference.spec
     existing = _members(inference, pods)
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
-    tree = compile_inference(inference, layout=_layout(inference, existing))
-    pods_of = {
-        slot: existing.get(slot) or _with_planned_uid(convert(_named_pod(tree, slot), core.Pod)) for slot in tree.slots
-    }
-    roles = [role.name for role in inference.spec.roles]
-    units, members = compiled_units(tree, pods_of, roles, age(metadata.creation_timestamp, number))
+    created = age(metadata.creation_timestamp, number)
+    target = find_revision(spec, stored)
+    known = {(name, role.hash): role for each in stored for name, role in each.roles.items()}
+    outdated = find_outdated(existing, target, known)
+    # Without places it gets the template of today.
+    existing = {slot: pod for slot, pod in existing.items() if slot[:3] in outdated or is_of(pod, target, slot.role)}
+    units, members = expand(inference, _layout(inference, existing, target, outdated), target, existing, created)
     return Workload(
         document.place,
         metadata.namespace,
         metadata.name,
-        age(metadata.creation_timestamp, number),
+        created,
         units,
         members,
         inference.spec.topology.name,
@@ -166,6 +168,7 @@ def inference_workload(
         warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
         summed=frozenset(role.name for role in spec.roles if role.is_scaled),
         is_counted=spec.effective_backend is Backend.EXTENDER,
+        change=Change(inference, target, outdated, existing, created) if outdated else None,
     )
 
 
@@ -194,23 +197,30 @@ def _owner_uid(existing: Existing) -> str | None:
     return next((owner.uid for owner in owners if owner and owner.uid), None)
 
 
-def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
+def _layout(
+    inference: DisaggregatedInference,
+    existing: Existing,
+    target: Revision,
+    outdated: Mapping[ReplicaKey, RoleRevision],
+) -> Layout:
     """Numbers in use stay, those that hold places first; the lowest free ones are added."""
     spec = inference.spec
     if spec.suspend:
         return Layout({})
     units = _numbers(spec.replicas, [(slot.unit, pod) for slot, pod in existing.items()])
-    return Layout.of(
+    return Layout(
         {
             unit: {
-                role.name: _replicas(
-                    role, [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)]
-                )
+                role.name: {
+                    number: outdated.get((unit, role.name, number), target.roles[role.name])
+                    for number in _replicas(
+                        role, [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)]
+                    )
+                }
                 for role in spec.roles
             }
             for unit in units
-        },
-        Revision.of(spec),
+        }
     )
 
 
@@ -227,15 +237,6 @@ def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...
     kept = sorted(places, key=lambda number: (not places[number], number))[:count]
     free = (number for number in range(count + len(kept)) if number not in places)
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
-
-
-def _named_pod(tree: Tree, slot: Slot) -> dict[str, Any]:
-    return tree.pods.build_named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
-
-
-def _with_planned_uid(pod: core.Pod) -> core.Pod:
-    uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
 
 
 def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator[Mention]:

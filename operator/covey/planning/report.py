@@ -177,6 +177,38 @@ class PreemptionReport(Shape, frozen=True):
     unproven: bool = False
 
 
+class SuccessorReport(Shape, frozen=True):
+    """A replica of the new revision, and the nodes that its pods would have."""
+
+    role: str
+    replica: int
+    pods: tuple[PodReport, ...]
+
+
+class LeavingReport(Shape, frozen=True):
+    """A replica of an old revision that goes before its successor has places."""
+
+    role: str
+    replica: int
+
+
+class ChangeReport(Shape, frozen=True):
+    """The first step of a rollout, in a unit that runs with another revision than its manifest asks for.
+
+    ``verdict`` is Admitted (``successors`` would have places, once what is ``leaving`` is gone), Infeasible (none would
+    have any, so that the rollout would hold) or Unknown. ``roles`` are those that change.
+    """
+
+    namespace: str
+    name: str
+    unit: int
+    verdict: str
+    roles: tuple[str, ...]
+    successors: tuple[SuccessorReport, ...]
+    leaving: tuple[LeavingReport, ...]
+    message: str
+
+
 class MoveReport(Shape, frozen=True):
     """A replica that would move, with the nodes of its pods before and after; its successor comes first."""
 
@@ -216,6 +248,7 @@ class Report(Shape, frozen=True):
     added_nodes: tuple[AddedReport, ...] = ()
     preemptions: tuple[PreemptionReport, ...] = ()
     consolidation: ConsolidationReport | None = None
+    changes: tuple[ChangeReport, ...] = ()
 
     @property
     def status(self) -> int:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
+from covey.compile import Revision
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
 from covey.manifests.sources import InputError, Place
+from covey.operator.model.accepted import read_record
 from covey.planning.facts import Facts, read_queue, read_topology
 from covey.planning.inferences import inference_workload
 from covey.planning.trees import UPSTREAM_GROUP, Parts, Workload, tree_workloads
@@ -141,11 +143,15 @@ def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], li
         owner = pod.metadata.label(LABEL_INFERENCE)
         if owner:
             pods.setdefault((pod.metadata.namespace, owner), []).append(pod)
+    revisions: dict[tuple[str, str], list[Revision]] = {}
+    for stored in sorted(facts.revisions, key=lambda stored: stored.revision, reverse=True):
+        owner, record = stored.metadata.label(LABEL_INFERENCE), read_record(stored.data)
+        if owner and record is not None:
+            revisions.setdefault((stored.metadata.namespace, owner), []).append(record.revision)
+    keys = [(inference.metadata.namespace, inference.metadata.name) for _, inference, _ in manifests.inferences]
     found = [
-        inference_workload(
-            document, inference, number, pods.get((inference.metadata.namespace, inference.metadata.name), ())
-        )
-        for document, inference, number in manifests.inferences
+        inference_workload(document, inference, number, pods.get(key, ()), revisions.get(key, ()))
+        for key, (document, inference, number) in zip(keys, manifests.inferences, strict=True)
     ]
     found += tree_workloads(manifests.parts, facts.pods, warnings)
     warnings += [warning for workload in found for warning in workload.warnings]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import structs
+
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import with_occupied_domains
@@ -27,6 +29,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Shape, Topology, Verdict
 from covey.planning.answer import Decision, Teller, reason_reports, topology_report
+from covey.planning.changes import Answer, plan_changes
 from covey.planning.facts import DeviceFacts, Facts, with_devices
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import Report, WorkloadReport
@@ -171,17 +174,15 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         return counted_shape(devices.count(pod), volumes)
 
     classes = facts.classes()
+
+    def surroundings(workload: Workload) -> Surroundings:
+        return Surroundings(_priority(workload, classes), obstacle=devices.obstacle, refused=facts.refused)
+
     contenders = [
         Contender(
             number,
             unit,
-            _gang(
-                workload,
-                unit,
-                topology,
-                shape,
-                Surroundings(_priority(workload, classes), obstacle=devices.obstacle, refused=facts.refused),
-            ),
+            _gang(workload, unit, topology, shape, surroundings(workload)),
         )
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
@@ -195,17 +196,24 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     tenants = Tenants.of(facts, workloads, [Candidate(each.unit, each.gang.priority) for each in contenders], shape)
     pass_ = Pass(inventory, reserved, clock, tenants)
     decisions = pass_.run(contenders)
+    refuse = tenants.refuse_beside if tenants is not None else lambda _gang, _shapes: None
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
-    reports, placed = [], []
+    reports, placed, changes = [], [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
         mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         placed.append(tuple(each.gang for each in mine))
         warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
-        reports.append(_report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0)))
+        told = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
+        if workload.change is not None:
+            build = partial(_gang, workload, topology=topology, shape=shape, around=surroundings(workload))
+            answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse)]
+            changes += [answer.report for answer in answers]
+            told = _with_changes(told, answers)
+        reports.append(told)
     warnings += inventory.warnings(shown.name)
     said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
-    report = Report(tuple(said), topology_report(shown), tuple(reports))
+    report = Report(tuple(said), topology_report(shown), tuple(reports), changes=tuple(changes))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
 
 
@@ -282,6 +290,15 @@ def _reserved_nodes(
         priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
         yield Kept(planned.get(key_of(group), owner), frozenset(claim.nodes), claim.resource)
+
+
+def _with_changes(report: WorkloadReport, answers: Sequence[Answer]) -> WorkloadReport:
+    """The report on a workload, which is no better than the changes of its units."""
+    worst = next((answer for answer in answers if answer.report.verdict != Verdict.ADMITTED), None)
+    if worst is None or report.verdict != Verdict.ADMITTED:
+        return report
+    reasons = (reason for answer in answers for reason in reason_reports(answer.report.unit, answer.reasons))
+    return structs.replace(report, verdict=worst.report.verdict, reasons=(*report.reasons, *reasons))
 
 
 def _report_workload(

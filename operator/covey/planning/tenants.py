@@ -150,6 +150,13 @@ class Tenants:
             return 0 if key in self._problems else None
         return count_room(self._ledger, name, shapes, free=bool(self._lands[name].nodes.get(None)))
 
+    def refuse_beside(self, gang: Gang, shapes: Sequence[Shape]) -> Refusal | None:
+        """Say why quota leaves no further pods of these shapes, all at once, to a gang; None where it does."""
+        if self.room_for(gang, shapes) != 0:
+            return None
+        name = self._queues.get(self._keys[gang.uid])
+        return _refuse(f"queue {name} has no quota left for them" if name else "no queue has quota for them")
+
     def rights(self, gang: Gang) -> Iterator[Right]:
         """The rights of a minimum by which others must give way, on one flavor after another."""
         entitled = self._judge(gang, surplus=False)

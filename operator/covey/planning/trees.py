@@ -26,6 +26,7 @@ from covey.api.groups import CompositePodGroup, PodGroup
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
+from covey.planning.changes import Change
 from covey.planning.facts import read_pod
 
 
@@ -66,6 +67,8 @@ class Workload:
     made_for: str | None = None
     #: Covey's own scheduler places it, so that Queues count it.
     is_counted: bool = True
+    #: It runs with another revision than it asks for.
+    change: Change | None = None
 
     @property
     def title(self) -> str:

@@ -20,6 +20,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
+from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import Facts
 from covey.ui import contract
@@ -78,11 +79,11 @@ class Lister:
         self._namespaces = tuple(namespaces)
         self.denied: list[Denied] = []
 
-    async def everywhere(self, resource: Resource, kind: type[T], effect: str) -> list[T]:
+    async def everywhere(self, resource: Resource, kind: type[T], effect: str, *, labels: str | None = None) -> list[T]:
         """All objects of a kind; those of the viewer's namespaces where all of them are not allowed."""
-        found = await self.within(resource, kind, None, effect)
+        found = await self.within(resource, kind, None, effect, labels=labels)
         if found is None and resource.namespaced:
-            parts = [await self.within(resource, kind, each, effect) for each in self._namespaces]
+            parts = [await self.within(resource, kind, each, effect, labels=labels) for each in self._namespaces]
             return [item for part in parts for item in part or ()]
         return found or []
 
@@ -125,6 +126,9 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Facts, 
         lister.everywhere(resources.VOLUME_CLAIMS, VolumeClaim, "where volumes are is not taken into account"),
         lister.everywhere(resources.VOLUMES, PersistentVolume, "where volumes are is not taken into account"),
     )
+    revisions = await lister.everywhere(
+        CONTROLLER_REVISIONS, ControllerRevision, "revisions are known by labels alone", labels=names.LABEL_INFERENCE
+    )
     unknown = "quota is not counted"
     queues = await lister.within(resources.QUEUES, core.Queue, None, unknown)
     spaces = await lister.within(resources.NAMESPACES, core.Namespace, None, unknown) if queues else []
@@ -137,5 +141,6 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Facts, 
         *(tuple(nodes), tuple(pods), tuple(topologies), tuple(classes), tuple(named), tuple(claims), tuple(volumes)),
         queues=tuple(queues) if queues is not None and spaces is not None else None,
         namespaces=tuple(spaces or ()),
+        revisions=tuple(revisions),
     )
     return facts, tuple(lister.denied)

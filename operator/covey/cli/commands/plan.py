@@ -88,8 +88,10 @@ def plan(
 ) -> None:
     """Show where everything would be placed, or why not. Nothing is written anywhere.
 
-    Exit status: 0 every minimum is placed; 3 at least one workload is infeasible; 4 none infeasible but at least one
-    unknown (search limit); 2 bad input.
+    Of what runs with another revision the first step of its rollout is planned beside it.
+
+    Exit status: 0 every minimum is placed; 3 at least one workload is infeasible, or a change of one; 4 none infeasible but
+    at least one unknown (search limit); 2 bad input.
     """
     if not (files or defrag):
         raise InputError("-f/--filename", "is missing", "see `covey plan --help`")
@@ -171,6 +173,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     from covey.cli.render.objects import print_tree  # noqa: PLC0415 - the same
     from covey.cli.render.tables import (  # noqa: PLC0415 - the same
         print_added,
+        print_changes,
         print_moves,
         print_preemptions,
         print_reasons,
@@ -187,6 +190,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
     beside = open_console(no_color=no_color, err=rows_alone)
     if form != "tree":  # which says it at its units
         print_reasons(report.workloads, beside)
+    print_changes(report, beside)
     print_added(report, beside)
     print_preemptions(report, beside)
     print_moves(report, beside)

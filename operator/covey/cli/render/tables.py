@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from rich.cells import cell_len
@@ -15,7 +15,7 @@ from covey.cli.render import objects
 from covey.cli.render.objects import DIM
 from covey.picture.floor import device_word
 from covey.planning.additions import HeadroomReport, RoleReport
-from covey.planning.report import Report, WorkloadReport
+from covey.planning.report import ChangeReport, Report, WorkloadReport
 from covey.watching.places import Usage, UsageReport
 
 _GAP: Final = 3
@@ -48,7 +48,24 @@ def _roles(report: Report) -> Table:
                     Text(verdict, objects.verdict_style(verdict)),
                     ", ".join(filter(None, wheres)),
                 )
+        for change in _changes_of(report, workload):
+            for name in change.roles:
+                pods = [pod for each in change.successors if each.role == name for pod in each.pods if not pod.index]
+                table.add_row(
+                    *_workload_columns(workload, roots),
+                    str(change.unit),
+                    f"{name} (new)",
+                    str(len(pods)),
+                    "",
+                    Text(change.verdict, objects.verdict_style(change.verdict)),
+                    ", ".join(pod.node for pod in pods),
+                )
     return table
+
+
+def _changes_of(report: Report, workload: WorkloadReport) -> Iterator[ChangeReport]:
+    key = (workload.namespace, workload.name)
+    return (change for change in report.changes if (change.namespace, change.name) == key)
 
 
 def _pods(report: Report) -> Table:
@@ -73,6 +90,11 @@ def _pods(report: Report) -> Table:
                             pod.node,
                             *(at.get(level, "") for level in levels),
                         )
+        for change in _changes_of(report, workload):
+            for successor in change.successors:
+                for pod in successor.pods:
+                    cells = (f"{successor.role} (new)", str(successor.replica), str(pod.index), "", pod.name, pod.node)
+                    table.add_row(*_workload_columns(workload, roots), str(change.unit), *cells, *[""] * len(levels))
     return table
 
 
@@ -104,6 +126,14 @@ def print_added(report: Report, console: Console) -> None:
     """Print what became of the nodes that were added to try."""
     for each in report.added_nodes:
         console.print(Text("Added: ", objects.DIM).append(each.sentence, ""), soft_wrap=True)
+
+
+def print_changes(report: Report, console: Console) -> None:
+    """Print the first step of each rollout that would begin."""
+    for change in report.changes:
+        if change.verdict == "Admitted":
+            text = f"{change.namespace}/{change.name} unit {change.unit}: {change.message}"
+            console.print(Text("Rollout: ", objects.DIM).append(text, ""), soft_wrap=True)
 
 
 def print_preemptions(report: Report, console: Console) -> None:

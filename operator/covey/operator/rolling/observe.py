@@ -238,7 +238,7 @@ class Seen:
                 frozenset(spare),
                 yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
             )
-        return UnitState(roles, stays, _describe_blocked(roles), ranks=self._ages)
+        return UnitState(roles, stays, describe_blocked(roles), ranks=self._ages)
 
     def is_overdue(self, unit: int, state: UnitState) -> bool:
         """Tell whether successors of replicas that leave have waited for room long enough."""
@@ -348,7 +348,7 @@ class Seen:
         return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
 
 
-def _describe_blocked(roles: Mapping[str, RoleState]) -> str:
+def describe_blocked(roles: Mapping[str, RoleState]) -> str:
     """Report roles whose size changes between 1 and more; empty without any.
 
     Single pods and replicas of several hang under groups of different kinds, of which a role has one.
