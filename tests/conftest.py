@@ -6,7 +6,7 @@ Several processes (``pytest --numprocesses``) share the tests file by file, so t
 The tests on a control plane are three shares, each with a control plane of its own, and come first: they wait most of the
 time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
 pytest 9.2.) Of ``tests/cluster/life`` every file is a share: whichever process is free takes it, on its own control plane.
-The scenarios of ``tests/matrix`` are one share for each backend.
+The scenarios of ``tests/matrix`` are one share for each backend, and the stories of ``tests/stories`` are one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _SHARES: Final = {
 _CLUSTER: Final = "tests/cluster/"
 _LIFE: Final = "tests/cluster/life/"
 _MATRIX: Final = "tests/matrix/"
+_STORIES: Final = "tests/stories/"
 #: Tests whose first parameter is a backend and its version run on the one cluster of that backend.
 _COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
 
@@ -71,6 +72,8 @@ def share(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if path.startswith(_MATRIX) and (column := _COLUMN.match(nodeid)):
         return f"{_MATRIX}{column[1]}"
+    if path.startswith(_STORIES):
+        return _STORIES
     if not path.startswith(_CLUSTER) or path.startswith(_LIFE):
         return path
     file = path.removeprefix(_CLUSTER)
@@ -97,6 +100,6 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What runs in another process beside the tests on a control plane comes after them, and is not starved by them."""
-    beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_CLUSTER, _MATRIX))
+    beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_CLUSTER, _MATRIX, _STORIES))
     if beside and os.getpriority(os.PRIO_PROCESS, 0) == 0:
         os.nice(5)

@@ -1,6 +1,7 @@
 """Valid objects of every kind, and ways to break them one field at a time."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kubernetes.client import ApiException
@@ -38,6 +39,18 @@ def template(**spec: Any) -> Object:
 
 def role(name: str, **fields: Any) -> Object:
     return {"name": name, "template": template(), **fields}
+
+
+def workers(name: str, *, gpus: int = 8, spec: Mapping[str, Any] | None = None, **fields: Any) -> Object:
+    """A role whose pods ask for GPUs and end at once when they are told to."""
+    container = {
+        "name": "engine",
+        "image": "registry.test/engine:1",
+        "command": list(SERVE),
+        "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
+    }
+    made = template(containers=[container], **{"terminationGracePeriodSeconds": 0, **(spec or {})})
+    return role(name, **{"template": made, **fields})
 
 
 def inference(name: str = "llm") -> Object:

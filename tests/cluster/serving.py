@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from builders.manifests import Object, role, template
+from builders.manifests import Object, workers
 from cluster.workbench import Workbench, is_gated, is_ready, label, name_of, uid_of
-from engine_commands import SERVE
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of, pin_of
 
@@ -32,18 +31,6 @@ KINDS = (
 )
 AddNodes = Callable[..., list[str]]
 Event = tuple[str, Object]
-
-
-def workers(name: str, *, gpus: int = 8, spec: Mapping[str, Any] | None = None, **fields: Any) -> Object:
-    """A role whose pods ask for GPUs and end at once when they are told to."""
-    container = {
-        "name": "engine",
-        "image": "registry.test/engine:1",
-        "command": list(SERVE),
-        "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
-    }
-    made = template(containers=[container], **{"terminationGracePeriodSeconds": 0, **(spec or {})})
-    return role(name, **{"template": made, **fields})
 
 
 @dataclass(frozen=True)
@@ -213,7 +200,7 @@ def serving(cluster: Cluster, namespace: str) -> Serving:
     return Serving(cluster, namespace)
 
 
-__all__ = ["serving"]
+__all__ = ["serving", "workers"]
 
 
 def fewest_serving(before: Sequence[Object], events: Sequence[Event], role: str, size: int) -> int:

@@ -9,7 +9,7 @@ Projections are for reading; what is written is always a whole dictionary.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -60,6 +60,7 @@ class Client:
         connections: int = 64,
         silence: float = _SILENCE,
         generator: random.Random | None = None,
+        transport: Callable[..., Transport] = Transport,
     ) -> None:
         self.namespace = connection.namespace
         #: At most that many requests at once, watches included; 0 for no bound.
@@ -67,7 +68,7 @@ class Client:
         self._manager = field_manager
         self._silence = silence
         self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret
-        self._transport = Transport(connection, user_agent=user_agent, connections=connections, generator=self._random)
+        self._transport = transport(connection, user_agent=user_agent, connections=connections, generator=self._random)
 
     @classmethod
     @asynccontextmanager

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import uvloop
@@ -18,6 +18,7 @@ import uvloop
 from covey import __version__
 from covey.kube.client import Client
 from covey.kube.connection import Connection
+from covey.kube.transport import Transport
 
 #: A bound for connections of watches: each is one connection, and a watch that waits for one is deaf.
 UNBOUNDED: Final = 0
@@ -51,7 +52,7 @@ def make_identity() -> str:
 
 @contextlib.asynccontextmanager
 async def open_clients(
-    connection: Connection, component: str, manager: str, *bounds: int
+    connection: Connection, component: str, manager: str, *bounds: int, transport: Callable[..., Transport] = Transport
 ) -> AsyncIterator[tuple[Client, ...]]:
     """Open clients whose requests do not wait for each other.
 
@@ -60,13 +61,14 @@ async def open_clients(
         component: the name in the user agent.
         manager: the field manager of what they write.
         bounds: connections of each.
+        transport: makes what carries the requests of each.
     """
     agent = f"{component}/{__version__}"
     async with contextlib.AsyncExitStack() as stack:
         yield tuple(
             [
                 await stack.enter_async_context(
-                    Client(connection, user_agent=agent, field_manager=manager, connections=bound)
+                    Client(connection, user_agent=agent, field_manager=manager, connections=bound, transport=transport)
                 )
                 for bound in bounds
             ]

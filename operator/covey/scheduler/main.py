@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import gc
 import resource
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, TypeVar
 
@@ -32,6 +32,7 @@ from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
 from covey.kube.resources import PODS
+from covey.kube.transport import Transport
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.admission import Admission
@@ -91,12 +92,14 @@ class Process:
     Args:
         settings: its flags.
         clock: the time; the monotonic one is that of the event loop.
+        transport: makes what carries the requests of a client.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, *, transport: Callable[..., Transport] = Transport) -> None:
         identity = settings.identity or process.make_identity()
         self._settings = dataclasses.replace(settings, identity=identity)
         self._clock = clock
+        self._transport = transport
         self._stop = asyncio.Event()
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
@@ -111,7 +114,8 @@ class Process:
         process.take_signals(self._stop)
         connection = await load(self._settings.kubeconfig, self._settings.context)
         bounds = (process.UNBOUNDED, self._settings.connections + SPARE, ASIDE)
-        async with process.open_clients(connection, COMPONENT, MANAGER_SCHEDULER, *bounds) as clients:
+        opening = process.open_clients(connection, COMPONENT, MANAGER_SCHEDULER, *bounds, transport=self._transport)
+        async with opening as clients:
             work = asyncio.create_task(self._work(*clients))
             asked = asyncio.create_task(self._stop.wait())
             await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)

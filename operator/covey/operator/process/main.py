@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,12 +21,14 @@ from covey.kube.errors import LeaseLost
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector
 from covey.kube.queue import WorkQueue, run_workers
+from covey.kube.transport import Transport
 from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.informer import Informer
 from covey.operator.observe.scope import Scope
 from covey.operator.observe.watched import Key, Requeue
 from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
@@ -55,11 +57,20 @@ class OperatorProcess:
     Args:
         settings: its flags.
         clock: the time; the monotonic one is that of the event loop.
+        transport: makes what carries the requests of a client.
         die: ends the process at once.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, die: Callable[[int], object] = os._exit) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        transport: Callable[..., Transport] = Transport,
+        die: Callable[[int], object] = os._exit,
+    ) -> None:
         self._settings = settings
+        self._transport = transport
         self._clock = clock
         self._die = die
         self._identity = settings.identity or process.make_identity()
@@ -74,7 +85,8 @@ class OperatorProcess:
         connection = await load(settings.kubeconfig, settings.context)
         self._take_signals()
         bounds = (process.UNBOUNDED, settings.connections, _ASIDE)
-        async with process.open_clients(connection, COMPONENT, COMPONENT, *bounds) as (watching, working, aside):
+        opening = process.open_clients(connection, COMPONENT, COMPONENT, *bounds, transport=self._transport)
+        async with opening as (watching, working, aside):
             await self._serve(connection, watching, working, aside)
         _log.info("stopped")
         return 1 if self._crashed else 0
@@ -220,6 +232,11 @@ class OperatorProcess:
         if silent or not all(each.is_alive() for each in self._foreign):
             return False, "a watch has been silent for too long"
         return True, "ok"
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        """The copies that Kopf fills; none before the process runs."""
+        return self._caches.informers if self._caches is not None else ()
 
     def ready(self) -> tuple[bool, str]:
         """Tell whether the caches are synced, leading or not; and what is missing."""

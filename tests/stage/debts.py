@@ -1,0 +1,138 @@
+"""What others than Covey's processes still have to do: who owes something, the stage is not at rest.
+
+Each takes what the API server lists, by kind, and says in a sentence what is owed, and by whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from localcluster.components import FAKE_NODE
+
+Object = dict[str, Any]
+Lists = Mapping[str, Collection[Object]]
+
+
+def find_debts(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
+    """Say what is owed.
+
+    Args:
+        lists: all objects by kind.
+        schedulers: names of the profiles that some kube-scheduler serves now.
+    """
+    for debt in (_of_kwok, _of_garbage_collector, _of_disruption_controller, _of_slices, _of_quotas):
+        yield from debt(lists)
+    yield from _of_kube_scheduler(lists, schedulers)
+
+
+def _of_kwok(lists: Lists) -> Iterator[str]:
+    """Bound pods run and are Ready; those that are to go, go. A node that has failed has no kubelet any more."""
+    nodes = {node["metadata"]["name"]: node for node in lists["Node"]}
+    for pod in lists["Pod"]:
+        meta, status = pod["metadata"], pod.get("status", {})
+        node = nodes.get(pod["spec"].get("nodeName", ""))
+        if node is None or FAKE_NODE[0] not in node["metadata"].get("annotations", {}):
+            continue
+        if "deletionTimestamp" in meta:
+            if not meta.get("finalizers"):
+                yield f"kubelet: pod {meta['name']} is to go"
+        elif status.get("phase") not in {"Succeeded", "Failed"} and not _is_started(pod):
+            yield f"kubelet: pod {meta['name']} is to start on {node['metadata']['name']}"
+
+
+def _is_started(pod: Object) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", ())}
+    gates = [each["conditionType"] for each in pod["spec"].get("readinessGates", ())]
+    # Started before: what makes it unready since then, a test does.
+    started = "startTime" in pod.get("status", {}) and "Ready" in conditions
+    return started or (conditions.get("Ready") != "True" and any(conditions.get(gate) != "True" for gate in gates))
+
+
+def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
+    """A pod that is let go has been tried: it is bound, or was found to have no place."""
+    for pod in lists["Pod"]:
+        spec, meta = pod["spec"], pod["metadata"]
+        if spec.get("nodeName") or spec.get("schedulingGates") or "deletionTimestamp" in meta:
+            continue
+        told = next(
+            (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "PodScheduled"), {}
+        )
+        if spec.get("schedulerName") in schedulers and told.get("reason") != "Unschedulable":
+            yield f"kube-scheduler: pod {meta['name']} is to be tried"
+
+
+def _of_garbage_collector(lists: Lists) -> Iterator[str]:
+    """What belongs to a resource or root that is gone, goes."""
+    uids = {item["metadata"]["uid"] for items in lists.values() for item in items}
+    owners = {"DisaggregatedInference", *lists}
+    for kind, items in lists.items():
+        for item in items:
+            meta = item["metadata"]
+            references = meta.get("ownerReferences", ())
+            held = meta.get("finalizers") or "deletionTimestamp" in meta
+            if references and not held and all(each["kind"] in owners for each in references):
+                gone = [each for each in references if each["uid"] not in uids and _is_ours(each)]
+                if len(gone) == len(references):
+                    yield f"garbage collector: {kind} {meta['name']} has no owner any more"
+
+
+def _is_ours(reference: Object) -> bool:
+    return "covey.dev/" in reference["apiVersion"]
+
+
+def _of_disruption_controller(lists: Lists) -> Iterator[str]:
+    for budget in lists["PodDisruptionBudget"]:
+        meta = budget["metadata"]
+        if budget.get("status", {}).get("observedGeneration") != meta["generation"]:
+            yield f"disruption controller: budget {meta['name']} is to be observed"
+
+
+def _of_slices(lists: Lists) -> Iterator[str]:
+    """Every pod with an address that a Service selects is in its slices, ready as it is, and no other is."""
+    told: dict[tuple[str, str], dict[str, bool]] = {}
+    for item in lists["EndpointSlice"]:
+        meta = item["metadata"]
+        service = (meta["namespace"], meta["labels"].get("kubernetes.io/service-name", ""))
+        for endpoint in item.get("endpoints") or ():
+            if "targetRef" in endpoint:
+                told.setdefault(service, {})[endpoint["targetRef"]["name"]] = bool(endpoint["conditions"].get("ready"))
+    for service in lists["Service"]:
+        meta, selector = service["metadata"], service["spec"].get("selector") or {}
+        if not selector or "deletionTimestamp" in meta:
+            continue
+        unready = bool(service["spec"].get("publishNotReadyAddresses"))
+        wanted = {
+            pod["metadata"]["name"]: unready or _is_ready(pod)
+            for pod in lists["Pod"]
+            if pod["metadata"]["namespace"] == meta["namespace"]
+            and selector.items() <= pod["metadata"].get("labels", {}).items()
+            and pod.get("status", {}).get("podIP")
+            and pod["status"].get("phase") == "Running"
+        }
+        shown = told.get((meta["namespace"], meta["name"]), {})
+        going = {each["metadata"]["name"] for each in lists["Pod"] if "deletionTimestamp" in each["metadata"]}
+        if {name: ready for name, ready in shown.items() if name not in going} != {
+            name: ready for name, ready in wanted.items() if name not in going
+        }:
+            yield f"slices of Service {meta['name']}: {shown}, not {wanted}"
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _of_quotas(lists: Lists) -> Iterator[str]:
+    for quota in lists["ResourceQuota"]:
+        meta = quota["metadata"]
+        live = [
+            pod
+            for pod in lists["Pod"]
+            if pod["metadata"]["namespace"] == meta["namespace"]
+            and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+        ]
+        status = quota.get("status", {})
+        counts = {status.get("used", {}).get(key) for key in ("pods",) if key in quota["spec"]["hard"]}
+        if status.get("hard") != quota["spec"]["hard"] or counts - {str(len(live))}:
+            yield f"quota controller: quota {meta['name']} is to be counted"

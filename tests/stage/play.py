@@ -1,0 +1,330 @@
+"""One story's part of the stage: a namespace, the nodes that it has been lent, and what can be done and be so.
+
+What is done goes to the API server at once. What is then so is read from the record, at rest (``settle``), and what was
+so meanwhile is claimed of its history (``was``, ``never``, ``order``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from builders.manifests import role
+from cluster.workbench import is_gated, is_ready, label, name_of, uid_of
+from covey.kube.resources import PRIORITY_CLASSES, Resource
+from localcluster import Nodes, concurrently
+from scheduler_trees import node_of
+from stage.ground import AHEAD, OPERATOR, Ground
+from stage.laws import JUDGED, find_violations
+from stage.record import KINDS, Event, Object
+from stage.wire import Death, Denial
+
+BLOCK: Final = "cloud.provider.com/topology-block"
+RACK: Final = "cloud.provider.com/topology-rack"
+INFERENCE: Final = "DisaggregatedInference"
+#: Two roles of four and two pods.
+ROLES: Final = (role("prefill", replicas=2, size=2), role("decode", replicas=2))
+_OUT_OF_SERVICE: Final = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+
+
+class Stage:
+    """What a story has; ``ground`` outlives it."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.cluster = ground.cluster
+        ground.begin()
+        self.namespace = ground.lend_namespace()
+        self._lent: set[str] = set()
+        self._set = False
+        self._touched: set[str] = set()
+        self._after: list[Callable[[], None]] = []
+
+    def end(self) -> None:
+        """Come to rest, judge the history, and give everything back."""
+        try:
+            self.settle()
+            self.check_laws()
+        finally:
+            for wire in self.ground.wires.values():
+                wire.denials.clear()
+                wire.death = None
+            self.ground.start()
+            for undo in reversed(self._after):
+                undo()
+            self.ground.take_namespace_back(self.namespace)
+            self.ground.take_nodes_back(self._lent)
+
+    def check_laws(self) -> None:
+        """Judge what happened so far by what must hold in every story."""
+        condemned = [
+            _key_of(write.path)
+            for write in self.ground.wires[OPERATOR].writes
+            if (write.verb, write.resource) == ("delete", "pods")
+        ]
+        violations = find_violations(self.ground.record.events(*JUDGED), condemned, self._touched)
+        assert not violations, "\n".join(map(str, violations))
+
+    # Rest and time
+
+    def settle(self, ahead: float = AHEAD) -> None:
+        """Wait until nobody has anything to do (``Ground.settle``)."""
+        self.ground.settle(ahead)
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time have passed for Covey (``Ground.advance``)."""
+        self.ground.advance(seconds)
+
+    def await_event(self, reached: Callable[[], bool], what: str) -> None:
+        """Wait for what stands only on the way to rest, such as a process that is to be killed then."""
+        self.ground.wait(reached, what)
+
+    # Nodes
+
+    def nodes(self, **description: Any) -> list[str]:
+        """Have nodes (``localcluster.Nodes``); those of a story before that are not asked for go at the first pod."""
+        names = self.ground.lend_nodes(Nodes(**description))
+        self._lent |= set(names)
+        return names
+
+    def cordon(self, node: str) -> None:
+        """Let no new pod on a node."""
+        self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+    def uncordon(self, node: str) -> None:
+        """Let new pods on a node again."""
+        self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+
+    def fail_nodes(self, names: Iterable[str], *, out_of_service: bool = True) -> None:
+        """Let nodes die, and then say of all of them that they are out of service."""
+        dead = sorted(names)
+        concurrently(self.cluster.fail_node, dead)
+        for node in dead if out_of_service else ():
+            # The node life cycle controller adds taints of its own beside it.
+            taints = [
+                *self.cluster.api("GET", f"/api/v1/nodes/{node}")["spec"].get("taints", ()),
+                _OUT_OF_SERVICE,
+            ]
+            self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+
+    def delete_nodes(self, *names: str) -> None:
+        """Delete nodes."""
+        self.ground.drop_nodes(names)
+
+    def domains(self, pods: Iterable[Object], *keys: str) -> set[tuple[str, ...]]:
+        """The domains that bound pods lie in, as values of these labels of nodes."""
+        nodes = self.ground.record.objects["Node"]
+        return {tuple(nodes["", node_of(pod)]["metadata"]["labels"].get(key, "") for key in keys) for pod in pods}
+
+    # Objects
+
+    def path(self, kind: str, name: str = "") -> str:
+        """The path of a list, or of an object in it."""
+        return _resource(kind).path(self.namespace, name or None)
+
+    def create(self, *roles: Object, name: str = "llm", **spec: Any) -> Object:
+        """Create a resource; of ``ROLES`` unless others are given."""
+        self._need_set()
+        body = {
+            "apiVersion": "inference.covey.dev/v1alpha1",
+            "kind": INFERENCE,
+            "metadata": {"name": name},
+            "spec": {"roles": list(roles or ROLES), **spec},
+        }
+        return self.cluster.api("POST", self.path(INFERENCE), body)
+
+    def change(self, name: str = "llm", **spec: Any) -> None:
+        """Change fields of a spec."""
+        self.cluster.api("PATCH", self.path(INFERENCE, name), {"spec": spec})
+
+    def patch(self, kind: str, name: str, body: Any) -> Object:
+        """Change an object."""
+        self._touch(kind, name)
+        return self.cluster.api("PATCH", self.path(kind, name), body)
+
+    def delete(self, kind: str, name: str, grace: int | None = None) -> None:
+        """Delete an object."""
+        self._touch(kind, name)
+        self.cluster.api(
+            "DELETE", self.path(kind, name) + (f"?gracePeriodSeconds={grace}" if grace is not None else "")
+        )
+
+    def get(self, kind: str, name: str) -> Object:
+        """An object as it was last; LookupError where there is none."""
+        return self.ground.record.objects[kind][self.namespace, name]
+
+    def all(self, kind: str) -> list[Object]:
+        """The objects of a kind as they were last."""
+        return [
+            item for (namespace, _), item in self.ground.record.objects[kind].items() if namespace == self.namespace
+        ]
+
+    def pods(self, **labels: Any) -> list[Object]:
+        """Live pods with these ``covey.dev`` labels."""
+        wanted = {f"covey.dev/{key}": str(value) for key, value in labels.items()}
+        return [
+            pod
+            for pod in self.all("Pod")
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+            and wanted.items() <= pod["metadata"].get("labels", {}).items()
+        ]
+
+    def bound(self, **labels: Any) -> list[Object]:
+        """Those of them that have a node."""
+        return [pod for pod in self.pods(**labels) if node_of(pod)]
+
+    def ready(self, count: int, **labels: Any) -> list[Object]:
+        """The pods at rest: so many, all of them Ready."""
+        self.settle()
+        pods = self.pods(**labels)
+        states = {name_of(pod): node_of(pod) + (" Ready" if is_ready(pod) else "") for pod in pods}
+        assert len(pods) == count, f"{len(pods)} pods of {count}: {states}; {self.told()}"
+        assert all(map(is_ready, pods)), f"not all are Ready: {states}; {self.told()}"
+        return pods
+
+    def condition(self, kind: str, name: str = "llm", of: str = INFERENCE) -> tuple[str, str, str]:
+        """Status, reason and message of a condition; empty where it is not there."""
+        conditions = self.get(of, name).get("status", {}).get("conditions", ())
+        return next(
+            ((each["status"], each["reason"], each["message"]) for each in conditions if each["type"] == kind),
+            ("", "", ""),
+        )
+
+    def status(self, name: str = "llm") -> Object:
+        """The status of a resource."""
+        found = self.get(INFERENCE, name)
+        status = found.get("status", {})
+        assert status.get("observedGeneration") == found["metadata"]["generation"], "the status is of another spec"
+        return status
+
+    def refusal(self, name: str = "llm", reason: str = "Infeasible") -> str:
+        """Why a resource is not admitted, at rest: the message that goes with this reason; none of its pods is let go."""
+        self.settle()
+        status, found, message = self.condition("Admitted", name)
+        assert (status, found) == ("False", reason), f"{status}, {found}: {message}"
+        assert all(map(is_gated, self.pods(inference=name))), self.told()
+        return message
+
+    def told(self) -> dict[str, str]:
+        """What the REASON column says of each resource."""
+        return {
+            name_of(item): item.get("status", {}).get("summary", {}).get("reason", "") for item in self.all(INFERENCE)
+        }
+
+    def event_notes(self, reason: str) -> list[str]:
+        """The notes of the Events with a reason."""
+        return [event["note"] for event in self.all("Event") if event["reason"] == reason]
+
+    def occupy(self, node: str, *, gpus: int = 8, name: str = "") -> str:
+        """Have another scheduler's pod on a node; returns its name."""
+        self._need_set()
+        name = name or f"other-{node}"
+        container = {"name": "job", "image": "registry.test/job:1", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+        self.cluster.api("POST", self.path("Pod"), {"metadata": {"name": name}, "spec": spec})
+        return name
+
+    def priority_class(self, name: str, value: int) -> str:
+        """Have a PriorityClass until the story ends; returns its name."""
+        path = PRIORITY_CLASSES.path(None)
+        self.cluster.api("POST", path, {"metadata": {"name": name}, "value": value})
+        self.after(lambda: self.cluster.delete(f"{path}/{name}"))
+        return name
+
+    def after(self, undo: Callable[[], None]) -> None:
+        """Undo something when the story ends."""
+        self._after.append(undo)
+
+    # The past
+
+    def history(self, *kinds: str) -> list[Event]:
+        """What happened to the objects of these kinds in this namespace, in the order of the API server."""
+        return self.ground.record.events(*kinds, namespace=self.namespace)
+
+    def was(self, kind: str, so: Callable[[Object], Any]) -> bool:
+        """Tell whether some object of a kind was ever so."""
+        return any(so(event.object) for event in self.history(kind) if event.change != "DELETED")
+
+    def never(self, kind: str, so: Callable[[Object], Any]) -> bool:
+        """Tell whether no object of a kind was ever so."""
+        return not self.was(kind, so)
+
+    def order(self, *claims: tuple[str, Callable[[Event], Any]]) -> bool:
+        """Tell whether the first event of each claim (kind, and what holds of it) came after that of the one before."""
+        versions = [next((event.version for event in self.history(kind) if so(event)), None) for kind, so in claims]
+        assert None not in versions, f"claim {versions.index(None)} was never so"
+        return versions == sorted(versions, key=lambda version: version or 0)
+
+    # Faults
+
+    def kill(self, process: str, at: int) -> Death:
+        """Have a process die at its ``at``-th write from now on, which is done, and whose answer nobody hears.
+
+        Its successor starts at once.
+        """
+        death = Death(at)
+        self.ground.wires[process].death = death
+        return death
+
+    def deny(
+        self,
+        process: str,
+        nth: int = 1,
+        *,
+        verbs: Collection[str] = (),
+        resources: Collection[str] = (),
+        times: int = 1,
+    ) -> Denial:
+        """Have the ``nth`` write of a process denied, of those of these verbs and resources (plurals)."""
+        denial = Denial(nth, verbs, resources, times)
+        self.ground.wires[process].denials.append(denial)
+        return denial
+
+    @contextlib.contextmanager
+    def late(self, process: str, *plurals: str) -> Iterator[None]:
+        """Keep the news of these kinds from a process for as long as the block lasts; not of those that Kopf watches."""
+        with self.ground.late(process, *plurals):
+            yield
+
+    @contextlib.contextmanager
+    def away(self, *processes: str) -> Iterator[None]:
+        """Have processes away: stopped as at SIGTERM at the beginning of the block, and started again at its end."""
+        self.ground.stop(*processes)
+        try:
+            yield
+        finally:
+            self.ground.start(*processes)
+
+    def restart(self, **settings: Mapping[str, Any]) -> None:
+        """Begin both processes anew, with these settings until the story ends: by process, field and value."""
+        self.ground.restart(**settings)
+
+    def _need_set(self) -> None:
+        """Nodes of the story before are no room for this one."""
+        if not self._set:
+            self.ground.keep_nodes(self._lent)
+            self._set = True
+
+    def _touch(self, kind: str, name: str) -> None:
+        if kind == "Pod" and (pod := self.ground.record.objects["Pod"].get((self.namespace, name))) is not None:
+            self._touched.add(uid_of(pod))
+
+
+def by_replica(pods: Iterable[Object]) -> dict[tuple[str, str, str, str], list[Object]]:
+    """Pods by resource, unit, role and replica."""
+    found: dict[tuple[str, str, str, str], list[Object]] = {}
+    for pod in pods:
+        key = (label(pod, "inference"), label(pod, "unit"), label(pod, "role"), label(pod, "replica"))
+        found.setdefault(key, []).append(pod)
+    return found
+
+
+def _resource(kind: str) -> Resource:
+    return KINDS[kind]
+
+
+def _key_of(path: str) -> tuple[str, str]:
+    parts = path.split("/")
+    return parts[-3], parts[-1]
