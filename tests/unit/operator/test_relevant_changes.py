@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -95,10 +96,11 @@ class SeenTopologies:
         self._version += 1
         return {"namespace": namespace, "name": name, "uid": f"uid-{name}", "resourceVersion": str(self._version)}
 
-    def show(self, kind: str | None, name: str, *keys: str) -> int:
+    def show(self, kind: str | None, name: str, *keys: str, annotations: Mapping[str, str] | None = None) -> int:
         """Show a topology with levels of these label keys; how often the resource was to be looked at so far."""
         spec = json.dumps({"levels": [{"name": f"level-{key}", "keys": [key]} for key in keys]})
-        self.caches.topologies.take({"type": kind, "object": {"metadata": self._metadata("", name), "spec": spec}})
+        metadata = {**self._metadata("", name), "annotations": annotations or {}}
+        self.caches.topologies.take({"type": kind, "object": {"metadata": metadata, "spec": spec}})
         return self.asked
 
 
@@ -108,6 +110,14 @@ def test_other_levels_are_a_reason_to_look_at_every_resource() -> None:
     assert seen.show("MODIFIED", "network", "zone") == 1, "only its metadata have changed"
     assert seen.show("MODIFIED", "network", "zone", "rack") == 2
     assert seen.show("DELETED", "network", "zone", "rack") == 3
+
+
+def test_topology_when_it_is_marked_default_or_no_longer_is_a_reason_to_look_at_every_resource() -> None:
+    seen, mark = SeenTopologies(), {"scheduling.covey.dev/default": "true"}
+    assert seen.show(None, "network", "zone") == 1
+    assert seen.show("MODIFIED", "network", "zone", annotations=mark) == 2
+    assert seen.show("MODIFIED", "network", "zone", annotations={**mark, "note": "x"}) == 2
+    assert seen.show("MODIFIED", "network", "zone") == 3
 
 
 def test_a_pass_finds_all_of_them_by_name() -> None:

@@ -333,7 +333,7 @@ class Caches:
         self.scalers.subscribe(partial(self._on_owned, self._new_scalers))
 
     def _on_topology(self, kind: EventType, item: core.ClusterTopology, before: core.ClusterTopology | None) -> None:
-        if kind == DELETED or before is None or item.spec != before.spec:
+        if kind == DELETED or before is None or _essence(item) != _essence(before):
             self._look_at_all()
 
     def _on_inference(self, kind: EventType, item: InferenceText, before: InferenceText | None) -> None:
@@ -403,3 +403,8 @@ def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
         or now.deletion_timestamp != before.deletion_timestamp
         or any(now.annotation(name) != before.annotation(name) for name in _ASKING)
     )
+
+
+def _essence(topology: core.ClusterTopology) -> tuple[object, str | None]:
+    """Its levels, and whether it is the one for whoever names none."""
+    return topology.spec, topology.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY)
