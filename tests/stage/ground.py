@@ -13,8 +13,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from logging import getLogger
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -25,7 +23,6 @@ from covey.kube.connection import load
 from covey.kube.errors import NotFound
 from covey.kube.request import Request
 from covey.kube.transport import Transport
-from covey.observability import logging
 from covey.operator.observe.informer import Informer
 from covey.operator.process.main import OperatorProcess
 from covey.operator.process.settings import Settings as OperatorSettings
@@ -107,10 +104,6 @@ class Ground:
         self.cluster.start()
         self.cluster.install_rbac()
         self.cluster.install_account_policies()
-        self._log = (self.cluster.directory / "logs" / "covey.log").open("w", encoding="utf-8")
-        root = getLogger()
-        self._logging = root.handlers[:], root.level
-        logging.configure("info", "json", self._log)
         self._accounts = {
             name: str(self.cluster.service_account_kubeconfig("covey-system", f"covey-{name}")) for name in self.wires
         }
@@ -127,17 +120,8 @@ class Ground:
         finally:
             self.loop.end()
             self.cluster.stop()
-            root = getLogger()
-            root.handlers[:], level = self._logging
-            root.setLevel(level)
-            self._log.close()
 
     # Covey's processes
-
-    @property
-    def log(self) -> Path:
-        """What Covey's processes have said."""
-        return Path(self._log.name)
 
     def start(self, *names: str) -> None:
         """Start Covey's processes, or those that are named, and wait until they are ready."""
