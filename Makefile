@@ -1,4 +1,4 @@
-# `make help` lists what there is. Everything runs from a bare clone with Python >= 3.11 and Go >= 1.26.
+# `make help` lists what there is. Everything runs from a bare clone with Python >= 3.11.
 # An interpreter in a shared library, as pyenv may build it, takes a third more time for everything than a distribution's own.
 SUITS = import sys, ensurepip; sys.exit(sys.version_info < (3, 11) or "libpython" in open("/proc/self/maps").read())
 PYTHON ?= $(shell for each in python3 /usr/bin/python3; do $$each -c '$(SUITS)' 2> /dev/null && echo $$each && exit; done; echo python3)
@@ -10,7 +10,7 @@ LINT := .venv/lint/.ready
 AUDIT := .venv/audit/.ready
 ROUTERS := .venv/routers/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
-BUILD = $(BIN)/python dev/localcluster/binaries.py
+BUILD = $(PYTHON) dev/localcluster/binaries.py
 IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 # Where a machine forbids bytecode, as images do, every process of the tests would compile all of Covey and of the tests anew.
@@ -52,10 +52,13 @@ demo-autoscaling: $(READY) ## Let load bring replicas and nodes, and take them a
 demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mixed, latency drawn (SVG=file for a picture)
 	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
 
-# Two processes: each has a control plane while it has tests for one, and then unit tests.
+# Two processes: each has a control plane while it has tests for one, and then unit tests. Where the control plane has to be built
+# first, the unit tests, which need none, run meanwhile.
 test: $(READY) ## Unit and cluster tests, on a real control plane
-	@$(BUILD) controlplane > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS)
+	@missing="$$($(BUILD) --missing controlplane)"; \
+	$(BUILD) controlplane > /dev/null & build=$$!; trap "kill $$build 2> /dev/null" EXIT; failed=0; \
+	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; rest=tests/cluster; fi; \
+	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS) $$rest && exit $$failed
 
 # It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
 test-all: $(READY) ## Every suite, with examples and faults drawn anew: more than an hour
@@ -199,7 +202,7 @@ $(ROUTERS): requirements/routers.txt
 # Everything that is installed anywhere, by the very hashes. It asks the package index for known vulnerabilities, so it
 # stands beside .ci/run and not in it: what is published on a day must not decide which changes land on it.
 advisories: $(AUDIT) ## Ask for advisories against every pinned package (asks the package index)
-	@for name in run build dev lint audit routers; do \
+	@for name in run build dev go lint audit routers; do \
 		echo "requirements/$$name.txt" && \
 		.venv/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes --requirement requirements/$$name.txt \
 			|| failed=1; \
@@ -215,7 +218,7 @@ cluster: $(READY) binaries ## Leave a local cluster running, for helm install, a
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)
 
 .PHONY: binaries
-binaries: $(READY)
+binaries:
 	@$(BUILD) > /dev/null
 
 fmt: $(READY) ## Format, and mend what the linter can

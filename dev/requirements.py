@@ -20,6 +20,7 @@ FILES = {
     "build.txt": ["requirements/build.in"],
     "lint.txt": ["requirements/lint.in"],
     "audit.txt": ["requirements/audit.in"],
+    "go.txt": ["requirements/go.in"],
     "routers.txt": ["requirements/routers.in"],
     "dev.txt": ["--extra", "cli", "requirements/dev.in", "pyproject.toml"],
 }

