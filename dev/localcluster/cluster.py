@@ -289,9 +289,14 @@ class Cluster(ControlPlane):
         """A kubeconfig file for a dedicated kube-scheduler, which shares a pod with Covey and so its account."""
         return self.service_account_kubeconfig(NAMESPACE, "covey-scheduler")
 
-    def run_pods(self) -> Process:
-        """Let the pods of Covey's Deployments, which Helm or kustomize make, really run; see ``pods``."""
-        command = [sys.executable, "-m", "localcluster.pods", str(self.directory)]
+    def run_pods(self, releases: Mapping[str, Path] | None = None) -> Process:
+        """Let the pods of Covey's Deployments, which Helm or kustomize make, really run; see ``pods``.
+
+        Args:
+            releases: Where the code of other releases lies, by the end of their images' names.
+        """
+        others = [f"{image}={path}" for image, path in (releases or {}).items()]
+        command = [sys.executable, "-m", "localcluster.pods", str(self.directory), *others]
         environment = {"PYTHONPATH": f"{ROOT / 'dev'}:{ROOT / 'operator'}"}
         make = partial(Process, directory=self.directory, ready=lambda: True, environment=environment)
         return self.launch(lambda: make("covey-pods", command))[0]

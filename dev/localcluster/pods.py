@@ -6,7 +6,8 @@ Three things are not a container's own here and are put in place of it: addresse
 on loopback), files of ConfigMaps and Secrets (below the cluster's directory), and the way to the API server (a
 kubeconfig of the pod's service account).
 
-``python -m localcluster.pods DIRECTORY`` does so until SIGTERM. The processes' addresses stand in
+``python -m localcluster.pods DIRECTORY [IMAGE=PATH ...]`` does so until SIGTERM. A container whose image ends with one of these runs the
+code below that path, as that of another release; any other the tree's own. The processes' addresses stand in
 ``pods/<pod>/addresses.json``: container port → address. The file is there as long as they run, a moment longer than the pod:
 kwok, unlike a kubelet, lets a pod go before its processes have ended.
 """
@@ -62,12 +63,16 @@ class Runner:
         directory: the cluster's.
         client: the administrator's.
         fork: whether Covey's own are forks; see ``forks``.
+        releases: where the code of an image lies that is not the tree's own, by the end of its name.
     """
 
-    def __init__(self, directory: Path, client: ApiClient, *, fork: bool = False) -> None:
+    def __init__(
+        self, directory: Path, client: ApiClient, *, fork: bool = False, releases: Mapping[str, str] | None = None
+    ) -> None:
         self._directory = directory
         self._client = client
         self._fork = fork
+        self._releases = releases or {}
         self._programs = binaries.ensure()
         self._running: dict[str, _Running] = {}
 
@@ -114,13 +119,15 @@ class Runner:
         for container in containers:
             mounts = {each["mountPath"]: str(files[each["name"]]) for each in container.get("volumeMounts", ())}
             command = [_replaced(text, addresses, mounts) for text in _command(container)]
+            other = [path for image, path in self._releases.items() if container["image"].endswith(image)]
+            code = {"PYTHONPATH": other[0]} if other else {}
             process = Process(
                 f"{pod['metadata']['name']}.{container['name']}",
                 self._program(container["name"], command, kubeconfig, addresses),
                 directory=self._directory,
                 ready=lambda: True,
-                environment={**ENVIRONMENT, **_environment(container, pod)},
-                fork=self._fork and container["name"] == "covey",
+                environment={**ENVIRONMENT, **code, **_environment(container, pod)},
+                fork=self._fork and container["name"] == "covey" and not code,
             )
             processes.append(process)
         # A pod that went meanwhile would leave its processes behind for a moment; of the others all start or none.
@@ -211,14 +218,14 @@ def _environment(container: Mapping[str, Any], pod: Pod) -> dict[str, str]:
     }
 
 
-def main(directory: Path) -> int:
+def main(directory: Path, releases: Mapping[str, str]) -> int:
     """Run until SIGTERM."""
     end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: end.set())
     with connect(directory / "kubeconfig") as client:
-        Runner(directory, client).run(end)
+        Runner(directory, client, releases=releases).run(end)
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    raise SystemExit(main(Path(sys.argv[1]), dict(argument.split("=", 1) for argument in sys.argv[2:])))

@@ -1,0 +1,367 @@
+"""An installation is upgraded, rolled back and upgraded again while everything that Covey does is under way.
+
+It begins with an earlier release (``releases``), whose own chart and own code run. A part of the story (``PARTS``) is a generator: what
+is so before, ``yield`` while the releases change, and how it ends under this one. Until it goes on nothing of it may change: no pod is
+made anew or takes another place, none that is Ready ceases to be, no revision is recorded anew, and what was asked for stays asked.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from builders.manifests import Object
+from cluster.autoscaler import PROVISIONING_REQUEST, Autoscaler, NodeGroup
+from cluster.job_gangs import Jobs, job
+from cluster.life.test_lws_controller import LeaderWorkerSets
+from cluster.lws import start_controller
+from cluster.serving import Serving, fewest_serving, serves, workers
+from cluster.workbench import is_gated, is_ready, label, name_of, uid_of, uids
+from covey import __version__
+from install.chart import NAMESPACE, Helm
+from localcluster import Cluster, Nodes, eventually
+from scheduler_trees import node_of
+
+# Three releases' worth of starts, and LeaderWorkerSet's controller may have to be built.
+pytestmark = pytest.mark.timeout(1200)
+
+RELEASES: Final = Path(__file__).parent / "releases"
+#: The tags of the images: of the release that is upgraded, and of this one.
+OLD: Final = "b857ebce"
+OLD_CHART: Final = RELEASES / f"covey-0.1.0-{OLD}.tgz"
+NEW: Final = __version__
+VALUES: Final[Object] = {
+    "capacity": {"provider": "ProvisioningRequest", "afterSeconds": 1},
+    "gangs": {"jobs": True, "leaderWorkerSets": True},
+}
+#: Of every resource, to be changed and changed back: so it is seen that the operator has seen to it.
+DEADLINE: Final = 1800
+#: Longer than the story: what drains goes when it says that nothing is under way.
+DRAIN_SECONDS: Final = 3600
+PODS: Final = "/api/v1/pods"
+Part = Callable[["Site"], Iterator[None]]
+
+
+@dataclass(frozen=True)
+class Site(Serving):
+    """A namespace with nodes that only its own pods ask for."""
+
+    def add_nodes(self, count: int, prefix: str = "") -> list[str]:
+        """Add nodes of eight devices, in one rack."""
+        labels = {"site": self.namespace}
+        return self.cluster.add_nodes(Nodes(nodes=count, prefix=f"{self.namespace}-{prefix}", labels=labels))
+
+    def create(self, *roles: Object, name: str = "llm", **spec: Any) -> Object:
+        return super().create(*roles, name=name, rollout={"progressDeadlineSeconds": DEADLINE}, **spec)
+
+    def role(self, name: str, *, image: str = "1", **fields: Any) -> Object:
+        """A role whose pods take a node each, and whose replicas drain until ``finish_drains``."""
+        gate = [{"conditionType": "covey.dev/serving"}]
+        made = workers(name, spec={"nodeSelector": {"site": self.namespace}, "readinessGates": gate}, **fields)
+        made["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{image}"
+        return {"drainSeconds": DRAIN_SECONDS, **made}
+
+    def await_serving(self, count: int, **labels: Any) -> list[Object]:
+        """Wait until exactly so many live pods exist, and all of them serve."""
+
+        def serving() -> list[Object]:
+            pods = self.pods(**labels)
+            assert len(pods) == count, f"{len(pods)} pods of {count}; {self.states()}"
+            assert all(map(serves, pods)), f"not all serve; {self.states()}"
+            return pods
+
+        return eventually(serving, 180, f"{count} pods serve")
+
+    def await_draining(self, count: int) -> list[Object]:
+        """Wait until exactly so many pods drain: no router sends them anything."""
+
+        def draining() -> list[Object]:
+            pods = [pod for pod in self.pods() if is_draining(pod)]
+            assert len(pods) == count, f"{len(pods)} pods drain; {self.states()}"
+            return pods
+
+        return eventually(draining, 180, f"{count} pods drain")
+
+    def finish_drains(self) -> None:
+        """Nothing is under way in what drains."""
+        for pod in filter(is_draining, self.pods()):
+            patch = {"metadata": {"annotations": {"covey.dev/in-flight": "0"}}}
+            self.cluster.api("PATCH", self.path("Pod", name_of(pod)), patch)
+
+    def revisions(self) -> set[str]:
+        """The revisions of its pods."""
+        return {label(pod, "revision") for pod in self.pods()}
+
+
+def is_draining(pod: Object) -> bool:
+    return "covey.dev/draining-since" in pod["metadata"].get("annotations", {})
+
+
+def at_rest(site: Site) -> Iterator[None]:
+    """It can be scaled, and what is lost is replaced, in the revision that runs."""
+    site.add_nodes(7)
+    roles = [site.role("prefill", replicas=2, size=2), site.role("decode", replicas=2)]
+    site.create(*roles, topology={"required": "rack"})
+    before = site.await_serving(6)
+    revisions = site.revisions()
+    yield
+    site.change({"roles": [roles[0], site.role("decode", replicas=3)]})
+    site.await_serving(7)
+    lost = site.pods(role="decode", replica=0)
+    site.delete("Pod", name_of(lost[0]))
+    eventually(lambda: not uids(lost) & uids(site.pods()), describe="the pod is gone")
+    after = site.await_serving(7)
+    assert uids(before) - uids(after) == uids(lost)
+    assert site.revisions() == revisions
+
+
+def rollout_half_way(site: Site) -> Iterator[None]:
+    """One replica is new, one drains, one waits for its node; it ends, and at no moment fewer serve than were asked for."""
+    site.add_nodes(4)
+    site.create(site.role("decode", replicas=3, minReplicas=3))
+    site.await_serving(3)
+    site.change({"roles": [site.role("decode", replicas=3, minReplicas=3, image="2")]})
+    site.await_draining(1)
+    before = site.await_pods(5)
+    yield
+    with site.cluster.record(site.path("Pod")) as recording:
+
+        def is_complete() -> bool:
+            site.finish_drains()
+            found = site.condition("Progressing")
+            assert (found["status"], found["reason"]) == ("True", "Complete"), found
+            return True
+
+        eventually(is_complete, 180, "the rollout ends")
+        site.await_serving(3)
+        history = [("DELETED" if is_draining(pod) else kind, pod) for kind, pod in recording.events]
+    assert {pod["spec"]["containers"][0]["image"] for pod in site.pods()} == {"registry.test/engine:2"}
+    assert fewest_serving([pod for pod in before if not is_draining(pod)], history, "decode", 1) == 3
+
+
+def claim_in_flight(site: Site) -> Iterator[None]:
+    """Somebody drains for a gang of higher priority, which gets the room when it has gone."""
+    classes = {"background": 1, "online": 1000}
+    for name, value in classes.items():
+        site.cluster.api(
+            "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
+        )
+    at_once = {"delaySeconds": 0, "minRunSeconds": 0}
+    site.add_nodes(3)
+    site.create(
+        site.role("decode", replicas=3, minReplicas=1), name="batch", priorityClassName="background", preemption=at_once
+    )
+    site.await_serving(3)
+    site.create(site.role("decode", replicas=2), name="chat", priorityClassName="online", preemption=at_once)
+    victims = site.await_draining(1)
+    kept = uids(site.pods(inference="batch")) - uids(victims)
+    yield
+    site.finish_drains()
+    eventually(lambda: len([pod for pod in site.pods(inference="chat") if serves(pod)]) == 1, 120, "it has the room")
+    assert kept <= uids(site.pods(inference="batch"))
+
+
+def waiting_job(site: Site) -> Iterator[None]:
+    """A labelled Job whose pods have no room; they start together when there is some."""
+    jobs = Jobs(site.cluster, site.namespace)
+    jobs.post(job("train", 2, pod={"nodeSelector": {"site": site.namespace}}))
+    jobs.await_job_pods("train", 2)
+    jobs.await_refusal("train")
+    yield
+    site.add_nodes(1)
+    jobs.await_complete("train")
+
+
+def leader_worker_set(site: Site) -> Iterator[None]:
+    """One group runs, the other one has no room; it starts whole when there is some."""
+    sets = LeaderWorkerSets(site.cluster, site.namespace)
+    site.add_nodes(1)
+    # Nodes have 128 processors.
+    sets.apply("llm", 2, replicas=2, cpu="60", pod={"nodeSelector": {"site": site.namespace}})
+    eventually(lambda: sum(bool(node_of(pod)) for pod in sets.pods()) == 2, 120, "one group of two is bound")
+    assert len(sets.pods()) == 4
+    yield
+    site.add_nodes(1, "more-")
+    sets.await_available("llm", 2)
+
+
+def nodes_asked_for(site: Site) -> Iterator[None]:
+    """A gang without room has asked an autoscaler; it starts on the nodes that come, and nothing is asked for any more."""
+    group = NodeGroup(site.add_nodes, most=2, labels={"site": site.namespace})
+    autoscaler = Autoscaler(site.cluster, site.namespace, groups=[group])
+    site.create(site.role("decode", replicas=2, minReplicas=2))
+    eventually(lambda: len(autoscaler.requests()) == 1, 120, "it has asked")
+    yield
+    with autoscaler.running():
+        site.await_serving(2)
+        eventually(lambda: not [*autoscaler.requests(), *autoscaler.templates()], 120, "nothing is asked for")
+
+
+def quota_too_small(site: Site) -> Iterator[None]:
+    """What the quota of the namespace does not allow waits without a pod, and starts when it does."""
+    site.add_nodes(2)
+
+    def limit(devices: int) -> Object:
+        hard = {"hard": {"requests.nvidia.com/gpu": str(devices)}}
+        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": hard}
+
+    site.cluster.api("POST", site.path("ResourceQuota"), limit(8))
+    site.create(site.role("decode", replicas=2, minReplicas=2))
+    site.await_condition("Admitted", "False", "QuotaExceeded")
+    assert not site.pods()
+    yield
+    site.cluster.api("PATCH", site.path("ResourceQuota", "gpus"), limit(16))
+    site.await_serving(2)
+
+
+#: A change that touches what runs adds a part, or to one of them.
+PARTS: Final[tuple[Part, ...]] = (
+    at_rest,
+    rollout_half_way,
+    claim_in_flight,
+    waiting_job,
+    leader_worker_set,
+    nodes_asked_for,
+    quota_too_small,
+)
+
+
+@dataclass
+class Story:
+    """One cluster, what is installed in it, and the parts that have begun there."""
+
+    cluster: Cluster
+    helm: Helm
+    sites: dict[Part, Site] = field(default_factory=dict)
+    begun: dict[Part, Iterator[None]] = field(default_factory=dict)
+
+    def begin(self, part: Part) -> None:
+        """Make a site for a part, and play it up to the change."""
+        name = part.__name__.replace("_", "-")
+        self.cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        eventually(lambda: self.cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        self.sites[part] = Site(self.cluster, name)
+        self.begun[part] = part(self.sites[part])
+        next(self.begun[part])
+
+    def change_release(self, tag: str, change: Callable[[], str]) -> None:
+        """Change the release, and wait until its processes have seen to everything; nothing of the parts may change.
+
+        Args:
+            tag: Of the images that run then.
+            change: Does it by Helm, and waits.
+        """
+        before = {part: facts(site) for part, site in self.sites.items()}
+        with self.cluster.record(PODS) as recording:
+            at_first = len(recording.events)
+            change()
+            eventually(lambda: self._runs(tag), 180, f"only {tag} runs")
+            self._await_seen()
+            history = [
+                pod for pod in recording.events[at_first:] if pod[1]["metadata"]["namespace"] in self._namespaces
+            ]
+        assert [(kind, name_of(pod)) for kind, pod in history if kind in {"ADDED", "DELETED"}] == []
+        for part, site in self.sites.items():
+            assert facts(site) == before[part]
+            ready = {uid for name, uid, _, is_serving in before[part]["pods"] if is_serving}
+            assert [name_of(pod) for _, pod in history if uid_of(pod) in ready and not serves(pod)] == []
+
+    def end(self, part: Part) -> None:
+        """Play a part to its end."""
+        assert next(self.begun.pop(part), "ended") == "ended"
+
+    @property
+    def _namespaces(self) -> set[str]:
+        return {site.namespace for site in self.sites.values()}
+
+    def _runs(self, tag: str) -> bool:
+        pods = self.cluster.api("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        names = [
+            container["image"]
+            for pod in pods
+            for container in pod["spec"]["containers"]
+            if container["name"] == "covey"
+        ]
+        assert len(names) == 2, names
+        assert all(name.endswith(f":{tag}") for name in names), names
+        return all(map(is_ready, pods))
+
+    def _await_seen(self) -> None:
+        """Wait until the operator has seen to every resource, and until a newcomer has its place."""
+        for seconds in (DEADLINE + 1, DEADLINE):
+            for site in self.sites.values():
+                for resource in site.all("DisaggregatedInference"):
+                    site.change({"rollout": {"progressDeadlineSeconds": seconds}}, name_of(resource))
+            for site in self.sites.values():
+                eventually(
+                    lambda site=site: all(map(is_seen, site.all("DisaggregatedInference"))),
+                    180,
+                    f"all of {site.namespace} is seen",
+                )
+        newcomer = Serving(self.cluster, "default")
+        newcomer.create(workers("decode", gpus=0), name="newcomer")
+        newcomer.await_ready(1, inference="newcomer")
+        newcomer.delete("DisaggregatedInference", "newcomer")
+        eventually(lambda: not newcomer.all("Pod"), 60, "the newcomer is gone")
+
+
+def is_seen(resource: Object) -> bool:
+    """The operator has written the status of this generation."""
+    return bool(resource["status"]["observedGeneration"] == resource["metadata"]["generation"])
+
+
+def facts(site: Site) -> Object:
+    """What may not change while nothing happens."""
+    requests = Autoscaler(site.cluster, site.namespace).requests()
+    groups = site.all("CompositePodGroup")
+    return {
+        "pods": sorted(
+            (name_of(pod), uid_of(pod), pod["metadata"]["labels"].get("covey.dev/revision", ""), serves(pod))
+            for pod in site.all("Pod")
+        ),
+        "places": sorted((name_of(pod), node_of(pod), is_gated(pod)) for pod in site.all("Pod")),
+        "revisions": sorted(map(name_of, site.all("ControllerRevision"))),
+        "claims": {name_of(group): group["status"]["claim"] for group in groups if "claim" in group.get("status", {})},
+        "requests": sorted(map(uid_of, requests)),
+    }
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The earlier release, installed with its own chart; every part of the story has begun."""
+    with tarfile.open(RELEASES / f"covey-{OLD}.tar.xz") as archive:
+        # Python 3.11.2 knows no filters yet.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(code := tmp_path_factory.mktemp("code"))
+    with Cluster(crds=(), scheduler_config="") as cluster:
+        cluster.apply(PROVISIONING_REQUEST)
+        start_controller(cluster)
+        cluster.run_pods({f":{OLD}": code})
+        cluster.add_nodes(Nodes(nodes=2, gpus=0))
+        story = Story(cluster, Helm(tmp_path_factory.mktemp("helm"), Path(cluster.kubeconfig)))
+        story.helm.install(VALUES, chart=OLD_CHART)
+        for part in PARTS:
+            story.begin(part)
+        yield story
+
+
+def test_an_upgrade_makes_no_pod_anew(story: Story) -> None:
+    story.change_release(NEW, lambda: story.helm.install(VALUES))
+
+
+def test_a_rollback_makes_no_pod_anew(story: Story) -> None:
+    story.change_release(OLD, lambda: story.helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait"))
+
+
+def test_the_next_upgrade_makes_no_pod_anew(story: Story) -> None:
+    story.change_release(NEW, lambda: story.helm.install(VALUES))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_what_was_under_way_ends(story: Story, part: Part) -> None:
+    story.end(part)
