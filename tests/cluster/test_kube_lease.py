@@ -25,11 +25,11 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 def elector(
     client: Client, namespace: str, identity: str, *, terms: Terms = _TERMS, clock: Clock = SYSTEM
 ) -> LeaseElector:
-    return LeaseElector(client, "covey-test", namespace, identity, terms=terms, clock=clock)
+    return LeaseElector(client, namespace, namespace, identity, terms=terms, clock=clock)
 
 
 async def holder(client: Client, namespace: str) -> str:
-    spec = (await client.get(LEASES, "covey-test", namespace))["spec"]
+    spec = (await client.get(LEASES, namespace, namespace))["spec"]
     return str(spec.get("holderIdentity", ""))
 
 
@@ -52,7 +52,7 @@ async def test_one_leads_and_the_other_takes_over(client: Client, namespace: str
     ahead = 60.0
     await asyncio.wait_for(waiting, 30)
     assert second.is_leader
-    lease = await client.get(LEASES, "covey-test", namespace)
+    lease = await client.get(LEASES, namespace, namespace)
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("second", 2)
     with pytest.raises(LeaseLost):
         await first.hold()
@@ -68,7 +68,7 @@ async def test_a_lease_that_was_taken_away_is_lost_at_once(client: Client, names
     candidate = elector(client, namespace, "first")
     await candidate.acquire()
     holding = asyncio.create_task(candidate.hold())
-    await client.merge_patch(LEASES, "covey-test", namespace, {"spec": {"holderIdentity": "thief"}})
+    await client.merge_patch(LEASES, namespace, namespace, {"spec": {"holderIdentity": "thief"}})
     with pytest.raises(LeaseLost, match="held by thief"):
         await asyncio.wait_for(holding, 30)
     await candidate.release()

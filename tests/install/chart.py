@@ -68,6 +68,11 @@ class Helm:
         flags = (f"--namespace={NAMESPACE}", "--create-namespace", "--wait", "--timeout=120s")
         return self.run("upgrade", "--install", "covey", str(chart), *flags, values=values or {})
 
+    def revision(self) -> str:
+        """The number of the release's newest revision."""
+        history = json.loads(self.run("history", "covey", f"--namespace={NAMESPACE}", "--output=json"))
+        return str(max(entry["revision"] for entry in history))
+
 
 def kustomized(overlay: str) -> list[Object]:
     """The objects of ``kubectl kustomize``."""

@@ -17,7 +17,7 @@ from authority import Authority
 from builders.files import covey as covey_cli
 from cluster.workbench import is_ready, name_of, uid_of
 from install.audit import Audit
-from install.chart import CHART, NAMESPACE, Helm, Object
+from install.chart import CHART, NAMESPACE, Helm, HelmError, Object
 from localcluster import Cluster, eventually
 from localcluster.programs import ROOT
 
@@ -189,6 +189,50 @@ def test_an_upgrade_of_the_crds_keeps_every_object(cluster: Cluster, helm: Helm,
     assert {uid_of(each) for each in dinfs(cluster)} == before
     assert {uid_of(each) for each in pods(cluster, "default")} == running
     assert len(before) == 2
+
+
+def test_crds_that_were_applied_by_hand_hold_up_neither_an_upgrade_nor_a_rollback(
+    cluster: Cluster, helm: Helm, tmp_path: Path
+) -> None:
+    """One that the older release has not, one of another content: both are the hand's, until Helm is told to take them over."""
+    older = shutil.copytree(CHART, tmp_path / "covey")
+    (older / "files" / "crds" / "scheduling.covey.dev_queues.yaml").unlink()
+    file = older / "files" / "crds" / "inference.covey.dev_disaggregatedinferences.yaml"
+    crd = yaml.safe_load(file.read_text())
+    crd["spec"]["versions"][0]["additionalPrinterColumns"].pop()
+    file.write_text(yaml.safe_dump(crd, sort_keys=False))
+    helm.install(chart=older)
+    cluster.kubectl("delete", "crd", "queues.scheduling.covey.dev")
+    before = helm.revision()
+    running = {uid_of(each) for each in pods(cluster, "default")}
+    cluster.kubectl("apply", f"--filename={ROOT}/crds")
+    with pytest.raises(HelmError, match="invalid ownership metadata"):
+        helm.install()
+    # As docs/operations/upgrade.md has it.
+    flags = (f"--namespace={NAMESPACE}", "--take-ownership", "--force-conflicts", "--wait")
+    helm.run("upgrade", "covey", str(CHART), "--reset-then-reuse-values", *flags)
+    with pytest.raises(HelmError, match="conflict"):
+        helm.run("rollback", "covey", before, f"--namespace={NAMESPACE}", "--wait")
+    helm.run("rollback", "covey", before, f"--namespace={NAMESPACE}", "--force-conflicts", "--wait")
+    helm.install()
+    await_covey(cluster)
+    assert {uid_of(each) for each in pods(cluster, "default")} == running
+
+
+def test_a_second_installation_elsewhere_is_refused_before_it_takes_anything_over(cluster: Cluster, helm: Helm) -> None:
+    """``--take-ownership`` would give it the rights and the policies of the first."""
+    objects = "clusterrolebindings,clusterroles,validatingadmissionpolicies"
+    before = cluster.kubectl("get", objects, "--output=name")
+    bound = cluster.api("GET", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/covey-scheduler-cluster")
+    flags = ("--namespace=team-b", "--create-namespace", "--take-ownership", "--set=watchNamespaces={team-b}")
+    with pytest.raises(
+        HelmError, match="installed once in a cluster, and release covey in namespace covey-system is there"
+    ):
+        helm.run("install", "covey-b", str(CHART), *flags)
+    with pytest.raises(HelmError, match="installed once in a cluster"):
+        helm.run("install", "covey", str(CHART), *flags)
+    assert cluster.kubectl("get", objects, "--output=name") == before
+    assert cluster.api("GET", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/covey-scheduler-cluster") == bound
 
 
 def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstall: Callable[[], str]) -> None:

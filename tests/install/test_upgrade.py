@@ -23,8 +23,9 @@ from cluster.lws import start_controller
 from cluster.serving import Serving, fewest_serving, serves, workers
 from cluster.workbench import is_gated, is_ready, label, name_of, uid_of, uids
 from covey import __version__
-from install.chart import NAMESPACE, Helm
+from install.chart import CHART, NAMESPACE, Helm
 from localcluster import Cluster, Nodes, eventually
+from localcluster.programs import ROOT
 from scheduler_trees import node_of
 
 # Three releases' worth of starts, and LeaderWorkerSet's controller may have to be built.
@@ -240,6 +241,16 @@ class Story:
     sites: dict[Part, Site] = field(default_factory=dict)
     begun: dict[Part, Iterator[None]] = field(default_factory=dict)
 
+    def upgrade(self, *flags: str) -> None:
+        """Upgrade to this release as docs/operations/upgrade.md has it."""
+        self.helm.run(
+            "upgrade", "covey", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait", *flags
+        )
+
+    def roll_back(self, *flags: str) -> None:
+        """Go back to the release that was installed first, as docs/operations/upgrade.md has it."""
+        self.helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait", *flags)
+
     def begin(self, part: Part) -> None:
         """Make a site for a part, and play it up to the change."""
         name = part.__name__.replace("_", "-")
@@ -249,7 +260,7 @@ class Story:
         self.begun[part] = part(self.sites[part])
         next(self.begun[part])
 
-    def change_release(self, tag: str, change: Callable[[], str]) -> None:
+    def change_release(self, tag: str, change: Callable[[], None]) -> None:
         """Change the release, and wait until its processes have seen to everything; nothing of the parts may change.
 
         Args:
@@ -351,15 +362,24 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_an_upgrade_makes_no_pod_anew(story: Story) -> None:
-    story.change_release(NEW, lambda: story.helm.install(VALUES))
+    story.change_release(NEW, story.upgrade)
 
 
 def test_a_rollback_makes_no_pod_anew(story: Story) -> None:
-    story.change_release(OLD, lambda: story.helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait"))
+    story.change_release(OLD, story.roll_back)
+
+
+def test_an_upgrade_after_crds_were_applied_by_hand_makes_no_pod_anew(story: Story) -> None:
+    story.cluster.kubectl("apply", f"--filename={ROOT}/crds")
+    story.change_release(NEW, lambda: story.upgrade("--take-ownership", "--force-conflicts"))
+
+
+def test_a_rollback_after_crds_were_applied_by_hand_makes_no_pod_anew(story: Story) -> None:
+    story.change_release(OLD, lambda: story.roll_back("--force-conflicts"))
 
 
 def test_the_next_upgrade_makes_no_pod_anew(story: Story) -> None:
-    story.change_release(NEW, lambda: story.helm.install(VALUES))
+    story.change_release(NEW, story.upgrade)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

@@ -189,6 +189,10 @@ class LeaseLost(Exception):
     """Somebody else holds the lease, or may by now: a process that raises this must stop acting at once."""
 
 
+class InstalledTwice(Exception):
+    """Another installation of Covey has a lease in this cluster: a process that raises this must not start."""
+
+
 class Retryable(Exception):
     """Try again after ``delay`` seconds."""
 

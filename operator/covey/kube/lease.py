@@ -6,6 +6,9 @@ not changed for the record's duration *as observed here*, on the monotonic clock
 processes lead at once only if clocks run at rates that differ by half.
 
 A process that loses the lease has to end: there is no way back from ``LeaseLost``.
+
+Covey is installed once in a cluster: before it takes a lease, a candidate looks whether one of that name is renewed in
+another namespace.
 """
 
 from __future__ import annotations
@@ -17,13 +20,13 @@ from typing import Any, Final
 
 from covey.kube.client import Client
 from covey.kube.clock import Clock
-from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
+from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, KubeError, LeaseLost, NotFound
 from covey.kube.events import micro_time
 from covey.kube.resources import LEASES
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 
-__all__ = ["LeaseElector", "LeaseLost", "Observation"]
+__all__ = ["InstalledTwice", "LeaseElector", "LeaseLost", "Observation"]
 
 _log = get_logger(__name__)
 
@@ -135,6 +138,9 @@ class LeaseElector:
         self._doubtful = False
         self._renewed = float("-inf")
         self._leads = False
+        # Leases of this name in other namespaces; looked at until it is known that nobody renews one.
+        self._others: dict[str, Observation] = {}
+        self._is_alone = False
         self._metric = LEADER.labels(name)
         self._metric.set(0)
 
@@ -149,7 +155,11 @@ class LeaseElector:
         return self._observed.holder if self._observed else ""
 
     async def acquire(self) -> None:
-        """Wait until this process leads."""
+        """Wait until this process leads.
+
+        Raises:
+            InstalledTwice: a lease of this name is renewed in another namespace.
+        """
         _log.info("waiting to lead", lease=self._name, identity=self._identity)
         while not await self._attempt(self._patience):  # noqa: ASYNC110 - the event would be on another machine
             await asyncio.sleep(self._terms.retry * (1.0 + _JITTER * self._clock.random()))
@@ -217,7 +227,35 @@ class LeaseElector:
             _log.warning("lease not reached", lease=self._name, error=str(error) or "no answer in time")
             return False
 
+    async def _look_around(self) -> bool:
+        """Tell whether no lease of this name is renewed in another namespace, as far as is known yet."""
+        try:
+            leases, _ = await self._client.list(LEASES, fields=f"metadata.name={self._name}")
+        except Forbidden as error:
+            _log.warning("other installations of Covey are not looked for", lease=self._name, error=str(error))
+            return True
+        now = self._clock.monotonic()
+        others: dict[str, Observation] = {}
+        for lease in leases:
+            namespace = lease["metadata"]["namespace"]
+            before = self._others.get(namespace)
+            observed = before.observe(lease, now) if before else Observation(lease, now)
+            if namespace == self._namespace or not observed.holder:
+                continue
+            if before and observed.since != before.since:
+                raise InstalledTwice(
+                    f"Covey is installed once in a cluster, and lease {self._name} in namespace {namespace} is renewed by "
+                    f"{observed.holder}: uninstall one of the two installations"
+                )
+            others[namespace] = observed
+        self._others = others
+        return all(observed.is_expired(now) for observed in others.values())
+
     async def _claim(self) -> bool:
+        if not self._is_alone:
+            self._is_alone = await self._look_around()
+            if not self._is_alone:
+                return False
         # The holder knows the record it wrote and need not read it first.
         if self._doubtful or not self._leads:
             await self._look()

@@ -30,7 +30,7 @@ from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
-from covey.kube.lease import LeaseElector, LeaseLost
+from covey.kube.lease import InstalledTwice, LeaseElector, LeaseLost
 from covey.kube.resources import PODS
 from covey.kube.transport import Transport
 from covey.observability.http import serve_health
@@ -351,6 +351,10 @@ def _outcome(work: asyncio.Task[None]) -> int:
     lost = _find(error, LeaseLost)
     if lost is not None:
         log.error("lease lost", error=str(lost))
+        return 1
+    twice = _find(error, InstalledTwice)
+    if twice is not None:
+        log.error("not started", error=str(twice))
         return 1
     said = _find(error, KubeError) or _find(error, OSError)
     if said is not None:  # no cluster, a port that is taken: the caller has a sentence for it

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from covey.kube.client import Client
 from covey.kube.clock import Clock
-from covey.kube.errors import AlreadyExists, Conflict, LeaseLost, NotFound, Unreachable
+from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, LeaseLost, NotFound, Unreachable
 from covey.kube.lease import LeaseElector, Observation, Terms
 from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, virtual
@@ -65,11 +65,19 @@ class Link:
 
     def __init__(self, register: Register, *wires: Wire) -> None:
         self.register = register
+        #: Leases of the same name in other namespaces; None where that may not be read.
+        self.others: list[Register] | None = []
         self.wires = list(wires) or [Wire()]
         self.requests: list[str] = []
 
     async def get(self, *_: Any) -> dict[str, Any]:
         return await self.send("get", self.register.read)
+
+    async def list(self, *_: Any, fields: str) -> tuple[list[dict[str, Any]], str]:
+        assert fields.startswith("metadata.name=")
+        if self.others is None:
+            raise Forbidden(403)
+        return [register.read() for register in (self.register, *self.others) if register.lease is not None], "1"
 
     async def create(self, _: Any, body: dict[str, Any], _namespace: str) -> dict[str, Any]:
         return await self.send("create", lambda: self.register.create(body))
@@ -99,13 +107,15 @@ class Link:
 DEAD = Wire(there=float("inf"))
 
 
-def elector(link: Link, identity: str = "a", *, offset: float = 0.0, name: str = "lease") -> LeaseElector:
+def elector(
+    link: Link, identity: str = "a", *, offset: float = 0.0, name: str = "lease", namespace: str = "covey-system"
+) -> LeaseElector:
     """A candidate whose clocks show their own times."""
     loop = asyncio.get_running_loop()
     return LeaseElector(
         cast(Client, link),
         name,
-        "covey-system",
+        namespace,
         identity,
         clock=Clock(lambda: offset + loop.time(), lambda: abs(offset) + loop.time(), random=lambda: 0.5),
     )
@@ -167,6 +177,53 @@ async def test_a_living_holder_is_left_alone() -> None:
     assert not other.is_leader
     assert other.holder == "a"
     await end(*tasks)
+
+
+async def beside(holder: LeaseElector, register: Register) -> LeaseElector:
+    """A candidate of another installation than a holder's."""
+    await holder.acquire()
+    link = Link(Register())
+    link.others = [register]
+    return elector(link, "newcomer", offset=1e6, namespace="team-b")
+
+
+@virtual
+async def test_a_second_installation_beside_a_lease_that_is_renewed_is_refused() -> None:
+    register = Register()
+    holder = elector(Link(register), "a")
+    newcomer = await beside(holder, register)
+    hold = asyncio.create_task(holder.hold())
+    with pytest.raises(InstalledTwice, match="lease in namespace covey-system is renewed by a: uninstall"):
+        await newcomer.acquire()
+    assert not newcomer.is_leader
+    assert holder.is_leader
+    await end(hold)
+
+
+@virtual
+async def test_a_lease_that_nobody_renews_is_no_installation() -> None:
+    register = Register()
+    newcomer = await beside(elector(Link(register), "gone"), register)
+    await newcomer.acquire()
+    assert 15 <= now() <= 20
+
+
+@virtual
+async def test_a_lease_that_was_released_is_no_installation() -> None:
+    register = Register()
+    holder = elector(Link(register), "a")
+    newcomer = await beside(holder, register)
+    await holder.release()
+    await newcomer.acquire()
+    assert now() == 0
+
+
+@virtual
+async def test_a_lease_is_taken_when_other_installations_may_not_be_looked_for() -> None:
+    link = Link(Register())
+    link.others = None
+    await elector(link).acquire()
+    assert now() == 0
 
 
 @virtual

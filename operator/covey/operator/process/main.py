@@ -17,7 +17,7 @@ from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import Connection, load
-from covey.kube.errors import LeaseLost
+from covey.kube.errors import InstalledTwice, LeaseLost
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector
 from covey.kube.queue import WorkQueue, run_workers
@@ -203,7 +203,10 @@ class OperatorProcess:
     def _note_task_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a part of the process has failed", exc_info=error)
+            if isinstance(error, InstalledTwice):
+                _log.error("not started", error=str(error))
+            else:
+                _log.error("a part of the process has failed", exc_info=error)
             self._crashed = repr(error)
             self._stop.set()
 
