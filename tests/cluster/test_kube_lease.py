@@ -25,7 +25,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 def elector(
     client: Client, namespace: str, identity: str, *, terms: Terms = _TERMS, clock: Clock = SYSTEM
 ) -> LeaseElector:
-    return LeaseElector(client, namespace, namespace, identity, terms=terms, clock=clock)
+    return LeaseElector(client, namespace, namespace, identity, account="covey-operator", terms=terms, clock=clock)
 
 
 async def holder(client: Client, namespace: str) -> str:

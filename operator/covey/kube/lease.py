@@ -8,7 +8,8 @@ processes lead at once only if clocks run at rates that differ by half.
 A process that loses the lease has to end: there is no way back from ``LeaseLost``.
 
 Covey is installed once in a cluster: before it takes a lease, a candidate looks whether one of that name is renewed in
-another namespace.
+another namespace. Anybody may have such a Lease in a namespace of their own, so it counts only where Covey's account of that
+namespace has a right in the whole cluster, which nobody but its administrators gives.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, KubeError, LeaseLost, NotFound
 from covey.kube.events import micro_time
-from covey.kube.resources import LEASES
+from covey.kube.resources import CLUSTER_TOPOLOGIES, LEASES, SUBJECT_ACCESS_REVIEWS
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 
@@ -111,6 +112,7 @@ class LeaseElector:
         name: of the Lease.
         namespace: of the Lease.
         identity: unique for the process, also after a restart: pod name and a random part.
+        account: name of the ServiceAccount that a process of this kind has, in whatever namespace.
         terms: the lease's times.
         clock: its wall time is for the record only; nobody decides by it.
     """
@@ -122,11 +124,13 @@ class LeaseElector:
         namespace: str,
         identity: str,
         *,
+        account: str,
         clock: Clock,
         terms: Terms = DEFAULT,
     ) -> None:
         self._client = client
         self._name = name
+        self._account = account
         self._namespace = namespace
         self._identity = identity
         self._terms = terms
@@ -230,7 +234,9 @@ class LeaseElector:
     async def _look_around(self) -> bool:
         """Tell whether no lease of this name is renewed in another namespace, as far as is known yet."""
         try:
-            leases, _ = await self._client.list(LEASES, fields=f"metadata.name={self._name}")
+            found, _ = await self._client.list(LEASES, fields=f"metadata.name={self._name}")
+            elsewhere = [lease for lease in found if lease["metadata"]["namespace"] != self._namespace]
+            leases = [lease for lease in elsewhere if await self._is_installed(lease["metadata"]["namespace"])]
         except Forbidden as error:
             _log.warning("other installations of Covey are not looked for", lease=self._name, error=str(error))
             return True
@@ -240,7 +246,7 @@ class LeaseElector:
             namespace = lease["metadata"]["namespace"]
             before = self._others.get(namespace)
             observed = before.observe(lease, now) if before else Observation(lease, now)
-            if namespace == self._namespace or not observed.holder:
+            if not observed.holder:
                 continue
             if before and observed.since != before.since:
                 raise InstalledTwice(
@@ -250,6 +256,16 @@ class LeaseElector:
             others[namespace] = observed
         self._others = others
         return all(observed.is_expired(now) for observed in others.values())
+
+    async def _is_installed(self, namespace: str) -> bool:
+        """Tell whether Covey's account in a namespace has a right that a tenant cannot give it."""
+        kind = CLUSTER_TOPOLOGIES
+        spec = {
+            "user": f"system:serviceaccount:{namespace}:{self._account}",
+            "resourceAttributes": {"group": kind.group, "resource": kind.plural, "verb": "list"},
+        }
+        review = await self._client.create(SUBJECT_ACCESS_REVIEWS, {"spec": spec})
+        return bool(review["status"].get("allowed"))
 
     async def _claim(self) -> bool:
         if not self._is_alone:

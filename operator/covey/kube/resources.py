@@ -55,6 +55,9 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 SELF_SUBJECT_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False

@@ -171,7 +171,7 @@ class Process:
         leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
             self._elector = LeaseElector(
-                *(aside, LEASE, settings.leader_elect_namespace, settings.identity), clock=clock
+                *(aside, LEASE, settings.leader_elect_namespace, settings.identity), account=COMPONENT, clock=clock
             )
         self._active = _active_label(settings, aside, cache)
         guard = Guard(cache, waker.note_refusal, marked=settings.attached)

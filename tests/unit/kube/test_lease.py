@@ -15,6 +15,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, LeaseLost, NotFound, Unreachable
 from covey.kube.lease import LeaseElector, Observation, Terms
+from covey.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
 from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, virtual
 
@@ -67,6 +68,8 @@ class Link:
         self.register = register
         #: Leases of the same name in other namespaces; None where that may not be read.
         self.others: list[Register] | None = []
+        #: Whether the account of their namespace has rights in the cluster.
+        self.installed = True
         self.wires = list(wires) or [Wire()]
         self.requests: list[str] = []
 
@@ -79,7 +82,10 @@ class Link:
             raise Forbidden(403)
         return [register.read() for register in (self.register, *self.others) if register.lease is not None], "1"
 
-    async def create(self, _: Any, body: dict[str, Any], _namespace: str) -> dict[str, Any]:
+    async def create(self, resource: Resource, body: dict[str, Any], _namespace: str = "") -> dict[str, Any]:
+        if resource is SUBJECT_ACCESS_REVIEWS:
+            assert body["spec"]["user"] == "system:serviceaccount:covey-system:covey-operator"
+            return {"status": {"allowed": self.installed}}
         return await self.send("create", lambda: self.register.create(body))
 
     async def replace(self, _: Any, body: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +123,7 @@ def elector(
         name,
         namespace,
         identity,
+        account="covey-operator",
         clock=Clock(lambda: offset + loop.time(), lambda: abs(offset) + loop.time(), random=lambda: 0.5),
     )
 
@@ -201,6 +208,19 @@ async def test_a_second_installation_beside_a_lease_that_is_renewed_is_refused()
 
 
 @virtual
+async def test_a_lease_is_taken_when_a_tenant_renews_one_of_that_name() -> None:
+    register = Register()
+    link = Link(Register())
+    link.others, link.installed = [register], False
+    tenant = elector(Link(register), "tenant")
+    await tenant.acquire()
+    hold = asyncio.create_task(tenant.hold())
+    await elector(link, "newcomer", namespace="team-b").acquire()
+    assert now() == 0
+    await end(hold)
+
+
+@virtual
 async def test_a_lease_that_nobody_renews_is_no_installation() -> None:
     register = Register()
     newcomer = await beside(elector(Link(register), "gone"), register)
@@ -274,7 +294,9 @@ async def test_a_process_that_was_stopped_finds_its_lease_lost() -> None:
     register = Register()
     time = 0.0
     link = Link(register)
-    candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=Clock(lambda: time, random=lambda: 0.0))
+    candidate = LeaseElector(
+        cast(Client, link), "l", "ns", "a", account="covey-operator", clock=Clock(lambda: time, random=lambda: 0.0)
+    )
     await candidate.acquire()
     led = candidate.is_leader
     time = 11.0

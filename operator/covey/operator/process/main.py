@@ -116,7 +116,9 @@ class OperatorProcess:
         recorder = EventRecorder(aside, COMPONENT, self._identity, clock=clock.wall)
         elector = None
         if settings.leader_elect:
-            elector = LeaseElector(*(aside, COMPONENT, settings.leader_elect_namespace, self._identity), clock=clock)
+            elector = LeaseElector(
+                *(aside, COMPONENT, settings.leader_elect_namespace, self._identity), account=COMPONENT, clock=clock
+            )
         endpoints = serve_health(
             settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self.ready
         )
