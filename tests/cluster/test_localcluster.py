@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiException
 
 from localcluster import (
     NATIVE_GROUPS,
@@ -19,8 +18,6 @@ from localcluster import (
     Process,
     ProcessError,
     eventually,
-    request,
-    status_of,
 )
 from localcluster.programs import ROOT
 
@@ -81,55 +78,6 @@ def test_a_paused_program_does_not_answer_until_it_is_resumed(own: Cluster) -> N
     assert eventually(lambda: runs(own, "meanwhile"))
 
 
-def test_a_paused_program_can_be_stopped(own: Cluster) -> None:
-    scheduler = own.processes["kube-scheduler"]
-    scheduler.pause()
-    scheduler.stop()
-    assert not scheduler.alive
-    scheduler.start()
-
-
-def test_native_groups_are_served_when_asked_for(own: Cluster) -> None:
-    served = own.kubectl("api-resources", "--api-group=scheduling.k8s.io", "-o=name").split()
-    assert {"compositepodgroups.scheduling.k8s.io", "podgroups.scheduling.k8s.io"} <= set(served)
-
-
-def test_two_clusters_run_side_by_side(own: Cluster, cluster: Cluster) -> None:
-    assert own.server != cluster.server
-    assert own.directory != cluster.directory
-    kept = own.kubectl("get", "nodes", "-o=name").split()
-    assert kept == ["node/node-0-0-0", "node/node-0-0-1"]
-    assert not set(kept) & set(cluster.kubectl("get", "nodes", "-o=name").split())
-
-
-def test_nodes_are_ready_and_carry_what_was_described(cluster: Cluster, nodes: Any) -> None:
-    names = nodes(
-        blocks=2, racks=2, nodes=2, gpus=4, taints=["dedicated=llm:NoSchedule"], labels={"pool": "a"}, prefix="x-"
-    )
-    assert len(names) == 8
-
-    found = cluster.api("GET", "/api/v1/nodes/x-node-1-0-1")
-    assert found["status"]["allocatable"] == {
-        "cpu": "128",
-        "memory": "1Ti",
-        "ephemeral-storage": "1Ti",
-        "pods": "110",
-        "nvidia.com/gpu": "4",
-    }
-    assert found["spec"]["taints"] == [{"key": "dedicated", "value": "llm", "effect": "NoSchedule"}]
-    assert (
-        found["metadata"]["labels"].items()
-        >= {
-            "pool": "a",
-            "kubernetes.io/hostname": "x-node-1-0-1",
-            "cloud.provider.com/topology-block": "x-block-1",
-            "cloud.provider.com/topology-rack": "x-rack-1-0",
-        }.items()
-    )
-    ready = {item["type"]: item["status"] for item in found["status"]["conditions"]}
-    assert ready["Ready"] == "True"
-
-
 def test_a_failed_node_becomes_unreachable_and_stays_so(cluster: Cluster, nodes: Any) -> None:
     victim, other = nodes(nodes=2)
     cluster.fail_node(victim)
@@ -139,24 +87,6 @@ def test_a_failed_node_becomes_unreachable_and_stays_so(cluster: Cluster, nodes:
 
     eventually(lambda: "node.kubernetes.io/unreachable" in taints(victim))
     assert not taints(other)
-
-
-def test_nodes_without_kwok_are_ready_and_stay_so() -> None:
-    with Cluster(kwok=False, crds=()) as bare:
-        [name] = bare.add_nodes(Nodes())
-        found = bare.api("GET", f"/api/v1/nodes/{name}")
-        assert {"type": "Ready", "status": "True"}.items() <= found["status"]["conditions"][-1].items()
-        assert "taints" not in found["spec"]
-
-
-def test_rbac_denies_what_was_not_granted(cluster: Cluster, namespace: str) -> None:
-    with cluster.service_account_client(namespace, "nobody") as nobody, pytest.raises(ApiException) as refused:
-        request(nobody, "GET", f"/api/v1/namespaces/{namespace}/pods")
-    assert (refused.value.status, status_of(refused.value)["reason"]) == (403, "Forbidden")
-
-    kubeconfig = cluster.service_account_kubeconfig(namespace, "nobody")
-    answer = cluster.kubectl(f"--kubeconfig={kubeconfig}", "auth", "can-i", "list", "pods", check=False)
-    assert "no" in answer.split()
 
 
 def test_a_recording_has_every_change_in_order(cluster: Cluster, namespace: str) -> None:
@@ -189,23 +119,6 @@ def test_a_recording_that_cannot_go_on_has_a_gap(cluster: Cluster, namespace: st
         recording.disconnect()
         with pytest.raises(RuntimeError, match="gap"):
             recording.wait(bool)
-
-
-def test_deletion_follows_owners_of_covey_kinds(cluster: Cluster, namespace: str) -> None:
-    groups = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{namespace}/podgroups"
-    owner = cluster.api("POST", groups, {
-        "apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": "owner"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}},
-    })  # fmt: skip
-    owned = pod("owned", schedulerName="nobody")
-    owned["metadata"]["ownerReferences"] = [
-        {key: owner[key] for key in ("apiVersion", "kind")} | {key: owner["metadata"][key] for key in ("name", "uid")}
-    ]
-    cluster.api("POST", f"/api/v1/namespaces/{namespace}/pods", owned)
-    cluster.api("DELETE", f"{groups}/owner")
-
-    # Well below the 30 s after which the garbage collector would have looked for new kinds.
-    eventually(lambda: not cluster.api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], timeout=25)
 
 
 def test_a_program_that_ends_at_once_is_reported_with_its_log(tmp_path: Path) -> None:

@@ -21,36 +21,6 @@ def made(cluster: Cluster, maps: str, name: str = "one") -> dict[str, Any]:
     return dict(cluster.api("POST", maps, {"metadata": {"name": name, "labels": {"mine": ""}}, "data": {"a": "1"}}))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        (None, [{"op": "add", "path": "/data/b", "value": "2"}]),
-        (None, {"data": {"b": "2"}}),
-        ("json", [{"op": "add", "path": "/data/b", "value": "2"}]),
-        ("merge", {"data": {"b": "2"}}),
-        ("strategic", {"data": {"b": "2"}}),
-        ("apply", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "2"}}),
-    ],
-)
-def test_each_kind_of_a_patch(cluster: Cluster, maps: str, kind: str | None, body: Any) -> None:
-    made(cluster, maps)
-    query = "?fieldManager=test" if kind == "apply" else ""
-    answer = cluster.api("PATCH", f"{maps}/one{query}", body, patch=kind)
-    assert answer["data"] == {"a": "1", "b": "2"}
-
-
-def test_an_empty_object_is_sent_and_nothing_is_not(cluster: Cluster, maps: str) -> None:
-    before = made(cluster, maps)
-    assert cluster.api("PATCH", f"{maps}/one", {})["data"] == before["data"]
-    with pytest.raises(ApiException) as refused:
-        cluster.api("PATCH", f"{maps}/one")
-    assert refused.value.status in {400, 415}
-
-
-def test_what_is_no_json_is_text(cluster: Cluster) -> None:
-    assert cluster.api("GET", "/readyz") == "ok"
-
-
 def test_proxies_of_the_environment_are_not_asked(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

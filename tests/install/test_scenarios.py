@@ -43,10 +43,11 @@ def text(file: str) -> str:
     return (ROOT / "tests" / file).read_text()
 
 
-@pytest.mark.parametrize(("file", "name", "case"), NAMED, ids=lambda value: str(value or ""))
-def test_what_is_named_exists(file: str, name: str, case: str | None) -> None:
-    assert re.search(rf"^def {name}\(", text(file), re.MULTILINE), f"{file} has no {name}"
-    assert case is None or f'"{case}"' in text(file), f"{file} has no case {case}"
+def test_what_is_named_exists(subtests: pytest.Subtests) -> None:
+    for file, name, case in NAMED:
+        with subtests.test(f"{file}::{name}"):
+            assert re.search(rf"^def {name}\(", text(file), re.MULTILINE), f"{file} has no {name}"
+            assert case is None or f'"{case}"' in text(file), f"{file} has no case {case}"
 
 
 def test_every_scenario_of_grove_has_a_row() -> None:

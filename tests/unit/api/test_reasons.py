@@ -124,16 +124,17 @@ def test_every_condition_is_explained() -> None:
     assert not reasons.GOOD.keys() & reasons.BAD.keys()
 
 
-@pytest.mark.parametrize("reason", EXPLAINED)
-def test_reasons_are_words_and_explanations_sentences(reason: str) -> None:
-    assert re.fullmatch(r"([A-Z][a-z]+)+", reason), "one word in CamelCase"
-    explained = EXPLAINED[reason]
-    for sentence in filter(None, (explained.meaning, explained.remedy)):
-        assert re.fullmatch(r"\S.*[a-z]\.", sentence), sentence
-    assert explained.remedy or not explained.needs_person, "a person has to be told what to do"
+def test_reasons_are_words_and_explanations_sentences(subtests: pytest.Subtests) -> None:
+    for reason, explained in EXPLAINED.items():
+        with subtests.test(reason):
+            assert re.fullmatch(r"([A-Z][a-z]+)+", reason), "one word in CamelCase"
+            for sentence in filter(None, (explained.meaning, explained.remedy)):
+                assert re.fullmatch(r"\S.*[a-z]\.", sentence), sentence
+            assert explained.remedy or not explained.needs_person, "a person has to be told what to do"
 
 
-@pytest.mark.parametrize("kind", [*reasons.GOOD, *reasons.BAD])
-def test_conditions_are_words_with_a_sentence(kind: str) -> None:
-    assert re.fullmatch(r"([A-Z][a-z]+)+", kind)
-    assert {**reasons.GOOD, **reasons.BAD}[kind].endswith(".")
+def test_conditions_are_words_with_a_sentence(subtests: pytest.Subtests) -> None:
+    for kind in [*reasons.GOOD, *reasons.BAD]:
+        with subtests.test(kind):
+            assert re.fullmatch(r"([A-Z][a-z]+)+", kind)
+            assert {**reasons.GOOD, **reasons.BAD}[kind].endswith(".")

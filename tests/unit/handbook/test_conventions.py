@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from covey.cli.main import covey
-from docs.commands import SESSION, SHELL, Skipped, commands, script, skipped
+from docs.commands import SESSION, SHELL, commands, script, skipped
 from handbook.pages import ROOT, Block, Page, pages, read
 
 #: Blocks that are looked at, and not run.
@@ -21,57 +21,63 @@ _INLINE = re.compile(r"`(?P<text>(?:covey|kubectl covey|make) [^`]+)`")
 _PLACEHOLDER = re.compile(r"[A-Z…|]|^\[|\]$")
 
 PAGES = [read(path) for path in pages()]
-everywhere = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 
 
-@everywhere
-def test_every_block_is_of_a_known_language(page: Page) -> None:
-    for block in page.blocks:
-        where = f"{page.path}:{block.line}"
-        assert block.language in TEXTS | {SHELL, SESSION}, f"{where}: ```{block.language}"
-        if block.language in TEXTS:
-            assert not re.search(r"^\$ ", block.text, re.MULTILINE), f"{where}: a command that nobody runs"
-        commands(page, block)
+def test_every_block_is_of_a_known_language(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            for block in page.blocks:
+                where = f"{page.path}:{block.line}"
+                assert block.language in TEXTS | {SHELL, SESSION}, f"{where}: ```{block.language}"
+                if block.language in TEXTS:
+                    assert not re.search(r"^\$ ", block.text, re.MULTILINE), f"{where}: a command that nobody runs"
+                commands(page, block)
 
 
-@everywhere
-def test_yaml_is_yaml_and_excerpts_are_what_files_say(page: Page) -> None:
-    for block in page.blocks:
-        if block.language == "yaml":
-            list(yaml.safe_load_all(block.text))
-            file = ROOT / block.title
-            if block.title and file.is_file():
-                assert block.text in file.read_text(), f"{page.path}:{block.line}: {block.title} says something else"
+def test_yaml_is_yaml_and_excerpts_are_what_files_say(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            for block in page.blocks:
+                if block.language == "yaml":
+                    list(yaml.safe_load_all(block.text))
+                    file = ROOT / block.title
+                    if block.title and file.is_file():
+                        assert block.text in file.read_text(), (
+                            f"{page.path}:{block.line}: {block.title} says something else"
+                        )
 
 
-@everywhere
-def test_whole_resources_compile(page: Page, tmp_path: Path) -> None:
-    for block in page.blocks:
-        if block.language != "yaml" or "…" in block.text:  # a sketch
-            continue
-        whole = [each for each in yaml.safe_load_all(block.text) if isinstance(each, dict) and "metadata" in each]
-        for number, document in enumerate(whole):
-            if document.get("kind") == "DisaggregatedInference" and "spec" in document:
-                file = tmp_path / f"{block.line}-{number}.yaml"
-                file.write_text(yaml.safe_dump(document))
-                done = CliRunner().invoke(covey, ["compile", "-f", str(file)])
-                assert done.exit_code == 0, f"{page.path}:{block.line}: {done.output}"
+def test_whole_resources_compile(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            for block in page.blocks:
+                if block.language != "yaml" or "…" in block.text:  # a sketch
+                    continue
+                whole = [
+                    each for each in yaml.safe_load_all(block.text) if isinstance(each, dict) and "metadata" in each
+                ]
+                for number, document in enumerate(whole):
+                    if document.get("kind") == "DisaggregatedInference" and "spec" in document:
+                        file = tmp_path / f"{block.line}-{number}.yaml"
+                        file.write_text(yaml.safe_dump(document))
+                        done = CliRunner().invoke(covey, ["compile", "-f", str(file)])
+                        assert done.exit_code == 0, f"{page.path}:{block.line}: {done.output}"
 
 
-@pytest.mark.parametrize(
-    "found", [each for page in PAGES for each in skipped(page)], ids=lambda each: f"{each.page}:{each.block.line}"
-)
-def test_what_is_not_run_is_right_as_far_as_can_be_seen(found: Skipped) -> None:
-    page = next(page for page in PAGES if page.path == found.page)
-    for command in script(found.block):
-        check(command, page, f"{found.page}:{found.block.line}: {command}")
+def test_what_is_not_run_is_right_as_far_as_can_be_seen(subtests: pytest.Subtests) -> None:
+    for found in (skip for page in PAGES for skip in skipped(page)):
+        with subtests.test(f"{found.page}:{found.block.line}"):
+            page = next(page for page in PAGES if page.path == found.page)
+            for command in script(found.block):
+                check(command, page, f"{found.page}:{found.block.line}: {command}")
 
 
-@everywhere
-def test_commands_in_sentences_exist(page: Page) -> None:
-    for line, text in enumerate(page.prose.splitlines(), 1):
-        for found in _INLINE.finditer(text):
-            check(found["text"].split("#")[0], page, f"{page.path}:{line}: {found['text']}", whole=False)
+def test_commands_in_sentences_exist(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            for line, text in enumerate(page.prose.splitlines(), 1):
+                for found in _INLINE.finditer(text):
+                    check(found["text"].split("#")[0], page, f"{page.path}:{line}: {found['text']}", whole=False)
 
 
 def check(command: str, page: Page, where: str, *, whole: bool = True) -> None:

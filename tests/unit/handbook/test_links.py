@@ -31,20 +31,21 @@ def headings(path: Path) -> set[str]:
     return names | set(re.findall(r' id="([\w.-]+)"', prose))
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(path: Path) -> None:
-    for link in links(path):
-        if "://" in link or link.startswith("mailto:"):
-            assert not link.startswith("http://"), link
-            continue
-        name, _, anchor = link.partition("#")
-        target = (path.parent / name).resolve() if name else path
-        assert target.exists(), f"{link}: there is no such file"
-        if path.is_relative_to(DOCS) and not target.is_relative_to(DOCS):
-            outside = target.relative_to(ROOT).as_posix()
-            assert outside.split("/")[0] in _OUTSIDE, f"{link}: the site has no page for it"
-        if anchor and target.suffix == ".md":
-            assert anchor in headings(target), f"{link}: there is no such heading"
+def test_links_lead_somewhere(subtests: pytest.Subtests) -> None:
+    for path in pages():
+        with subtests.test(path.name):
+            for link in links(path):
+                if "://" in link or link.startswith("mailto:"):
+                    assert not link.startswith("http://"), link
+                    continue
+                name, _, anchor = link.partition("#")
+                target = (path.parent / name).resolve() if name else path
+                assert target.exists(), f"{link}: there is no such file"
+                if path.is_relative_to(DOCS) and not target.is_relative_to(DOCS):
+                    outside = target.relative_to(ROOT).as_posix()
+                    assert outside.split("/")[0] in _OUTSIDE, f"{link}: the site has no page for it"
+                if anchor and target.suffix == ".md":
+                    assert anchor in headings(target), f"{link}: there is no such heading"
 
 
 def test_pictures_come_from_here() -> None:

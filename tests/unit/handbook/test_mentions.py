@@ -8,7 +8,7 @@ import pytest
 
 from covey.api.crds import KINDS
 from covey.api.schema import structural
-from handbook.pages import Page, pages, read
+from handbook.pages import pages, read
 from metric_families import families, known_series
 
 _CODE = re.compile(r"`(?P<text>[^`\n]+)`")
@@ -29,10 +29,7 @@ _OTHERS = (
     "docs/reference/convert.md",
 )
 
-PAGES = [read(path) for path in pages()]
-everywhere = pytest.mark.parametrize(
-    "page", [each for each in PAGES if not each.path.startswith(_OTHERS)], ids=lambda page: page.path
-)
+PAGES = [page for page in map(read, pages()) if not page.path.startswith(_OTHERS)]
 
 
 def _paths(schema: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -65,14 +62,16 @@ def unknown_metrics(text: str) -> list[str]:
     ]
 
 
-@everywhere
-def test_fields_in_sentences_exist(page: Page) -> None:
-    assert not unknown_fields(page.prose)
+def test_fields_in_sentences_exist(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            assert not unknown_fields(page.prose)
 
 
-@everywhere
-def test_metrics_exist(page: Page) -> None:
-    assert not unknown_metrics("\n".join([page.prose, *(block.text for block in page.blocks)]))
+def test_metrics_exist(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page.path):
+            assert not unknown_metrics("\n".join([page.prose, *(block.text for block in page.blocks)]))
 
 
 def test_the_check_finds_what_is_wrong() -> None:

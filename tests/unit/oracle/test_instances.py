@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from oracle import cpsat, facts, greedy, instances
+
+pytestmark = pytest.mark.slow  # hundreds of cases are drawn and solved
 
 
 def test_the_cases_are_varied() -> None:

@@ -1,370 +1,227 @@
-"""The checker of the soak against histories made by hand: what breaks an invariant is found, what does not is not."""
+"""The soak's invariants against a right life of a resource: nothing is found in it, and each invariant in what breaks it."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from soak.facts import read_pod, read_resource
 from soak.invariants import TORN
 from soak.world import GRACE
-from unit.soak.histories import GATED, STARTED, UID, History, node, pod, resource, role
+from unit.soak.histories import GATED, History, Json, node, resource, role
+
+#: What happens, and to which pod: ``unit/role/replica/index``.
+Step = tuple[str, str, dict[str, Any]]
+
+#: Nodes n0 and n2 lie in one rack, n1 and n3 in the other; each has room for two pods.
+NODES = {
+    "0/prefill/0/0": "n0",
+    "0/decode/0/0": "n0",
+    "0/decode/0/1": "n2",
+    "0/decode/1/0": "n1",
+    "0/decode/1/1": "n3",
+}
+DECODE = role("decode", 2, minReplicas=1, size=2, topology={"required": "rack"})
+ROLES = (role("prefill"), DECODE)
+COMPLETE = tuple(
+    {"type": kind, "status": "True", "reason": "Complete"}
+    for kind in ("Admitted", "Scheduled", "Available", "Progressing")
+)
+PAUSE: Step = ("wait", "", {"seconds": GRACE + 1})
+#: A serving replica may go once its successor serves.
+SUCCESSOR = tuple(f"0/decode/2/{index}" for index in range(2))
+MINIMUM = [place for place in NODES if "decode/1" not in place]
+SURPLUS = [place for place in NODES if "decode/1" in place]
+REPLICA = st.sampled_from(["0/decode/0", "0/decode/1"])
+PLACE = st.sampled_from(list(NODES))
 
 
-class TestHalfBound:
-    def test_bound_while_another_is_gated(self) -> None:
-        history = History(role("decode", size=2))
-        history.see("0/decode/0/0", size=2)
-        history.see("0/decode/0/1", size=2, gates=GATED)
-        assert history.see("0/decode/0/0", size=2, node="n0") == ["half bound"]
-
-    def test_bound_while_another_does_not_exist(self) -> None:
-        history = History(role("decode", size=2))
-        history.see("0/decode/0/0", size=2)
-        assert history.see("0/decode/0/0", size=2, node="n0") == ["half bound"]
-
-    def test_one_after_the_other_is_whole(self) -> None:
-        history = History(role("decode", size=2))
-        for index in "01":
-            history.see(f"0/decode/0/{index}", size=2)
-        assert [history.see(f"0/decode/0/{index}", size=2, node="n0") for index in "01"] == [[], []]
-
-    def test_the_order_of_starts_is_no_part(self) -> None:
-        history = History(role("decode", size=2))
-        history.see("0/decode/0/0", size=2)
-        history.see("0/decode/0/1", size=2, gates=STARTED)
-        assert history.see("0/decode/0/0", size=2, node="n0") == []
-        assert history.wait(TORN + 1) == []
-
-    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["half bound"])])
-    def test_who_was_lost_a_moment_ago_excuses(self, later: float, found: list[str]) -> None:
-        history = History(role("decode", size=2))
-        for index in "01":
-            history.see(f"0/decode/0/{index}", size=2)
-        history.delete("0/decode/0/1", size=2)
-        history.wait(later)
-        assert history.see("0/decode/0/0", size=2, node="n0") == found
+def arrival(places: Iterable[str], nodes: dict[str, str]) -> list[Step]:
+    """Pods are made, let go, bound and started; each together with the others."""
+    states = (lambda _: {"gates": GATED}, lambda _: {}, lambda p: {"node": nodes[p]}, lambda p: runs(p, nodes))
+    return [("see", place, state(place)) for state in states for place in places]
 
 
-class TestTorn:
-    def torn(self) -> History:
-        history = History(role("decode", size=2))
-        for index in "01":
-            history.see(f"0/decode/0/{index}", size=2, node="n0")
-        history.delete("0/decode/0/1", size=2, node="n0", by_operator=False)
-        return history
-
-    def test_for_long(self) -> None:
-        history = self.torn()
-        history.wait(GRACE + 1)
-        assert history.wait(TORN - 1) == []
-        assert [each.rule for each in history.wait(2)] == ["torn"]
-        assert history.wait(1) == []
-
-    def test_until_it_is_whole_again(self) -> None:
-        history = self.torn()
-        history.wait(TORN)
-        history.see("0/decode/0/1", uid="again", size=2, node="n0")
-        assert history.wait(TORN + 1) == []
+def runs(place: str, nodes: dict[str, str] = NODES) -> dict[str, Any]:
+    return {"node": nodes[place], "ready": True}
 
 
-class TestMinimumFirst:
-    ROLES = (role("prefill"), role("decode", 2))
-
-    def test_surplus_before_the_minimum_of_another_role(self) -> None:
-        history = History(*self.ROLES)
-        history.see("0/prefill/0/0", gates=GATED)
-        history.see("0/decode/0/0", node="n0")
-        history.wait()
-        history.see("0/decode/1/0", gates=GATED)
-        assert history.see("0/decode/1/0") == ["minimum first"]
-
-    def test_the_minimum_itself(self) -> None:
-        history = History(*self.ROLES)
-        for place in ("0/prefill/0/0", "0/decode/0/0"):
-            history.see(place, gates=GATED)
-        assert [history.see(place) for place in ("0/prefill/0/0", "0/decode/0/0")] == [[], []]
-
-    def test_surplus_after_the_minimum(self) -> None:
-        history = History(*self.ROLES)
-        for place in ("0/prefill/0/0", "0/decode/0/0"):
-            history.see(place, node="n0")
-        history.see("0/decode/1/0", gates=GATED)
-        assert history.see("0/decode/1/0") == []
-
-    def test_the_minimum_comes_together_with_it(self) -> None:
-        history = History(role("prefill", 2), role("decode", 2))
-        history.see("0/prefill/0/0", node="n0")
-        history.wait()
-        together = {"labels": {"scheduling.covey.dev/together": "new"}}
-        for place in ("0/prefill/1/0", "0/decode/1/0"):
-            history.see(place, gates=GATED, **together)
-        assert history.see("0/prefill/1/0", **together) == []
-
-    def test_another_unit_is_another_matter(self) -> None:
-        history = History(*self.ROLES, replicas=2)
-        for place in ("0/prefill/0/0", "0/decode/0/0"):
-            history.see(place, node="n0")
-        history.see("1/prefill/0/0", gates=GATED)
-        history.see("0/decode/1/0", gates=GATED)
-        assert history.see("0/decode/1/0") == []
+def leaving(places: Iterable[str], nodes: dict[str, str] = NODES) -> list[Step]:
+    """The operator deletes pods that serve."""
+    return [("delete", place, runs(place, nodes)) for place in places]
 
 
-class TestBudget:
-    def serving(self, count: int = 3, **fields: Any) -> History:
-        history = History(role("decode", count, **fields))
-        for number in range(count):
-            history.see(f"0/decode/{number}/0", node=f"n{number}", ready=True)
-        history.wait()
-        return history
-
-    def delete(self, history: History, number: int, **fields: Any) -> list[str]:
-        return history.delete(f"0/decode/{number}/0", node=f"n{number}", ready=True, **fields)
-
-    def test_a_serving_replica_too_many(self) -> None:
-        assert self.delete(self.serving(), 0) == ["budget"]
-
-    def test_its_deletion_has_only_begun(self) -> None:
-        history = self.serving()
-        history.checker.world.condemned.add(("soak", "0/decode/0/0"))
-        assert history.see("0/decode/0/0", node="n0", ready=True, going=True) == ["budget"]
-
-    def test_it_is_only_told_to_drain(self) -> None:
-        history = self.serving()
-        draining = {"labels": {"covey.dev/draining": "true"}}
-        assert history.see("0/decode/0/0", node="n0", ready=True, **draining) == ["budget"]
-        history.wait()
-        assert self.delete(history, 0, **draining) == []
-
-    def test_it_is_updated_in_place(self) -> None:
-        history = self.serving(update={"maxUnavailable": 1})
-        open_ = {"annotations": {"covey.dev/in-place": "{}"}}
-        found = [history.see(f"0/decode/{n}/0", node=f"n{n}", ready=True, **open_) for n in (0, 1)]
-        assert found == [[], ["budget"]]
-
-    def test_by_somebody_else(self) -> None:
-        assert self.delete(self.serving(), 0, by_operator=False) == []
-
-    def test_within_the_budget(self) -> None:
-        history = self.serving(update={"maxUnavailable": 1})
-        assert [self.delete(history, number) for number in (0, 1)] == [[], ["budget"]]
-
-    def test_a_successor_serves(self) -> None:
-        history = self.serving()
-        history.see("0/decode/3/0", node="n3", ready=True)
-        assert self.delete(history, 0) == []
-
-    def test_a_successor_that_does_not_serve(self) -> None:
-        history = self.serving()
-        history.see("0/decode/3/0", node="n3")
-        assert self.delete(history, 0) == ["budget"]
-
-    def test_one_that_did_not_serve(self) -> None:
-        history = self.serving()
-        history.see("0/decode/0/0", node="n0", ready=False)
-        history.wait()
-        assert history.delete("0/decode/0/0", node="n0") == []
-
-    def test_fewer_are_wanted(self) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 2), generation=2)
-        assert [self.delete(history, number) for number in (0, 1)] == [[], ["budget"]]
-
-    def test_more_are_wanted_again_a_moment_later(self) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 2), generation=2)
-        history.wanted(role("decode", 3), generation=3)
-        assert self.delete(history, 0) == []
-        history = self.serving()
-        history.wanted(role("decode", 2), generation=2)
-        history.wanted(role("decode", 3), generation=3)
-        history.wait()
-        assert self.delete(history, 0) == ["budget"]
-
-    def test_what_others_took_a_moment_ago_is_not_ours(self) -> None:
-        history = self.serving(update={"maxUnavailable": 1})
-        self.delete(history, 1, by_operator=False)
-        assert self.delete(history, 0) == []
-        history = self.serving(update={"maxUnavailable": 1})
-        self.delete(history, 1, by_operator=False)
-        history.wait()
-        assert self.delete(history, 0) == ["budget"]
-
-    def test_without_room_the_minimum_is_the_floor(self) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 3), hold="Room")
-        assert [self.delete(history, number) for number in (0, 1, 2)] == [[], [], ["budget"]]
-
-    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
-    def test_it_had_no_room_a_moment_ago(self, later: float, found: list[str]) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 3), hold="Room")
-        history.wait()
-        history.wanted(role("decode", 3))
-        history.wait(later)
-        assert self.delete(history, 0) == found
-
-    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
-    def test_it_has_said_that_it_escalates(self, later: float, found: list[str]) -> None:
-        said = {"type": "Escalating", "status": "True", "reason": "GivesUpRole"}
-        history = self.serving()
-        history.wanted(role("decode", 3), conditions=(said,))
-        history.wait()
-        assert self.delete(history, 0) == []
-        history.wait()
-        history.wanted(role("decode", 3))
-        history.wait(later)
-        assert self.delete(history, 1) == found
-
-    def test_suspended(self) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 3), suspend=True)
-        assert self.delete(history, 0) == []
-
-    def test_one_unit_fewer(self) -> None:
-        history = History(role("decode"), replicas=2)
-        for unit in "01":
-            history.see(f"{unit}/decode/0/0", node="n0", ready=True)
-        history.wait()
-        history.wanted(role("decode"), replicas=1)
-        assert history.delete("1/decode/0/0", node="n0", ready=True) == []
-        assert history.delete("0/decode/0/0", node="n0", ready=True) == ["budget"]
-
-    def test_a_spec_that_is_not_accepted_changes_nothing(self) -> None:
-        history = self.serving()
-        history.wanted(role("decode", 2), topology={"preferred": "nowhere"})
-        history.wait()
-        assert len(history.checker.world.wanted(read_resource(resource()).owner, history.at)) == 2
+BEGUN = [*arrival(MINIMUM, NODES), PAUSE, *arrival(SURPLUS, NODES), PAUSE]
+AT_REST = [("complete", "", {"generation": 1}), ("wait", "", {"seconds": 1.0}), PAUSE, PAUSE]
+SHRUNK = [("want", "", {"replicas": 1, "generation": 2}), *leaving(SURPLUS), PAUSE]
+LIFE: list[Step] = [*BEGUN, *AT_REST, *SHRUNK]
 
 
-class TestDouble:
-    def test_two_bound_in_one_place(self) -> None:
-        history = History(role("decode"))
-        history.see("0/decode/0/0", uid="one", node="n0")
-        assert history.see("0/decode/0/0", uid="two", node="n1") == ["double"]
-
-    def test_a_successor_of_one_that_goes(self) -> None:
-        history = History(role("decode"))
-        history.see("0/decode/0/0", uid="one", node="n0", going=True)
-        assert history.see("0/decode/0/0", uid="two", node="n1") == []
-
-    def test_two_with_one_address(self) -> None:
-        history = History(role("decode"))
-        labels = {"covey.dev/address": "true"}
-        history.see("0/decode/0/0", uid="one", node="n0", going=True, labels=labels)
-        assert history.see("0/decode/0/0", uid="two", labels=labels) == ["double"]
-
-    def test_one_that_only_looks_alike(self) -> None:
-        history = History(role("decode"))
-        history.see("0/decode/0/0", uid="one", node="n0", owned=False)
-        assert history.see("0/decode/0/0", uid="two", node="n1") == []
-
-
-class TestNodes:
-    def test_more_than_a_node_has(self) -> None:
-        history = History(role("decode", 3))
-        found = [history.see(f"0/decode/{number}/0", node="n0") for number in range(3)]
-        assert found == [[], [], ["overcommitted"]]
-
-    def test_what_has_ended_takes_nothing(self) -> None:
-        history = History(role("decode", 3))
-        for number in range(2):
-            history.see(f"0/decode/{number}/0", node="n0")
-        history.see("0/decode/0/0", node="n0", phase="Failed")
-        assert history.see("0/decode/2/0", node="n0") == []
-
-    @pytest.mark.parametrize(("later", "found"), [(0.5, []), (GRACE + 1, ["overcommitted"])])
-    def test_a_stranger_that_came_a_moment_ago(self, later: float, found: list[str]) -> None:
-        history = History(role("decode", 3))
-        history.see("0/decode/8/0", uid="stranger", owned=False, scheduler="other", gpus=8, node="n0")
-        history.wait(later)
-        assert history.see("0/decode/0/0", node="n0") == found
-
-    @pytest.mark.parametrize(("later", "found"), [(0.5, []), (GRACE + 1, ["unfit"])])
-    def test_a_node_that_is_cordoned(self, later: float, found: list[str]) -> None:
-        history = History(role("decode"))
-        history.see("0/decode/0/0")
-        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
-        history.wait(later)
-        assert history.see("0/decode/0/0", node="n0") == []
-        assert [each.rule for each in history.wait()] == found
-
-    def test_a_node_that_is_well_again_before_its_watch_tells(self) -> None:
-        history = History(role("decode"))
-        history.see("0/decode/0/0")
-        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True), history.at)
-        history.wait()
-        history.see("0/decode/0/0", node="n0", version=7)
-        history.checker.take("Node", "MODIFIED", node("n0", version=6), history.at)
-        assert history.wait() == []
-
-    @pytest.mark.parametrize(
-        ("taints", "found"),
-        [
-            ([("node.kubernetes.io/unreachable", "NoExecute")], []),
-            (
-                [("node.kubernetes.io/unreachable", "NoExecute"), ("node.kubernetes.io/unreachable", "NoSchedule")],
-                ["unfit"],
-            ),
-            ([("maintenance", "NoExecute")], ["unfit"]),
-        ],
-    )
-    def test_a_node_that_has_failed_and_is_ready_again(self, taints: list[tuple[str, str]], found: list[str]) -> None:
-        """Its NoExecute is the last to go, and all pods tolerate it for a time: ordinary ones may be bound by then."""
-        history = History(role("decode"))
-        seen = {"uid": "stranger", "owned": False, "node": "n0"}
-        history.see("0/decode/0/0", **{**seen, "node": ""})
-        history.checker.take("Node", "MODIFIED", node("n0", cordoned=True, version=5), history.at)
-        history.wait()
-        tainted = node("n0", version=6)
-        tainted["spec"]["taints"] = [{"key": key, "effect": effect} for key, effect in taints]
-        history.checker.take("Node", "MODIFIED", tainted, history.at)
-        history.see("0/decode/0/0", **seen, version=7)
-        history.checker.take("Node", "MODIFIED", node("n0", version=8), history.at)
-        assert [each.rule for each in history.wait()] == found
-
-    def test_a_replica_in_two_racks(self) -> None:
-        history = History(role("decode", size=2, topology={"required": "rack"}))
-        for index in "01":
-            history.see(f"0/decode/0/{index}", size=2)
-        assert history.see("0/decode/0/0", size=2, node="n0") == []
-        assert history.see("0/decode/0/1", size=2, node="n1") == ["astray"]
-
-    @pytest.mark.parametrize(("other", "found"), [("n2", []), ("n1", ["astray"])])
-    def test_a_label_that_is_missing_moves_no_node(self, other: str, found: list[str]) -> None:
-        history = History(role("decode", size=2, topology={"required": "rack"}))
-        for index in "01":
-            history.see(f"0/decode/0/{index}", size=2)
-        nameless = node("n0")
-        del nameless["metadata"]["labels"]["cloud.provider.com/topology-rack"]
-        history.checker.take("Node", "MODIFIED", nameless, history.at)
-        assert history.see("0/decode/0/0", size=2, node="n0") == []
-        assert history.see("0/decode/0/1", size=2, node=other) == found
-
-    def test_a_unit_in_two_racks(self) -> None:
-        history = History(role("decode", 2), topology={"required": "rack"})
-        assert history.see("0/decode/0/0", node="n0") == []
-        assert history.see("0/decode/1/0", node="n1") == ["astray"]
-        assert history.see("1/decode/0/0", node="n1") == []
-
-    def test_a_unit_whose_first_replica_was_told_to_go(self) -> None:
-        history = History(role("decode", 2), topology={"required": "rack"})
-        assert history.see("0/decode/0/0", node="n0") == []
-        assert history.see("0/decode/0/0", node="n0", labels={"covey.dev/draining": "true"}) == []
-        assert history.see("0/decode/1/0", node="n1") == []
+def play(steps: Iterable[Step]) -> list[str]:
+    """The invariants that these steps broke."""
+    history = History(*ROLES)
+    for verb, place, fields in steps:
+        size = 2 if "decode" in place else 1
+        match verb:
+            case "see":
+                history.see(place, **{"size": size} | fields)
+            case "delete":
+                history.delete(place, **{"size": size} | fields)
+            case "wait":
+                history.wait(**fields)
+            case "node":
+                history.checker.take("Node", "MODIFIED", fields["body"], history.at)
+            case "want":
+                decode: Json = DECODE | {"replicas": fields["replicas"]}
+                more = {key: value for key, value in fields.items() if key != "replicas"}
+                history.wanted(ROLES[0], decode, **more)
+            case "complete":
+                found = resource(*ROLES, conditions=COMPLETE, **fields)
+                found["status"]["observedGeneration"] = fields["generation"]
+                history.checker.take("DisaggregatedInference", "MODIFIED", found, history.at)
+    return [violation.rule for violation in history.checker.violations]
 
 
-def test_what_was_not_seen_is_not_judged() -> None:
-    history = History(role("decode", size=2))
-    history.checker.take_unseen("Pod", "MODIFIED", pod("0/decode/0/0", size=2, node="n0"), history.at)
-    assert not history.checker.violations
-    assert history.checker.world.pods["0/decode/0/0"].node == "n0"
+def without(steps: Iterable[Step], wrong: Callable[[Step], bool]) -> list[Step]:
+    return [step for step in steps if not wrong(step)]
 
 
-def test_a_pod_without_a_readable_place_is_nobodys() -> None:
-    body = pod("0/decode/0/0")
-    body["metadata"]["labels"]["covey.dev/unit"] = "x"
-    assert read_pod(body).replica is None
-    assert dataclasses.asdict(read_pod(body))["owner_uid"] == UID
+def changed(steps: Iterable[Step], place: str, **fields: Any) -> list[Step]:
+    """What is seen of a pod from its binding on has other fields."""
+    return [
+        (verb, name, seen | fields) if name == place and verb == "see" and seen.get("node") else (verb, name, seen)
+        for verb, name, seen in steps
+    ]
+
+
+def before_binding(steps: list[Step], place: str, *more: Step) -> list[Step]:
+    at = next(index for index, (_, name, fields) in enumerate(steps) if name == place and fields.get("node"))
+    return [*steps[:at], *more, *steps[at:]]
+
+
+def cordon(place: str, **fields: Any) -> Step:
+    name = NODES[place]
+    return ("node", "", {"body": node(name, rack=f"rack-{int(name[1]) % 2}", cordoned=True, **fields)})
+
+
+def test_nothing_is_found_in_a_right_life() -> None:
+    assert play(LIFE) == []
+
+
+@given(replica=REPLICA, index=st.integers(0, 1))
+def test_a_replica_is_half_bound_when_a_mate_is_missing_or_gated(replica: str, index: int) -> None:
+    place = f"{replica}/{index}"
+    assert "half bound" in play(without(LIFE, lambda step: step[1] == place and not step[2].get("gates")))
+    assert "half bound" in play(without(LIFE, lambda step: step[1] == place))
+
+
+@given(replica=REPLICA, index=st.integers(0, 1))
+def test_a_replica_is_torn_when_a_pod_is_lost_and_does_not_come_back(replica: str, index: int) -> None:
+    place = f"{replica}/{index}"
+    lost: Step = ("delete", place, runs(place) | {"by_operator": False})
+    again: Step = ("see", place, runs(place) | {"uid": "again"})
+    wait: Step = ("wait", "", {"seconds": TORN + 1})
+    assert play([*BEGUN, lost, PAUSE, wait]) == ["torn"]
+    assert play([*BEGUN, lost, again, PAUSE, wait]) == []
+
+
+@given(place=st.sampled_from(SURPLUS), lacking=st.sampled_from(MINIMUM))
+def test_surplus_is_let_go_before_the_minimum_when_a_pod_of_it_is_not_bound(place: str, lacking: str) -> None:
+    late = without(BEGUN, lambda step: step[1] == lacking and bool(step[2].get("node")))
+    other_role = "prefill" in lacking
+    assert ("minimum first" in play([*late, ("see", place, {"gates": GATED}), ("see", place, {})])) == other_role
+
+
+@pytest.mark.parametrize("state", ["deleted", "told to drain", "updated in place"])
+@given(replica=st.sampled_from(["0/prefill/0", "0/decode/0", "0/decode/1"]))
+def test_a_serving_replica_is_given_up_against_the_budget(state: str, replica: str) -> None:
+    place = f"{replica}/0"
+    given_up: dict[str, Step] = {
+        "deleted": ("delete", place, runs(place)),
+        "told to drain": ("see", place, runs(place) | {"labels": {"covey.dev/draining": "true"}}),
+        "updated in place": ("see", place, runs(place) | {"annotations": {"covey.dev/in-place": "{}"}}),
+    }
+    assert play([*BEGUN, given_up[state]]) == ["budget"]
+
+
+@pytest.mark.parametrize(
+    "excuse",
+    [
+        pytest.param([("want", "", {"replicas": 1, "generation": 2})], id="fewer are wanted"),
+        pytest.param([("want", "", {"replicas": 2, "suspend": True})], id="suspended"),
+        pytest.param([("want", "", {"replicas": 2, "hold": "Room"})], id="there is no room"),
+        pytest.param(
+            [("want", "", {"replicas": 2, "conditions": ({"type": "Escalating", "status": "True", "reason": "R"},)})],
+            id="it escalates",
+        ),
+        pytest.param(arrival(SUCCESSOR, dict.fromkeys(SUCCESSOR, "n9")), id="a successor serves"),
+    ],
+)
+def test_a_serving_replica_may_go_with_a_reason_or_by_somebody_else(excuse: list[Step]) -> None:
+    assert play([*BEGUN, *excuse, *leaving(SURPLUS)]) == []
+    assert play([*BEGUN, ("delete", SURPLUS[0], runs(SURPLUS[0]) | {"by_operator": False})]) == []
+
+
+@given(place=PLACE)
+def test_two_pods_have_one_place(place: str) -> None:
+    twin: Step = ("see", place, {"uid": "twin", "node": "n9"})
+    assert play([*BEGUN, twin]) == ["double"]
+    going: Step = ("see", place, runs(place) | {"going": True})
+    assert "double" not in play([*BEGUN, going, twin])
+
+
+def test_two_pods_have_one_address() -> None:
+    place, labels = "0/decode/0/0", {"labels": {"covey.dev/address": "true"}}
+    going: Step = ("see", place, runs(place) | labels | {"going": True})
+    assert "double" in play([*BEGUN, going, ("see", place, labels | {"uid": "twin", "gates": GATED})])
+
+
+@given(place=PLACE, gpus=st.integers(9, 16))
+def test_a_node_is_overcommitted(place: str, gpus: int) -> None:
+    assert "overcommitted" in play(changed(BEGUN, place, gpus=gpus))
+    stranger: Step = ("see", "9/other/0/0", {"owned": False, "scheduler": "other", "gpus": 8, "node": NODES[place]})
+    assert "overcommitted" in play(before_binding(BEGUN, place, stranger, PAUSE))
+    assert "overcommitted" not in play(before_binding(BEGUN, place, stranger))
+
+
+@given(place=PLACE)
+def test_a_pod_is_bound_to_an_unfit_node(place: str) -> None:
+    assert "unfit" in play(before_binding(BEGUN, place, cordon(place), PAUSE))
+    assert "unfit" not in play(before_binding(BEGUN, place, cordon(place)))
+    # It is well again, and its watch tells so afterwards.
+    bound = before_binding(changed(BEGUN, place, version=7), place, cordon(place), PAUSE)
+    at = next(index for index, (_, name, fields) in enumerate(bound) if name == place and fields.get("node")) + 1
+    well: Step = ("node", "", {"body": cordon(place, version=6)[2]["body"] | {"spec": {}}})
+    assert "unfit" not in play([*bound[:at], well, *bound[at:]])
+
+
+@given(replica=REPLICA, index=st.integers(0, 1))
+def test_a_replica_is_astray_in_two_racks(replica: str, index: int) -> None:
+    place = f"{replica}/{index}"
+    other = f"n{(int(NODES[place][1]) + 1) % 4}"
+    assert "astray" in play(changed(BEGUN, place, node=other))
+
+
+REASONS: dict[str, list[Step]] = {
+    "its node is cordoned": [cordon(SURPLUS[0]), PAUSE, PAUSE],
+    "the spec was changed": [("want", "", {"replicas": 2, "generation": 2})],
+    "a pod was lost": [("see", "0/prefill/0/0", {"node": "n0"}), ("see", "0/prefill/0/0", runs("0/prefill/0/0"))],
+}
+
+
+@pytest.mark.parametrize("reason", ["none", "a node of others is cordoned", *REASONS])
+def test_a_replica_at_rest_is_taken_unless_there_is_a_reason(reason: str) -> None:
+    successor = arrival(SUCCESSOR, dict.fromkeys(SUCCESSOR, "n9"))
+    others: list[Step] = [("node", "", {"body": node("n8", cordoned=True)})] if "others" in reason else []
+    found = play([*BEGUN, *AT_REST, *REASONS.get(reason, others), *successor, *leaving(SURPLUS)])
+    assert found == ([] if reason in REASONS else ["taken"])
+
+
+@pytest.mark.parametrize("extra", [{"ready": False}, {"ready": True, "labels": {"covey.dev/revision": "other"}}])
+def test_there_is_no_rest_with_a_pod_too_many(extra: dict[str, Any]) -> None:
+    more: Step = ("see", "0/decode/2/0", {"node": "n9", "size": 1} | extra)
+    successor = arrival(SUCCESSOR, dict.fromkeys(SUCCESSOR, "n9"))
+    assert "taken" not in play([*BEGUN, more, *AT_REST, *successor, *leaving(SURPLUS)])

@@ -20,10 +20,11 @@ def test_the_hues_are_those_of_the_pictures_on_a_terminal() -> None:
     }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_no_script_turns_text_into_markup_or_code(name: str) -> None:
-    banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|new Function|setAttribute\(\"style|javascript:"
-    assert not re.search(banned, SCRIPTS[name])
+def test_no_script_turns_text_into_markup_or_code(subtests: pytest.Subtests) -> None:
+    for name, text in SCRIPTS.items():
+        with subtests.test(name):
+            banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|new Function|setAttribute\(\"style|javascript:"
+            assert not re.search(banned, text)
 
 
 def test_the_document_has_no_script_or_style_of_its_own() -> None:
@@ -32,11 +33,12 @@ def test_the_document_has_no_script_or_style_of_its_own() -> None:
     assert re.findall(r"<script[^>]*>", html) == ['<script type="module" src="main.js">']
 
 
-@pytest.mark.parametrize("name", PAGE)
-def test_nothing_names_another_host(name: str) -> None:
-    hosts = set(re.findall(r"https?://[^\s\"'`)]+", PAGE[name])) - {"http://www.w3.org/2000/svg"}
-    assert hosts == set()
-    assert re.fullmatch(r"[a-z0-9.-]+\.(html|css|js|svg)", name)
+def test_nothing_names_another_host(subtests: pytest.Subtests) -> None:
+    for name, text in PAGE.items():
+        with subtests.test(name):
+            hosts = set(re.findall(r"https?://[^\s\"'`)]+", text)) - {"http://www.w3.org/2000/svg"}
+            assert hosts == set()
+            assert re.fullmatch(r"[a-z0-9.-]+\.(html|css|js|svg)", name)
 
 
 def test_every_file_is_asked_for_by_another() -> None:
@@ -67,7 +69,8 @@ def test_nothing_is_exported_that_no_module_takes() -> None:
     assert [name for name in exported if len(re.findall(rf"\b{name}\b", said)) < 2] == []
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_modules_are_small_and_say_what_they_are(name: str) -> None:
-    assert SCRIPTS[name].startswith("/**")
-    assert SCRIPTS[name].count("\n") <= 220
+def test_modules_are_small_and_say_what_they_are(subtests: pytest.Subtests) -> None:
+    for name, text in SCRIPTS.items():
+        with subtests.test(name):
+            assert text.startswith("/**")
+            assert text.count("\n") <= 220
