@@ -13,7 +13,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from covey.kube.events import Book, EventRecorder, ObjectRef, Occurrence, truncate
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, virtual
+from virtual_time import now, virtual
 
 REF = ObjectRef("v1", "Node", "n1")
 Recording = Callable[["Sink", EventRecorder], Coroutine[Any, Any, None]]

@@ -17,7 +17,7 @@ from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice
 from covey.kube.lease import LeaseElector, Observation, Terms
 from covey.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, virtual
+from virtual_time import now, virtual
 
 
 @dataclass

@@ -11,7 +11,7 @@ from covey.kube.clock import SYSTEM
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run, virtual
+from virtual_time import now, run, virtual
 
 
 @virtual

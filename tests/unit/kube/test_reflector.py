@@ -16,7 +16,7 @@ from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreac
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
 from covey.observability.families import REGISTRY
-from unit.kube.virtual_time import now, run, virtual
+from virtual_time import now, run, virtual
 
 Event = tuple[str, Pod]
 END = "end of script"

@@ -19,7 +19,7 @@ from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
 from covey.operator.model.objects import InferenceText, read_inference_text, read_topology
 from covey.operator.observe.informer import Informer
-from unit.kube.virtual_time import run
+from virtual_time import run
 
 Key = tuple[str, str]
 LLAMA = ("ml", "llama")

@@ -14,6 +14,7 @@ from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
 from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
 from scheduler_loop import Loop, labels, tree
+from virtual_time import virtual
 
 
 async def test_what_does_not_fit_gets_nothing_and_a_reason() -> None:
@@ -323,6 +324,7 @@ async def test_a_stranger_that_ends_under_a_gangs_label_keeps_no_pins() -> None:
     assert loop.writer.released == ["one-decode-0-0"]
 
 
+@virtual
 async def test_nothing_is_decided_on_half_of_a_list() -> None:
     loop = Loop(cache(node("n1"), *tree("one")))
     loop.cache.pods.steady.clear()

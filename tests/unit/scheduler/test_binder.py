@@ -18,7 +18,7 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.writer import RENEW
 from scheduler_loop import settle
-from unit.kube.virtual_time import now, run
+from virtual_time import now, run
 
 WAKE = "scheduling.covey.dev/wake"
 GROUPS = [

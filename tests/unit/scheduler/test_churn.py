@@ -33,7 +33,7 @@ from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
-from unit.kube.virtual_time import run
+from virtual_time import run
 
 PODS = 25_000
 UNITS = 100

@@ -13,7 +13,7 @@ from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.direct import FIRST_WAIT, LONGEST_WAIT, DirectBinding
 from covey.scheduler.guard import BindArgs
-from unit.kube.virtual_time import now, run
+from virtual_time import now, run
 
 NAME = "covey-direct"
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=2)]

@@ -12,6 +12,7 @@ from covey.api import core
 from covey.api.constants import REASON_WAITING
 from covey.scheduler.wake import GATHER, Intake
 from scheduler_loop import Loop, tree
+from virtual_time import virtual
 
 MOST = 8
 NODES = [node(f"n{each}") for each in range(32)]
@@ -41,6 +42,7 @@ async def take(loop: Loop, name: str) -> int:
     return sum(pod.startswith(f"{name}-") for pod in placed)
 
 
+@virtual
 async def test_two_gangs_that_fill_the_barrier_between_them_go_one_after_the_other() -> None:
     loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
     assert await take(loop, "a") == 5
@@ -56,6 +58,7 @@ async def test_two_gangs_that_fill_the_barrier_between_them_go_one_after_the_oth
     assert await take(loop, "b") == 5
 
 
+@virtual
 async def test_what_was_held_up_goes_when_pins_are_gone_too() -> None:
     loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
     assert await take(loop, "a") == 5
@@ -95,6 +98,7 @@ async def test_another_namespace_gets_what_is_left() -> None:
     assert sum(pod.startswith("d-") for pod in await loop.turn()) == 4
 
 
+@virtual
 async def test_pods_that_may_not_start_yet_take_no_room() -> None:
     loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
     assert await take(loop, "a") == 5

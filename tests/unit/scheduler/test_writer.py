@@ -10,7 +10,7 @@ from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Unreachable
 from covey.scheduler.writer import ATTEMPTS, FIRST_WAIT, PATIENCE, Pinned, PodWriter
-from unit.kube.virtual_time import now, run
+from virtual_time import now, run, virtual
 
 
 class Silent:
@@ -53,6 +53,7 @@ class Slow:
         return member("decode", 0)
 
 
+@virtual
 async def test_without_the_lease_nothing_is_sent() -> None:
     leads = True
     api: Any = Slow()
@@ -90,6 +91,7 @@ async def test_the_barrier_needs_no_lease() -> None:
     assert await writer.release(member("decode", 0, pin="n1"), "NodeLost")
 
 
+@virtual
 async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
     api: Any = Slow()
     writer = PodWriter(api, clock=SYSTEM)

@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 import msgspec
@@ -36,8 +37,8 @@ from covey.operator.observe.expectations import PATIENCE
 from unit.operator.wild.api_server import ApiServer, Json
 from unit.operator.wild.line import Line, Trouble, read_object
 from unit.operator.wild.process import OperatorRun
-from unit.operator.wild.virtual_loop import VirtualLoop
 from unit.operator.world import World
+from virtual_time import VirtualTimeLoop
 
 _EPOCH: Final = 1_800_000_000.0
 #: Seconds without a write after which nothing more comes: every retry is sooner.
@@ -58,7 +59,7 @@ class Wild:
     """
 
     def __init__(self, inference: DisaggregatedInference, seed: int) -> None:
-        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self._runner = asyncio.Runner(loop_factory=partial(VirtualTimeLoop, 1_000.0))
         self._loop = self._runner.get_loop()
         self.server = ApiServer(lambda: self.now)
         self.trouble = Trouble(random.Random(seed))

@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer as soon as nothing else is to be done.
 
-Hours of back-off pass in milliseconds, and always in the same order.  A loop that waits for nothing at all
-is a deadlock and fails at once.
+Hours of back-off pass in milliseconds, and always in the same order. A loop that waits for nothing at all is a deadlock
+and fails at once, so no test in it may wait for another thread or process.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ P = ParamSpec("P")
 
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self) -> None:
+    def __init__(self, start: float) -> None:
         super().__init__()
-        self.now = 0.0
+        self.now = start
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready:
             if timeout is None:
                 raise RuntimeError("deadlock: nothing to do and no timer")
-            self.now += timeout
+            self.now += max(timeout, 0.0)
         return ready
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """``time()`` starts at 0 and moves only when the loop would sleep."""
+    """``time()`` moves only when the loop would sleep."""
 
-    def __init__(self) -> None:
-        self._virtual = _Selector()
+    def __init__(self, start: float = 0.0) -> None:
+        self._virtual = _Selector(start)
         super().__init__(self._virtual)
 
     def time(self) -> float:
