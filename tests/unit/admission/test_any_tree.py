@@ -11,7 +11,6 @@ from builders.members import GATE, group, node, pod, root_key, unit
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
-from covey.admission.podstate import is_placed
 from covey.admission.queue import Want, assess
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
@@ -83,12 +82,6 @@ def role(**state: Any) -> tuple[core.Group, list[core.Group]]:
     return root, [inner, *(group(name, parent="decode", minimum=2) for name in ("d0", "d1"))]
 
 
-def test_the_level_of_an_inner_group_is_asked_for() -> None:
-    root, groups = role()
-    [rule] = gang_of(unit(root, groups, [*gated("d0", 0, 1), *gated("d1", 0, 1)])).rules
-    assert (rule.name, rule.required, rule.members) == ("decode", "rack", (("decode", 0), ("decode", 1)))
-
-
 def test_pins_across_two_racks_are_found_for_an_inner_group() -> None:
     root, groups = role()
     pods = [*gated("d0", 0, 1, places={0: "x0", 1: "x1"}), *gated("d1", 0, 1, pins={0: "x2", 1: "y0"})]
@@ -119,18 +112,6 @@ def test_surplus_of_a_surplus_group_waits_for_that_group() -> None:
     found = unit(root, groups, [*done, *further])
     assert releasable(found, calls(further[2], further[0])) == []
     assert releasable(found, calls(*further)) == further
-
-
-def test_some_of_alike_groups_are_enough_and_bound_ones_come_first() -> None:
-    root = group("root", composite=True, minimum=1)
-    groups = [group(name, parent="root", minimum=2) for name in ("a", "b")]
-    waiting = unit(root, groups, [*gated("a", 0, 1), *gated("b", 0, 1, places={0: "x0", 1: "x1"})])
-    assert waiting.minimum_met(is_placed)
-    gang = gang_of(waiting)
-    assert not gangs.wants_minimum(gang)
-    assert gangs.wants_surplus(gang)
-    plan = plan_surplus(gang, inventory(*waiting.pods()))
-    assert {each.pod for each in plan.assignments} == {"uid-a-0", "uid-a-1"}
 
 
 def test_missing_groups_and_pods_are_counted_and_no_error() -> None:
@@ -166,20 +147,6 @@ def test_every_group_of_a_deep_tree_has_a_status() -> None:
     assert all(status["conditions"][0]["status"] == "True" for status in found.values())
     assert [each["level"] for each in found["pair"]["placement"]] == ["block"]
     assert [each["level"] for each in found["left"]["placement"]] == ["block", "rack"]
-
-
-def test_members_apart_hold_the_rest_and_the_root_says_which_group_and_where() -> None:
-    root, groups = role(minimum=1)
-    pods = [*gated("d0", 0, 1, places={0: "x0", 1: "y0"}), *gated("d1", 0, 1)]
-    found = unit(root, groups, pods)
-    assert plan_surplus(gang_of(found), inventory(*pods)).assignments == ()
-    [(_, status), *_] = statuses(found, Decision(topology=TOPOLOGY), PATHS.__getitem__, "now")
-    message = status["conditions"][0]["message"]
-    assert "group decode requires one rack, but has members in b/x and b/y: nothing more is placed under it" in message
-    needed = gang_of(unit(*role(), pods))
-    refused = plan_minimum(needed, inventory(*pods))
-    assert isinstance(refused, Refusal)
-    assert "group decode requires one rack, but has members in b/x and b/y" in refused.message
 
 
 def test_a_wish_inside_what_comes_whole_is_named() -> None:
@@ -254,11 +221,6 @@ def test_two_replicas_of_one_number_are_said(one: str, other: str, number: int) 
         f"groups a and b are both replica {number} of role decode: give each its own number, from 0, in the label"
         " covey.dev/replica"
     )
-
-
-def test_pods_of_one_group_are_told_apart_by_their_places() -> None:
-    root = group("root", composite=True, minimum=1)
-    assert unit(root, [group("decode", parent="root", minimum=2)], []).problem is None
 
 
 def test_pods_of_a_basic_group_alone_are_placed_and_bound_one_by_one() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,17 +66,3 @@ def test_what_is_held_is_charged_once_and_its_successor_not_beside_it(
         amounts = dict(each.amounts)
         assert all(amount <= amounts[pool] for pool, amount in each.spare)
     assert total["nvidia.com/gpu"] == sum(map(expected, replicas))
-
-
-def test_what_is_held_costs_each_pod_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every assessment of a unit reckons its charges, in the process's loop."""
-    unit, ground = made_of([[("lost", True), ("bound", True)]] * 60)
-    looks, real = Counter[str](), core.Meta.label
-
-    def label(self: core.Meta, key: str) -> Any:
-        looks[key] += 1
-        return real(self, key)
-
-    monkeypatch.setattr(core.Meta, "label", label)
-    charges(unit, ground)
-    assert max(looks.values(), default=0) <= 4 * 60

@@ -129,21 +129,3 @@ def test_a_node_that_leaves_is_nobodys_place() -> None:
     found.remove_node("n2")
     found.settle(0.0)
     assert free(found) == {"n1": 8}
-
-
-def test_many_pods_of_one_shape_are_housed_in_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = stock(*(make_node(f"n{number}") for number in range(100)))
-    for number in range(150):
-        found.set_pod(ours(f"p{number}", gpus=8))
-    looks = 0
-    fits = found.inventory.fits
-
-    def counted(*arguments: Any) -> str | None:
-        nonlocal looks
-        looks += 1
-        return fits(*arguments)
-
-    monkeypatch.setattr(found.inventory, "fits", counted)
-    found.settle(0.0)
-    assert sum(free(found).values()) == 0
-    assert looks <= 2 * 100

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from builders import manifests
 from builders.files import EXAMPLES, cluster, covey, inference, node, pod, role, write
+from cluster.test_api_rules import BAD_INFERENCES
 
 NODES = EXAMPLES / "offline/nodes.json"
 
@@ -73,60 +75,43 @@ def template_with(**fields: Any) -> dict[str, Any]:
     return changed(roles=[body])
 
 
+def test_a_resource_that_the_api_server_refuses_is_refused_at_the_same_field(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    file = tmp_path / "in.json"
+    for edits, field, _ in BAD_INFERENCES:
+        with subtests.test(edits=edits):
+            file.write_text(json.dumps(manifests.changed(manifests.inference(), edits)))
+            said = refused("-f", file, "--nodes", NODES)
+            assert f"{file}, document 1, {field.partition('[0].name')[0]}" in said
+            assert "; " in said, "it says what to do"
+
+
 @pytest.mark.parametrize(
     ("manifest", "field", "words"),
     [
-        (role_with(replicas=1, minReplicas=2), "spec.roles[0].minReplicas", "greater than replicas 1"),
-        (changed(replicas=20, roles=[role("w") | {"replicas": 1001}]), "spec.roles", "20,020 pods"),
-        (
-            role_with(network={"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80}]}),
-            "spec.roles[0].network.ports[1].port",
-            "two names",
-        ),
-        (role_with(minReplicas=0), "spec.roles", "no role has minReplicas > 0"),
-        (changed(roles=[]), "spec.roles", "at least 1"),
-        (changed(roles=[role("w"), role("w")]), "spec.roles[1].name", "two roles w"),
         (role_with(sise=3), "spec.roles[0].sise", "unknown field"),
         (role_with(replicas="four"), "spec.roles[0].replicas", "valid integer"),
         (role_with(replicas="4"), "spec.roles[0].replicas", "valid integer"),
-        (role_with(size=0), "spec.roles[0].size", "greater than or equal to 1"),
-        (role_with(name="Prefill"), "spec.roles[0].name", "pattern"),
         (role_with(topology={"required": "shelf"}), "spec.roles[0].topology.required", "no level shelf; use one of"),
         (changed(topology={"required": "shelf"}), "spec.topology.required", "no level shelf"),
         (changed(topology={"name": "nowhere"}), "", "no ClusterTopology 'nowhere'"),
         (changed(topology={"required": "rack", "preferred": "block"}), "spec.topology.preferred", "coarser than rack"),
-        (changed(topology={"required": "rack", "preferred": "rack"}), "spec.topology.preferred", "same level"),
-        (changed(proximity=[{"roles": ["w", "v"], "level": "rack"}]), "spec.proximity[0].roles", "no role v"),
         (changed(spread={"level": "shelf"}), "spec.spread.level", "no level shelf"),
-        (changed(backend="Slurm"), "spec.backend", "Extender"),
-        (template_with(nodeName="n1"), "spec.roles[0].template.spec.nodeName", "Covey's own"),
-        (template_with(containers=[]), "spec.roles[0].template.spec.containers", "missing or empty"),
         (template_with(containers=5), "spec.roles[0].template.spec.containers", "expected a list"),
         (
             template_with(containers=[{"name": "c", "resources": {"requests": {"cpu": "x"}}}]),
             "spec.roles[0].template.spec.containers[0].resources.requests[cpu]",
             "'x' is not a quantity",
         ),
-        (role_with(template={}), "spec.roles[0].template.spec", "is missing"),
-        (
-            changed(roles=[{**role("w"), "dependsOn": [{"role": "w", "condition": "Ready"}]}]),
-            "spec.roles[0].dependsOn",
-            "depends on itself",
-        ),
         (inference("", role("w")), "metadata.name", "is missing"),
-        (inference("x" * 64, role("w")), "metadata.name", "64 characters"),
-        (inference("a.b", role("w")), "metadata.name", "'a.b' is no name"),
-        (inference("Llm", role("w")), "metadata.name", "'Llm' is no name"),
-        (inference("a_b", role("w")), "metadata.name", "'a_b' is no name"),
-        (inference("a-", role("w")), "metadata.name", "'a-' is no name"),
         (inference("a\n", role("w")), "metadata.name", "is no name"),
-        (changed(replicas=999, roles=[role("w", 9999, 1, 999)]), "spec.roles", "more than 20,000"),
         ({"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}, "spec", "is missing"),
         (changed() | {"spec": 5}, "spec", "object"),
         (changed() | {"metadata": {"name": "x", "labels": {"a": 5}}}, "metadata.labels.a", "string"),
     ],
 )
-def test_a_resource_that_the_api_server_would_refuse(
+def test_a_resource_that_means_nothing_here_is_refused_with_its_field(
     tmp_path: Path, manifest: dict[str, Any], field: str, words: str
 ) -> None:
     file = tmp_path / "in.json"

@@ -99,20 +99,6 @@ def test_all_replicas_of_a_role_lie_in_the_one_rack_that_their_group_requires(ru
     assert (answer.verdict, answer.racks("d0", "d1")) == ("Admitted", {"0-1"})
 
 
-def test_a_role_that_fits_in_no_one_rack_is_infeasible(run: Callable[..., Answer]) -> None:
-    groups = [composite("tree", 1), composite("decode", 2, "tree", RACK)]
-    answer = run(cluster(3, 3), groups, leaf("d0", 2, "decode", 2), leaf("d1", 2, "decode", 2))
-    assert answer.verdict == "Infeasible"
-    assert "decode" in answer.reasons
-
-
-def test_surplus_replicas_stay_in_the_rack_of_their_role(run: Callable[..., Answer]) -> None:
-    groups = [composite("tree", 1), composite("decode", 1, "tree", RACK)]
-    leaves = [leaf(f"d{number}", 2, "decode", 2) for number in range(3)]
-    answer = run(cluster(5, 3), groups, *leaves)
-    assert (answer.verdict, len(answer.places), answer.racks("d0", "d1", "d2")) == ("Admitted", 4, {"0-0"})
-
-
 def test_a_replacement_joins_the_rack_of_the_others(run: Callable[..., Answer]) -> None:
     groups = [composite("tree", 1), composite("decode", 2, "tree", RACK)]
     placed = leaf("d0", 2, "decode", 2, p0="n0-1-0", p1="n0-1-1")

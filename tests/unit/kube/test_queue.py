@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Awaitable, Callable
 from operator import itemgetter
 
 import pytest
@@ -161,9 +160,6 @@ async def test_depth_is_measured() -> None:
     assert depth() == 1
     queue.done("a")
     assert depth() == 2
-
-
-Handler = Callable[[str], Awaitable[None]]
 
 
 def worked(failure: Exception | None, times: int) -> list[float]:

@@ -19,7 +19,6 @@ from covey.observability.families import REGISTRY
 from virtual_time import now, run, virtual
 
 Event = tuple[str, Pod]
-END = "end of script"
 
 
 def pod(name: str, version: int) -> Pod:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -35,21 +33,6 @@ async def test_only_a_large_resource_that_asks_nobody_is_planned_in_a_thread(
     here: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     assert (await _aside(replace(observed(pods), **more), threading.get_ident) == threading.get_ident()) == here
-
-
-async def test_others_have_their_turn_while_a_large_resource_is_planned() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await _aside(observed(_LARGE), lambda: time.sleep(0.2))
-    counting.cancel()
-    assert turns > 2
 
 
 async def test_what_fails_in_a_thread_fails_the_pass() -> None:

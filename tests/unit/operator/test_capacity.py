@@ -387,30 +387,6 @@ def test_a_long_answer_is_cut() -> None:
     assert len(world.asked()[2]) < 8_000
 
 
-@pytest.mark.parametrize("of", ["unit", "role"])
-def test_the_pods_of_a_unit_are_not_looked_through_for_each_replica(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    level: Object = {"topology": {"required": "rack"}}
-    calls = 0
-    is_admitted = podstate.is_admitted
-
-    def count(pod: core.Pod) -> bool:
-        nonlocal calls
-        calls += 1
-        return is_admitted(pod)
-
-    found: list[int] = []
-    for replicas in (20, 80):
-        roles = gang("decode", replicas, **(level if of == "role" else {}))
-        world = refused(roles, capacity=None, **(level if of == "unit" else {}))
-        world.autoscaler = REQUESTS
-        with monkeypatch.context() as patched:
-            patched.setattr(podstate, "is_admitted", count)
-            calls = 0
-            assert world.plan().actions.ask
-        found.append(calls)
-    assert found[1] <= 5 * found[0]
-
-
 def affinity_of(found: Any) -> Any:
     terms = found["spec"].get("affinity", {}).get("podAffinity", {})
     return terms.get("requiredDuringSchedulingIgnoredDuringExecution", [])

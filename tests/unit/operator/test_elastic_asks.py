@@ -10,8 +10,6 @@ from builders.inferences import role
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
-from covey.operator.capacity import parts
-from covey.placement.cluster.elastic import ElasticDomain
 from unit.operator.test_capacity import BUFFERS, FAILED, NOT_FOUND, RACKS, REQUESTS, Asking, gang, gpus, refused
 
 
@@ -187,32 +185,6 @@ def test_an_admitted_unit_leaves_nothing_of_any_domain() -> None:
     world.settle()
     assert not world.of(POD_TEMPLATES)
     assert not world.of(PROVISIONING_REQUESTS)
-
-
-def test_of_a_thousand_domains_only_those_that_are_asked_for_are_made_and_no_more_nodes_than_pods(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[str] = []
-    nodes: list[str] = []
-    find, node = parts._find_parts, ElasticDomain._node
-
-    def count_parts(*args: Any, domain: Any = None, **more: Any) -> Any:
-        made.extend([str(domain)] if domain else [])
-        return find(*args, domain=domain, **more)
-
-    def count_nodes(self: ElasticDomain, name: str) -> core.Node:
-        nodes.append(name)
-        return node(self, name)
-
-    monkeypatch.setattr(parts, "_find_parts", count_parts)
-    monkeypatch.setattr(ElasticDomain, "_node", count_nodes)
-    world = asking(gang("decode", 4), elastic=topology(*(f"r{number}" for number in range(64)), nodes=1024))
-    assert set(made) == {"rack r0"}
-    made.clear()
-    nodes.clear()
-    world.plan()
-    assert made == ["rack r0"]
-    assert len(nodes) == 1 + 4
 
 
 def test_a_buffer_names_the_domain_too() -> None:

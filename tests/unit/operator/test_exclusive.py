@@ -14,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
-from builders.members import member
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout
@@ -23,7 +22,7 @@ from covey.operator.execute.executor import Executor
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.problem import Blocked
-from covey.operator.rolling.exclusive import Candidate, choose_shown, order_turns
+from covey.operator.rolling.exclusive import choose_shown
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
 from unit.operator.test_edit_storm import ROLES, Event
@@ -81,25 +80,6 @@ def test_the_new_revision_takes_over_with_as_many_ready(
     counts: Mapping[str, int], going: str, shown: tuple[tuple[str, str], ...], chosen: str
 ) -> None:
     assert choose_shown(members(counts, going), shown, PAIRINGS, "new") == chosen
-
-
-def test_a_switch_of_many_pods_compares_none_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator's loop does nothing else meanwhile: of 20,000 pods it would be for half a minute."""
-    candidates = [
-        Candidate(serves, revision, revision.endswith("1"), ready=True, pod=member(serves, number, gpus=1))
-        for serves, revision in (*OLD, *NEW)
-        for number in range(40)
-    ]
-    compared, real = Counter[str](), Candidate.__eq__
-
-    def count(self: Candidate, other: object) -> bool:
-        compared["all"] += 1
-        return real(self, other)
-
-    monkeypatch.setattr(Candidate, "__eq__", count)
-    turns = order_turns(candidates, PAIRINGS["new"], PAIRINGS)
-    assert sum(map(len, turns)) == len(candidates)
-    assert compared["all"] <= 8 * len(candidates)
 
 
 class Blind(Judged):

@@ -104,11 +104,6 @@ def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.P
     assert not seen.look("owner-uid").graves[SLOT].retired
 
 
-def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: core.Pod) -> None:
-    seen.caches.ledger.condemn(KEY, pod)
-    assert not seen.caches.ledger._condemned
-
-
 OWNER = Owner("default", "llama", "owner-uid")
 
 

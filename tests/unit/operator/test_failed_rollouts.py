@@ -96,7 +96,6 @@ def test_the_clock_of_a_resource_runs_from_the_end_of_what_was_leaving() -> None
 
 
 NEWER = template(nodeSelector={"newer": "yes"})
-NEWEST = template(nodeSelector={"newest": "yes"})
 ROLLBACK = {"progressDeadlineSeconds": 60, "onFailure": "Rollback"}
 
 

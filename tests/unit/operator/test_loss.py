@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from builders.inferences import inference, llama, role
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model import podstate
-from covey.operator.plan import Plan, plan
-from covey.operator.status.status import compute
-from covey.operator.status.units import describe_units
+from covey.operator.plan import Plan
 from unit.operator.world import World
 
 
@@ -414,40 +411,3 @@ def test_nothing_goes_before_its_time(
             assert delay is not None or verdict == announced["step"]
         act(world)
         world.now += wait
-
-
-@pytest.mark.parametrize("units", [2, 9])
-def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
-    world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
-    walks = 0
-
-    class Counted(dict[Slot, core.Pod]):
-        def items(self) -> Any:
-            nonlocal walks
-            walks += 1
-            return super().items()
-
-    observed = world.observe()
-    observed.__dict__["current"] = Counted(observed.current)
-    plan(world.judge(), observed, world.status)
-    assert walks == 6, "however many units there are"
-
-
-def test_the_status_is_read_as_often_for_many_units_as_for_few() -> None:
-    def reads(units: int) -> int:
-        world = World.settled(inference(role("prefill"), role("decode"), replicas=units))
-        found = 0
-
-        class Counted(dict[str, Any]):
-            def get(self, key: str, default: Any = None) -> Any:
-                nonlocal found
-                found += key == "unitStatuses"
-                return super().get(key, default)
-
-        observed, verdict, before = world.observe(), world.judge(), Counted(world.status)
-        planned = plan(verdict, observed, before)
-        units_now = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-        compute(verdict, observed, planned, units_now, before, "2026-01-01T00:00:00Z")
-        return found
-
-    assert reads(9) == reads(2) > 0

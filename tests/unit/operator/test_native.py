@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,12 +12,9 @@ from hypothesis import strategies as st
 
 from builders.inferences import confirmed, inference, role
 from covey.api import core
-from covey.backends import Cluster, Identity, Owned
+from covey.backends import Cluster, Identity
 from covey.backends.kubernetes import Hierarchical
 from covey.operator.model import podstate
-from covey.operator.plan import plan
-from covey.operator.status.status import compute
-from covey.operator.status.units import describe_units
 from unit.operator.world import World
 
 GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
@@ -290,30 +285,3 @@ def happen(world: Native, event: str, number: int) -> None:
             world.forget()
         case _:
             pass
-
-
-@pytest.mark.parametrize("units", [5, 20])
-def test_what_is_read_of_all_units_grows_with_their_objects_not_with_their_square(units: int) -> None:
-    world = Native(role("prefill", replicas=2, size=2), role("decode", replicas=2, size=2), replicas=units)
-    world.settle()
-    visited = 0
-
-    class Counting(dict[Identity, Owned]):
-        def __iter__(self) -> Iterator[Identity]:
-            nonlocal visited
-            for each in super().__iter__():
-                visited += 1
-                yield each
-
-        def items(self) -> Any:
-            return [(each, self[each]) for each in self]
-
-        def values(self) -> Any:
-            return [self[each] for each in self]
-
-    verdict, observed = world.judge(), dataclasses.replace(world.observe(), objects=Counting(world.objects))
-    planned = plan(verdict, observed, {})
-    found = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-    compute(verdict, observed, planned, found, {}, "2026-01-01T00:00:00Z")
-    assert len(found) == units
-    assert visited <= 12 * len(world.objects)

@@ -1,20 +1,14 @@
 """Sums of what features find, and the index of a snapshot."""
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.api import core
-from covey.operator.model import observed
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome, Remark, Ungate, soonest, sum_outcomes
 from covey.operator.model.observed import current
-from covey.operator.plan import plan
-from covey.operator.status.units import describe_units
 from unit.operator.world import World
 
 NOTE = Note("Created", "creating 1 replica of decode", "Create")
@@ -77,17 +71,3 @@ def test_the_index_says_who_fills_each_place(world: World) -> None:
         place = seen.place(slot)
         assert place is seen.place(slot)
         assert [place.now] == list(pods) if place.now is not None else place.others == pods
-
-
-def test_a_pass_finds_out_once_who_fills_a_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: Counter[str] = Counter()
-
-    def counted(pods: Sequence[core.Pod]) -> core.Pod | None:
-        asked.update(pod.metadata.name for pod in pods)
-        return current(pods)
-
-    monkeypatch.setattr(observed, "current", counted)
-    verdict, seen = world.judge(), world.observe()
-    planned = plan(verdict, seen)
-    tuple(describe_units(verdict.inference, verdict.backend, seen, planned))
-    assert asked == Counter(list(world.pods))

@@ -92,15 +92,6 @@ def test_counts_alone_are_written_once_a_second(pace: Pace, clock: Clock) -> Non
     assert pace.delay("other", passing=False, news=False) == 0.0
 
 
-def test_nothing_is_remembered_of_what_is_gone(pace: Pace) -> None:
-    for number in range(1000):
-        pace.delay(str(number), passing=True, news=True)
-        pace.note_write(str(number))
-        pace.forget(str(number))
-    assert not pace._passing
-    assert not pace._written
-
-
 def test_news() -> None:
     def status(value: str = "False", message: str = "", generation: int = 1) -> dict[str, object]:
         condition = {"type": "Admitted", "status": value, "reason": "R", "message": message}

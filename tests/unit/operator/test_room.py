@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from builders import inferences
 from builders.inferences import template
@@ -16,8 +15,7 @@ from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
-from covey.kube.clock import SYSTEM, Clock
-from covey.operator.observe import room as rooms
+from covey.kube.clock import Clock
 from covey.operator.observe.room import ClusterRoom, View
 from covey.operator.observe.watched import Key
 
@@ -226,13 +224,6 @@ def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:
     assert "example.com/quota" in lacks
 
 
-def test_the_cluster_is_watched_from_the_first_question_on() -> None:
-    room = ClusterRoom(None, lambda: (TOPOLOGY,), lambda _key: None, clock=SYSTEM)  # type: ignore[arg-type] # nothing is asked
-    assert not room._wanted.is_set()
-    assert room.view(("ml", "llama")) is None
-    assert room._wanted.is_set()
-
-
 def ask(ground: Ground, name: str) -> str | None:
     """A pass over a resource whose minimum is two pods of 8 GPUs."""
     wanted = llama(name)
@@ -284,13 +275,3 @@ def test_who_asks_no_more_is_not_woken() -> None:
     ground.view("other")
     ground.room._on_node("ADDED", make_node("n3"), None)
     assert ground.wake() == []
-
-
-def test_plans_are_bounded_when_many_ask_for_different_things(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waking looks at who waits without a plan."""
-    ground = Ground(make_node("n1"))
-    for number in range(20):
-        assert ask(ground, f"w{number}") is not None
-    monkeypatch.setattr(rooms, "plan_minimum", None)
-    ground.room._on_node("ADDED", make_node("n2"), None)
-    assert len(ground.wake()) == 1

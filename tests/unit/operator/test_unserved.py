@@ -39,33 +39,9 @@ def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
     assert caches.cluster.unserved == {POD_GROUPS, COMPOSITE_POD_GROUPS}
 
 
-def test_pods_are_always_waited_for() -> None:
-    caches = made(*Backend)
-    for reflector in caches._reflectors():
-        reflector._lose()
-    assert not caches.is_synced
-
-
-def test_what_people_write_is_always_waited_for() -> None:
-    caches = Caches(cast("Client", None), Requeue(), clock=SYSTEM)
-    for reflector in caches._reflectors():
-        reflector._serve(served=True)
-        reflector.synced.set()
-    caches.probing.asked.set()
-    for informer in caches.informers:
-        assert not caches.is_synced
-        informer.lose()
-    assert caches.is_synced
-
-
 def hyper_node(tier: int) -> core.HyperNode:
     spec = core.HyperNodeSpec(tier, "rack", (core.HyperNodeMember("Node", {"regexMatch": {"pattern": ".*"}}),))
     return core.HyperNode(core.Meta(name="r", uid="1", resource_version=str(tier)), spec)
-
-
-def test_hyper_nodes_are_watched_only_for_volcano() -> None:
-    assert made(Backend.EXTENDER, Backend.KUBERNETES).domains is None
-    assert made(Backend.EXTENDER).cluster.hyper_nodes is None
 
 
 def test_hyper_nodes_are_waited_for_before_anything_is_judged_by_them() -> None:

@@ -108,10 +108,6 @@ def feasible(gang: Gang, inventory: Inventory, counts: tuple[int, ...]) -> bool:
     return next(placements(gang, inventory, counts), None) is not None
 
 
-def minimum_counts(gang: Gang) -> tuple[int, ...]:
-    return tuple(max(role.minimum, sum(r.placed for r in role.replicas)) for role in gang.roles)
-
-
 def valid(
     gang: Gang, inventory: Inventory, assignments: tuple[Assignment, ...], *, report: Callable[[str], None] = print
 ) -> bool:

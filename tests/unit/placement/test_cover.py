@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from math import prod
 
 import numpy as np
 import pytest
@@ -73,15 +72,6 @@ def test_prices_are_the_lowest_however_they_are_worked_out(
             shares = asked.shares(vector, 0)
             total = [sum(part) for part in zip(*(share.vector for share in shares), strict=True)] or [0] * len(need)
             assert tuple(total) == vector
-
-
-def test_few_layers_of_a_large_demand_are_kept() -> None:
-    need, count = (40, 40), 100
-    point = [((1, 1), (1, 1))]
-    asked = made(need, [point] * count)
-    layers = sum(layer.size for kept in asked._kept.values() for layer in kept.values())
-    assert layers <= 12 * 2 * prod(most + 1 for most in need)
-    assert len(asked.shares(need, 0)) == max(need)
 
 
 tables = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30)

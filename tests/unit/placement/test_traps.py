@@ -13,8 +13,6 @@ from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.sharing import layout
 from unit.placement.brute import valid
 
-WHOLE = [8, 8, 8, 8, 8, 8]
-
 
 def admit(gang: Gang, inventory: Inventory) -> Gang:
     """Place minimum and surplus, checking both."""
@@ -30,48 +28,6 @@ def counts(gang: Gang) -> list[int]:
     return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
 
 
-def test_the_bigger_sibling_may_be_declared_last() -> None:
-    inventory = make_inventory({"r1": [8] * 4, "r2": [8] * 6})
-    gang = make_gang(make_role("small", 1, size=4, required="rack"), make_role("big", 1, size=6, required="rack"))
-    assert counts(admit(gang, inventory)) == [1, 1]
-
-
-def test_single_gpu_pods_go_to_partial_racks_and_leave_the_whole_one_whole() -> None:
-    inventory = make_inventory({"r1": WHOLE, "r2": [1, 2, 1], "r3": [1, 1, 2]})
-    gang = admit(make_gang(make_role("router", 4, shape=make_shape(1)), required="block"), inventory)
-    nodes = {pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods}
-    assert not any(node and node.startswith("b-r1") for node in nodes)
-    assert len({node.split("-n")[0] for node in nodes if node}) == 1
-
-
-def test_pods_lost_on_two_dead_nodes_at_once_come_back_inside_their_rack() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 6, "b1/r2": [8] * 6, "b2/r1": [8] * 12})
-    gang = make_gang(
-        make_role("w", 1, size=4, required="rack"), make_role("x", 2, size=2, required="rack"), required="block"
-    )
-    gang = admit(gang, inventory)
-    before = {pod.key: pod.node for role in gang.roles for r in role.replicas for pod in r.pods}
-    dead = {before["w-0-1"], before["w-0-2"]}
-    for node in dead:
-        assert node is not None
-        inventory.remove_node(node)
-    lost = {key for key, node in before.items() if node in dead}
-    for key in lost:
-        inventory.release(key)
-    hurt = place(
-        make_gang(
-            make_role("w", 1, size=4, required="rack"), make_role("x", 2, size=2, required="rack"), required="block"
-        ),
-        {},
-    )
-    hurt = place(hurt, {key: node for key, node in before.items() if key not in lost and node})
-    answer = plan_minimum(hurt, inventory)
-    assert isinstance(answer, Plan)
-    assert {a.pod for a in answer.assignments} == lost
-    home = inventory.path("dc", before["w-0-0"] or "")[:3]
-    assert all(a.path[:3] == home for a in answer.assignments if a.pod.startswith("w"))
-
-
 def test_a_replacement_without_room_in_its_domain_is_infeasible_with_the_reason() -> None:
     inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [8] * 6})
     gang = make_gang(make_role("w", 1, size=3, required="rack"))
@@ -82,47 +38,6 @@ def test_a_replacement_without_room_in_its_domain_is_infeasible_with_the_reason(
     assert (reason.role, reason.scope, reason.level, reason.best_domain) == ("w", "replica", "rack", ("z", "b1", "r1"))
     assert "2 missing pods of replica 0 must join the others in rack z/b1/r1" in reason.message
     assert (reason.resource, reason.short) == ("nvidia.com/gpu", "8")
-
-
-def test_when_a_domain_is_gone_the_replica_may_go_elsewhere() -> None:
-    inventory = make_inventory({"b1/r2": [8] * 6})
-    gang = place(make_gang(make_role("w", 1, size=3, required="rack")), {"w-0-0": "vanished"})
-    answer = plan_minimum(gang, inventory)
-    assert isinstance(answer, Plan)
-    assert {a.pod for a in answer.assignments} == {"w-0-1", "w-0-2"}
-
-
-def test_a_role_that_does_not_follow_the_unit_may_lie_anywhere() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4})
-    inventory.set_node(make_node("cpu", 0, labels={"zone": "z"}))
-    router = make_role(
-        "router", 1, shape=make_shape(0, node_selector=(("kubernetes.io/hostname", "cpu"),)), follow_unit=False
-    )
-    worker = make_role("w", 4)
-    gang = admit(make_gang(router, worker, required="block"), inventory)
-    assert gang.roles[0].replicas[0].pods[0].node == "cpu"
-    assert isinstance(
-        plan_minimum(make_gang(make_role("r", 1, shape=router.replicas[0].pods[0].shape), required="block"), inventory),
-        Refusal,
-    )
-
-
-def test_leader_and_worker_shapes_share_a_rack() -> None:
-    leader = make_shape(0, extra={"cpu": 60_000})
-    inventory = make_inventory({"r1": [8, 8], "r2": [8, 8, 0]})
-    gang = make_gang(make_role("w", 1, size=3, leader=leader, required="rack"))
-    assert counts(admit(gang, inventory)) == [1]
-    two = make_gang(make_role("w", 1, size=3, leader=make_shape(1), required="rack"))
-    assert isinstance(plan_minimum(two, make_inventory({"r1": [8, 8], "r2": [8, 8]})), Refusal)
-
-
-def test_anti_affinity_and_host_ports_on_the_host() -> None:
-    port = make_shape(1, host_ports=(("0.0.0.0", "TCP", 80),))
-    inventory = make_inventory({"r1": [8, 8]})
-    assert isinstance(plan_minimum(make_gang(make_role("w", 3, shape=port)), inventory), Refusal)
-    assert counts(
-        admit(make_gang(make_role("w", 2, shape=port), make_role("x", 14, shape=make_shape(1))), inventory)
-    ) == [2, 14]
 
 
 def test_shapes_that_share_a_host_port_are_exact_too() -> None:

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from builders.members import cache, group
 from builders.requests import GPU, TOPOLOGY, make_node, make_shape
-from covey.observability.families import REGISTRY
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
@@ -89,27 +88,6 @@ def test_every_change_is_seen(stage: Stage) -> None:
     assert stage.look()("covey_devices_largest_gang", product="H100", level="rack") == 16
 
 
-def test_nothing_is_counted_again_that_has_not_changed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    whole = devices.devices_of
-
-    def devices_of(*args: Any, **more: Any) -> Any:
-        counted.append(1)
-        return whole(*args, **more)
-
-    monkeypatch.setattr(devices, "devices_of", devices_of)
-    stage.look()
-    assert len(counted) == 4
-    stage.look()
-    assert len(counted) == 4
-    stage.room.hold("p", "a", make_shape(1))
-    stage.look()
-    assert len(counted) == 5
-    stage.chosen = NO_TOPOLOGY
-    stage.look()
-    assert len(counted) == 9, "in another topology every node lies elsewhere"
-
-
 def test_what_a_stranger_makes_up_has_no_series(stage: Stage) -> None:
     for number in range(50):
         stage.node(f"x{number}", f"rack-{number}", product=f"made-up-{number}", gpus=1)
@@ -123,31 +101,6 @@ def test_who_does_not_count_shows_nothing() -> None:
     registry = CollectorRegistry()
     registry.register(DeviceGauges())
     assert Scrape.parse(generate_latest(registry).decode()).by("state", "covey_devices") == {}
-
-
-def test_it_counts_for_as_long_as_it_runs_whatever_happens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault in counting ends nothing, and what ends takes its series along."""
-    passes = 0
-
-    async def sleep(seconds: float) -> None:
-        nonlocal passes
-        assert seconds == devices.EVERY
-        passes += 1
-        if passes == 1:
-            monkeypatch.undo()
-        if passes == 3:
-            assert 'covey_devices{product="H100"' in generate_latest(REGISTRY).decode()
-            raise asyncio.CancelledError
-        await asyncio.sleep(0)
-
-    def fails(*_: Any) -> Any:
-        raise ValueError("odd")
-
-    monkeypatch.setattr(devices, "report", fails)
-    surveyor = Surveyor(stage.room, lambda: TOPOLOGY, sleep=sleep)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(surveyor.run())
-    assert "covey_devices{" not in generate_latest(REGISTRY).decode()
 
 
 def test_the_planner_need_not_know_the_topology_that_is_counted_by() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups
+from builders.members import GATE, Seen, group, member, node, put, role_groups
 from builders.members import cache as made_of
 from covey.admission import headroom as counting
 from covey.admission.tree import Key
@@ -24,8 +24,6 @@ from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing, Topologies
 from covey.scheduler.reservations import Reservations
 from scheduler_loop import Answering, Loop, context_of
-
-ROOT = Key("CompositePodGroup", "ns", "root")
 
 
 @dataclass
@@ -173,23 +171,6 @@ async def test_it_rests_nine_times_as_long_as_it_works(monkeypatch: pytest.Monke
         assert await bench.headroom.step()
 
 
-async def test_namespaces_take_turns() -> None:
-    many = [each for number in range(3) for each in unit(f"many{number}", f"n{number}")]
-    async with Bench(*nodes(4), *many, *unit("one", "n3")) as bench:
-        (lonely,) = [each for each in bench.cache.index.roots() if each.name == "one"]
-        for number in range(3):
-            bench.ask("x", f"many{number}")
-        bench.ask("x", "one")
-        line = bench.headroom._open
-        line["elsewhere"] = type(line["ns"])([(lonely, line["ns"].pop(lonely))])
-        order = []
-        for _ in range(4):
-            namespace, found = next(iter(line.items()))
-            order.append((namespace, next(iter(found)).name))
-            bench.headroom._turn(Key("CompositePodGroup", namespace, order[-1][1]))
-        assert order == [("ns", "many0"), ("elsewhere", "one"), ("ns", "many1"), ("elsewhere", "one")]
-
-
 async def test_an_answer_to_what_nobody_asks_any_more_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Bench(*nodes(3), *unit("root", "n0")) as bench:
         most_feasible, loop = counting.most_feasible, asyncio.get_running_loop()
@@ -293,17 +274,6 @@ async def test_an_answer_that_the_api_server_does_not_take_is_not_given_again(mo
         assert bench.client.answers() == [("root", "two", {"decode": 3})]
 
 
-async def test_nothing_is_kept_of_a_root_that_is_gone() -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        bench.ask("one")
-        await bench.turn()
-        assert bench.headroom._said
-        root = bench.cache.index.root(ROOT)
-        assert root is not None
-        drop(bench.cache, root)
-        assert not bench.headroom._said
-
-
 async def test_a_root_that_is_gone_has_no_answer() -> None:
     async with Bench(*nodes(3), *unit("root", "n0")) as bench:
         bench.client.failures = [NotFound(404, "NotFound", "gone")]
@@ -366,46 +336,3 @@ async def test_a_further_pod_has_ephemeral_volumes_of_its_own(volume: dict[str, 
         bench.ask("one")
         await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": most})]
-
-
-async def test_many_questions_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gang that comes while one of many questions is answered is planned before the next one is."""
-    order: list[str] = []
-    many = [each for number in range(20) for each in unit(f"many{number}", f"n{number}")]
-    async with Bench(*nodes(22), *many) as bench:
-
-        def counted(role: str, *_: object, **__: object) -> counting.Answer:
-            order.append("answer")
-            if len(order) == 3:
-                for each in unit("gang", None):
-                    put(bench.cache, each)
-            bench.clock.now += 1000.0  # as if it were always time for the next one
-            bench.headroom._due = -1e9
-            return counting.Answer(role, 1)
-
-        planned = bench.loop.admission._plan
-
-        async def noted(root: Key, *, last: bool) -> None:
-            order.append(root.name)
-            await planned(root, last=last)
-
-        monkeypatch.setattr(headroom, "most_feasible", counted)
-        monkeypatch.setattr(Headroom, "rest", 0.0)
-        monkeypatch.setattr(questions, "LEAST_REST", -1.0)
-        monkeypatch.setattr(bench.loop.admission, "_plan", noted)
-        for number in range(20):
-            bench.ask("x", f"many{number}")
-        assert set(await bench.turn()) == {"gang-decode-0-0"}
-        assert order[:5] == ["answer"] * 3 + ["gang", "answer"]
-        assert len(bench.client.written) == 20
-
-
-async def test_quota_bounds_what_is_told() -> None:
-    async with Bench(*nodes(6), *unit("root", "n0"), queue("team", 24)) as bench:
-        bench.headroom._queueing = bench.loop.admission._queueing
-        await bench.turn()
-        bench.ask("one")
-        await bench.turn()
-        (answer,) = bench.client.written[0]["status"]["headroom"]["roles"]
-        assert answer["replicas"] == 3
-        assert answer["message"] == counting.NO_QUOTA

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, cache, drop, group, member, node, put, queue, role_groups, root_key
-from covey.admission.queue import Entry
-from covey.admission.quota import Pool
-from covey.admission.tree import Key
+from builders.members import GATE, cache, drop, member, node, put, queue, root_key
 from covey.api import core
 from covey.scheduler import admission
 from scheduler_loop import Loop, tree
@@ -61,53 +57,11 @@ async def test_a_minimum_over_quota_waits_although_there_are_nodes() -> None:
     )
 
 
-async def test_it_sleeps_until_quota_changes_and_no_node_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(cache(*nodes(4), queue("team", 12), *tree("a"), *tree("b")))
-    await settle(loop)
-    judged: list[str] = []
-    real = loop.admission._quotas.judge
-
-    def judge(entry: Entry) -> Any:
-        judged.append(entry.unit.key.name)
-        return real(entry)
-
-    monkeypatch.setattr(loop.admission._quotas, "judge", judge)
-    put(loop.cache, member("decode", 0, name="stranger", node="n3", root="x"))
-    put_away(loop, loop.cache.pods.store["ns", "stranger"])
-    assert await loop.turn() == {}
-    assert judged == []
-    end(loop, "a")
-    assert set(await settle(loop)) == {"b-decode-0-0"}
-
-
 async def test_a_raised_quota_helps_at_once() -> None:
     loop = Loop(cache(*nodes(4), queue("team", 8), *tree("a"), *tree("b")))
     await settle(loop)
     put(loop.cache, queue("team", 16))
     assert set(await settle(loop)) == {"b-decode-0-0"}
-
-
-async def test_surplus_takes_what_quota_has_room_for() -> None:
-    loop = Loop(cache(*nodes(4), queue("team", 24), *tree("a", replicas=4)))
-    assert len(await settle(loop)) == 3
-    assert said(loop, "a")[0] == "OverQuota"
-
-
-async def test_surplus_borrows_and_minimums_do_not() -> None:
-    both = (queue("team", 8, cohort="c", borrow=8), queue("idle", 16, cohort="c", namespaces={}))
-    loop = Loop(cache(*nodes(4), *both, *tree("a", replicas=4), *tree("b", created="2026-01-02T00:00:00Z")))
-    assert set(await settle(loop)) == {"a-decode-0-0", "a-decode-1-0"}
-    loop.admission._books._retell_quota(root_key("b"))
-    assert said(loop, "b") == (
-        "OverQuota",
-        "16 of 8 nvidia.com/gpu of queue team are in use; 8 short; minimums of team do not borrow",
-    )
-
-
-async def test_without_queues_nothing_is_counted() -> None:
-    loop = Loop(cache(*nodes(4), *tree("a", replicas=2), *tree("b", queue="none")))
-    assert set(await settle(loop)) == {"a-decode-0-0", "a-decode-1-0"}
-    assert said(loop, "b")[0] == "QueueNotFound"
 
 
 async def test_who_is_selected_by_no_queue_is_free_of_quota() -> None:
@@ -120,12 +74,6 @@ async def test_who_is_selected_by_no_queue_is_free_of_quota() -> None:
         put(loop.cache, each)
     assert await settle(loop) == {}
     assert said(loop, "b")[0] == "OverQuota"
-
-
-async def test_several_queues_are_refused_by_name() -> None:
-    loop = Loop(cache(*nodes(2), queue("one"), queue("two"), *tree("a"), *tree("b", queue="two")))
-    assert set(await settle(loop)) == {"b-decode-0-0"}
-    assert said(loop, "a") == ("QueueAmbiguous", "queues one, two all select namespace ns: name one in spec.queue")
 
 
 async def test_units_of_a_deleted_queue_stay_and_say_so() -> None:
@@ -154,23 +102,6 @@ async def test_a_quota_below_its_use_evicts_nobody() -> None:
     assert said(loop, "a")[0] == "OverQuota"
 
 
-async def test_nodes_of_a_flavor_without_quota_are_closed() -> None:
-    flavors = [
-        {"nodes": {"product": "h100"}, "resources": [{"name": "nvidia.com/gpu", "nominal": 4}]},
-        {"nodes": {"product": "a100"}, "resources": [{"name": "nvidia.com/gpu", "nominal": 8}]},
-    ]
-    h100, a100 = node("n1", labels={"product": "h100"}), node("n2", labels={"product": "a100"})
-    loop = Loop(cache(h100, queue("team", flavors=flavors), *tree("a")))
-    assert await settle(loop) == {}
-    assert "1 over the quota of the queue" in said(loop, "a")[1]
-    put(loop.cache, a100)
-    assert await settle(loop) == {"a-decode-0-0": "n2"}
-    loop.cache.nodes.store["", "n2"] = again = node("n2", labels={"product": "none"})
-    loop.cache._on_node("MODIFIED", again, a100)
-    await settle(loop)
-    assert loop.admission._quotas.ledger.of(root_key("a")) == ()
-
-
 async def test_pods_are_charged_when_their_node_comes_back() -> None:
     groups = [each for each in tree("a") if isinstance(each, core.Group)]
     loop = Loop(cache(*nodes(1), queue("team", 8), *groups, member("decode", 0, root="a", node="gone", gpus=8)))
@@ -180,33 +111,6 @@ async def test_pods_are_charged_when_their_node_comes_back() -> None:
         put(loop.cache, each)
     assert await settle(loop) == {}
     assert said(loop, "b")[0] == "OverQuota"
-
-
-async def test_priority_decides_inside_a_queue_and_the_share_between_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    queues = (
-        queue("one", 0, cohort="c", borrowMinimums=True),
-        queue("two", 8, cohort="c", borrowMinimums=True),
-        queue("idle", 16, cohort="c", namespaces={}),
-    )
-    loop = Loop(
-        cache(
-            *nodes(3),
-            *queues,
-            *tree("high", queue="one", priority=1000),
-            *tree("low", queue="two"),
-            *tree("more", queue="two", created="2026-01-02T00:00:00Z"),
-        )
-    )
-    order: list[str] = []
-    real = loop.admission._commits.admit
-
-    def note(root: Key, *rest: Any) -> None:
-        order.append(root.name)
-        real(root, *rest)
-
-    monkeypatch.setattr(loop.admission._commits, "admit", note)
-    await settle(loop)
-    assert order == ["low", "high", "more"]
 
 
 async def test_surplus_that_borrows_is_shared_in_turns() -> None:
@@ -298,34 +202,6 @@ async def test_charges_never_pass_the_quota(
         assert name is not None or said(loop, f"u{number}")[0] == "QueueAmbiguous"
 
 
-async def test_replicas_of_several_pods_are_charged_whole() -> None:
-    root = group("root", composite=True, minimum=1, desired=1)
-    groups = role_groups("decode", replicas=2, minimum=1, size=2)
-    pods = [member("decode", number, index, size=2, gates=(GATE,), gpus=4) for number in (0, 1) for index in (0, 1)]
-    loop = Loop(cache(*nodes(2), queue("team", 15), root, *groups, *pods))
-    assert len(await settle(loop)) == 2
-    assert loop.admission._quotas.ledger.use_of("team", Pool((), "nvidia.com/gpu")) == 8
-
-
-async def test_a_claim_learns_who_gives_way_and_that_it_is_enough() -> None:
-    queues = (queue("a", 8, cohort="c"), queue("b", 8, cohort="c"))
-    loop = Loop(cache(*nodes(4), *queues, *tree("theirs", queue="b", replicas=3)))
-    assert len(await settle(loop)) == 2
-    for each in tree("mine", queue="a"):
-        put(loop.cache, each)
-    assert await settle(loop) == {}
-    assert said(loop, "mine")[0] == "OverQuota"
-    quotas = loop.admission._quotas
-    [right] = quotas.rights(loop.admission._books.shelf.entries[root_key("mine")])
-    assert [(each.unit.name, each.member) for each in right.find_order()] == [("theirs", ("decode", 1))]
-    assert not right.judge(()).taken
-    gone = loop.cache.pods.store["ns", "theirs-decode-1-0"].metadata.uid
-    assert replace(right, charge_of={gone: right.find_order()[0]}).judge([gone]).taken == {0}
-    assert not list(quotas.rights(loop.admission._books.shelf.entries[root_key("theirs")]))
-    put_away(loop, loop.cache.pods.store["ns", "theirs-decode-1-0"])
-    assert set(await settle(loop)) == {"mine-decode-0-0"}
-
-
 @pytest.mark.parametrize("name", ["no-such", "others"])
 async def test_no_name_sets_the_quota_free_of_what_has_its_places(name: str) -> None:
     others = queue("others", 8, namespaces={"selector": {"matchLabels": {"team": "others"}}})
@@ -337,17 +213,3 @@ async def test_no_name_sets_the_quota_free_of_what_has_its_places(name: str) -> 
     assert said(loop, "b")[0] == "OverQuota"
     end(loop, "a")
     assert set(await settle(loop)) == {"b-decode-0-0"}
-
-
-async def test_pods_whose_groups_are_gone_are_charged_until_they_end_themselves() -> None:
-    loop = Loop(cache(*nodes(2), queue("team", 8), *tree("a"), *tree("b", created="2026-01-02T00:00:00Z")))
-    assert set(await settle(loop)) == {"a-decode-0-0"}
-    for each in tree("a"):
-        if isinstance(each, core.Group):
-            drop(loop.cache, each)
-    assert await settle(loop) == {}
-    put(loop.cache, queue("team", 9))
-    assert await settle(loop) == {}
-    end(loop, "a")
-    assert set(await settle(loop)) == {"b-decode-0-0"}
-    assert root_key("a") not in loop.admission._quotas._pods

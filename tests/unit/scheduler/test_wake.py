@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
+from builders.members import GATE, cache, drop, group, member, node, pod, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Capacity
@@ -46,28 +46,6 @@ async def test_as_many_as_fit_are_woken_the_longest_refused_first() -> None:
     refused = [pod(f"s{number}", gpus=3) for number in range(4)]
     made = cache(node("n1"), *GROUPS, pinned, *refused)
     assert await woken(made, refused=refused, gone=pinned, expected=2) == ["s0", "s1"]
-
-
-async def test_those_who_are_placed_or_gone_are_forgotten() -> None:
-    pinned = member("decode", 0, pin="n1", gpus=8)
-    refused = [pod("placed", gpus=1), pod("gone", gpus=1), pod("left", gpus=1), pod("huge", gpus=9)]
-    made = cache(node("n1"), node("n2"), *GROUPS, pinned, *refused)
-
-    class Listening(Waker):
-        def note_refusal(self, found: core.Pod) -> None:
-            super().note_refusal(found)
-            if found.metadata.name == "placed":
-                put(made, pod("placed", gpus=1, node="n2"))
-            if found.metadata.name == "gone":
-                drop(made, found)
-
-    writer: Any = type("Nobody", (), {})()
-    waker = Listening(made, writer)
-    for each in refused:
-        waker.note_refusal(each)
-    drop(made, pinned)
-    assert [found.metadata.name for found in waker._due._queue] == ["left"]  # type: ignore[attr-defined]
-    assert list(waker._refused) == ["uid-huge"]
 
 
 async def test_gated_members_are_never_woken() -> None:

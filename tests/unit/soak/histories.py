@@ -12,7 +12,6 @@ from soak.world import GRACE
 
 Json = dict[str, Any]
 GATED = ("scheduling.covey.dev/gang",)
-STARTED = ("scheduling.covey.dev/start",)
 UID = "uid-of-llm"
 
 
