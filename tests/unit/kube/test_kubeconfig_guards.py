@@ -264,6 +264,7 @@ async def test_a_file_that_may_hold_anything(tmp_path: Path, changed: Mapping[st
         await load(write(tmp_path / "config", {**config(), **changed}))
 
 
+@pytest.mark.slow  # all of the client's models are read
 def test_the_synchronous_half_of_the_client_is_imported_when_it_is_asked_for() -> None:
     steps = [
         "import sys, covey.kube.client, covey.kube.connection",
@@ -276,6 +277,7 @@ def test_the_synchronous_half_of_the_client_is_imported_when_it_is_asked_for() -
     subprocess.run([sys.executable, "-c", "\n".join(steps)], check=True)
 
 
+@pytest.mark.slow  # likewise
 def test_a_client_that_was_imported_before_stays_as_it_is() -> None:
     steps = ["import kubernetes", "whole = kubernetes", "import covey.kube.client, kubernetes.aio.client, sys"]
     steps += ["assert sys.modules['kubernetes'] is whole and kubernetes.client.CoreV1Api is not None"]
