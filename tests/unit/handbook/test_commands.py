@@ -1,6 +1,5 @@
 """Commands of a page: which a block has, which are not run, and the shell that runs them."""
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,18 +45,6 @@ def test_a_session_has_commands_and_their_output() -> None:
     ]
 
 
-def test_directives_are_about_the_last_command() -> None:
-    (first, last) = found("<!-- test: exit 3 -->\n<!-- test: until -->\n```sh\none\ntwo\n```\n")
-    assert (first.status, first.endless, last.status, last.endless) == (0, False, 3, True)
-
-
-def test_what_is_skipped_is_known_by_its_reason() -> None:
-    text = "<!-- test: skip (docker): there is no engine -->\n```sh\ndocker build .\n```\n"
-    assert found(text) == []
-    ((each),) = skipped(parse(text, "page.md"))
-    assert (each.page, each.kind, each.why) == ("page.md", "docker", "there is no engine")
-
-
 @pytest.mark.parametrize(
     "directive", ["skip", "skip because", "skip (mood): I do not like it", "skip (docker):", "exits 3"]
 )
@@ -67,27 +54,10 @@ def test_other_directives_are_errors(directive: str) -> None:
         [*skipped(page), *commands(page, page.blocks[0])]
 
 
-@pytest.mark.parametrize("text", ["```console\nNAME\n```\n", "```sh\n# nothing\n```\n"])
-def test_a_block_of_commands_has_some(text: str) -> None:
-    with pytest.raises(PageError, match=r"page\.md:1: a "):
-        found(text)
-
-
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     with Shell(tmp_path, {"HOME": str(tmp_path)}) as running:
         yield running
-
-
-def test_it_keeps_variables_and_its_directory(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "below").mkdir()
-    shell.run("cd below; export ONE=two; three=four")
-    assert shell.run("pwd; echo $ONE $three").printed == f"{tmp_path}/below\ntwo four\n"
-
-
-def test_it_tells_both_streams_and_the_status(shell: Shell) -> None:
-    done = shell.run("echo one; echo two >&2; false")
-    assert (done.printed, done.status) == ("one\ntwo\n", 1)
 
 
 def test_what_was_printed_is_copied_where_a_page_leaves_it_out(shell: Shell) -> None:
@@ -96,22 +66,9 @@ def test_what_was_printed_is_copied_where_a_page_leaves_it_out(shell: Shell) -> 
     assert shell.variable("TWO") == "second:first"
 
 
-def test_a_command_may_read_nothing_from_the_terminal(shell: Shell) -> None:
-    assert shell.run("cat").printed == ""
-
-
 def test_an_endless_command_is_interrupted(shell: Shell) -> None:
     running = shell.begin("trap 'echo ended; exit' INT; echo begun; while :; do sleep 0.05; done")
     eventually(lambda: running.printed == "begun\n")
     running.interrupt()
     eventually(lambda: running.printed == "begun\nended\n")
     assert shell.run("echo on").printed == "on\n"
-
-
-def test_a_command_is_interrupted_where_the_tests_ignore_it(tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Shell(tmp_path, {"HOME": str(tmp_path)}) as running:
-            test_an_endless_command_is_interrupted(running)
-    finally:
-        signal.signal(signal.SIGINT, before)

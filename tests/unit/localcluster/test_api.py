@@ -1,6 +1,5 @@
 """Requests, watches and waiting: messages of refusals, and what is left behind when a server goes away."""
 
-import json
 import socket
 import ssl
 import struct
@@ -13,7 +12,7 @@ from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
 from authority import Authority, Mounted
-from localcluster import NotReachedError, eventually, request, sentence_of, status_of
+from localcluster import eventually, request
 from localcluster.watch import WatchStream
 
 
@@ -72,29 +71,6 @@ def test_a_connection_that_the_server_closes_meanwhile_is_made_anew(server: sock
         served.result()
 
 
-@pytest.mark.usefixtures("server")
-def test_a_server_that_does_not_answer_is_given_up(client: ApiClient) -> None:
-    with pytest.raises(HTTPError, match="timed out"):
-        request(client, "GET", "/api/v1/pods", timeout=0.1)
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (json.dumps({"reason": "Invalid", "message": "spec.x: no", "code": 422}), ("Invalid", "spec.x: no")),
-        (json.dumps({"reason": "Invalid"}), ("Invalid", '{"reason": "Invalid"}')),
-        ("not found", ("Unprocessable Entity", "not found")),
-        ("[]", ("Unprocessable Entity", "[]")),
-        (None, ("Unprocessable Entity", "Unprocessable Entity")),
-    ],
-)
-def test_a_refusal_has_a_reason_and_a_message(body: str | None, said: tuple[str, str]) -> None:
-    error = ApiException(422, "Unprocessable Entity", body=body)
-    status = status_of(error)
-    assert (status["reason"], status["message"]) == said
-    assert sentence_of(error) == f"422 {said[1]}"
-
-
 def refused_once(code: int) -> Callable[[], str]:
     answers = iter([ApiException(code, "no"), "yes"])
 
@@ -112,22 +88,7 @@ def test_a_trouble_that_passes_is_waited_for(code: int) -> None:
     assert eventually(refused_once(code)) == "yes"
 
 
-def test_a_field_that_is_not_written_yet_is_waited_for() -> None:
-    answers = iter([{}, {"status": []}, {"status": ["yes"]}])
-    assert eventually(lambda: next(answers)["status"][0]) == "yes"
-    with pytest.raises(NotReachedError, match="KeyError\\('status'\\)"):
-        eventually(lambda: {}["status"], timeout=0)
-
-
 @pytest.mark.parametrize("code", [400, 401, 403, 422])
 def test_a_refusal_for_good_is_raised_at_once(code: int) -> None:
     with pytest.raises(ApiException):
         eventually(refused_once(code))
-
-
-def test_what_does_not_pass_in_time_is_told() -> None:
-    def ask() -> bool:
-        raise ApiException(503, "Service Unavailable", body=json.dumps({"message": "shutting down"}))
-
-    with pytest.raises(NotReachedError, match="an answer; 503 shutting down"):
-        eventually(ask, timeout=0, describe="an answer")

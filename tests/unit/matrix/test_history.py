@@ -47,22 +47,5 @@ def test_a_loss_after_the_minimum_was_whole_is_no_partial_start(kind: str) -> No
     assert found(*bound(*MINIMUM), gone, gone) == [Partial(GANG, 2, for_good=False)]
 
 
-def test_a_start_that_is_taken_back_ends_too() -> None:
-    gone = ("DELETED", pod("decode-0-0", "node"))
-    assert found(*bound("decode-0-0"), gone) == [Partial(GANG, 1, for_good=False)]
-
-
 def test_a_role_outside_the_gang_counts_neither_way() -> None:
     assert found(*bound("router-0-0")) == []
-
-
-def test_an_ended_pod_is_no_longer_there() -> None:
-    ended = pod("decode-0-0", "node") | {"status": {"phase": "Failed"}}
-    assert found(*bound("prefill-0-0", "prefill-0-1"), ("MODIFIED", ended))[0].for_good
-
-
-def test_other_pods_and_other_resources_are_passed_over() -> None:
-    stranger = {"metadata": {"name": "job", "uid": "job"}, "spec": {"nodeName": "node"}}
-    other = pod("decode-0-0", "node")
-    other["metadata"]["labels"]["covey.dev/inference"] = "other"
-    assert found(("ADDED", stranger), ("ADDED", other)) == []

@@ -8,7 +8,6 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from routed.engines import Engine
 from routed.router import HEADER, SESSION, Router
 
 FITS = {("engine:1", "engine:1"), ("engine:2", "engine:2")}
@@ -47,14 +46,6 @@ async def asked(*pods: dict[str, Any], times: int = 12) -> tuple[set[tuple[int, 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("routed.engines.WORK", {"prefill": (0.0, 2), "decode": (0.0, 4)})
-
-
-async def test_decode_that_cannot_read_the_cache_says_so() -> None:
-    engine = Engine(pod("decode", "engine:2", "b"), FITS)
-    await engine.start()
-    async with ClientSession() as session, session.post(engine.url, json={"cache": "engine:1"}) as answer:
-        assert answer.status == 409
-    await engine.stop()
 
 
 async def test_wrong_labels_make_mixed_pairs() -> None:

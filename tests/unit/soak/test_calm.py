@@ -119,10 +119,6 @@ class TestWaiting:
         more = [*pods, pod("0/decode/3/0", gates=GATED, labels=new)]
         assert any("4 pods of 2" in each for each in unsettled(listed(*more, made=made), waiting={LLM}))
 
-    def test_without_a_word(self) -> None:
-        found = listed(PAIR[0], pod("0/decode/1/0", gates=GATED))
-        assert not waits_honestly(found.resources[LLM], found.pods)
-
     def test_a_replica_in_part(self) -> None:
         pods = [runs("0/decode/0/0", size=2), pod("0/decode/0/1", size=2, gates=GATED)]
         found = listed(*pods, made=resource(role("decode", 1, size=2), told={"Admitted": ("False", "Infeasible")}))
@@ -150,18 +146,9 @@ class TestLeaks:
         [told] = leaks(listed(*PAIR, PodGroup=[item]))
         assert found in told
 
-    def test_pods_of_a_resource_that_is_gone(self) -> None:
-        [told] = leaks(Listed.of([], PAIR[:1], {}))
-        assert "of a resource that is gone" in told
-
     def test_revisions_without_end(self) -> None:
         assert leaks(listed(*PAIR, ControllerRevision=[owned("ControllerRevision")] * 13)) == []
         assert leaks(listed(*PAIR, ControllerRevision=[owned("ControllerRevision")] * 14))
-
-    def test_strangers_objects(self) -> None:
-        stranger = owned("Service", unit="9")
-        del stranger["metadata"]["ownerReferences"]
-        assert leaks(listed(*PAIR, Service=[stranger])) == []
 
 
 def test_a_pod_whose_service_is_not_there() -> None:
@@ -193,12 +180,6 @@ class TestBudgets:
         [told] = unprotected(listed(runs("0/router/0/0", labels={"covey.dev/gang": "true"}), made=router))
         assert "its label" in told
 
-    def test_one_that_nobody_needs(self) -> None:
-        for made in (resource(role("decode", 2), suspend=True), resource(role("router", 2, minReplicas=0))):
-            assert leaks(listed(made=made, PodDisruptionBudget=[self.budget])) == [
-                "the budget of soak, where nobody needs it"
-            ]
-
 
 class Clock:
     now = 100.0
@@ -220,27 +201,3 @@ def test_stands_still_and_goes_on_a_little_later() -> None:
     assert quiet.now() == 5
     clock.now += 4
     assert quiet.now() == 8
-
-
-def test_until_the_last_disturbance_has_ended() -> None:
-    clock = Clock()
-    quiet = Quiet(clock, settling=1.0)
-    for name in ("etcd", "operator"):
-        quiet.disturb(name)
-    quiet.settle("etcd")
-    clock.now += 10
-    assert (quiet.now(), quiet.disturbed) == (0, {"operator"})
-    quiet.settle("operator")
-    quiet.settle("never began")
-    clock.now += 3
-    assert quiet.now() == 2
-
-
-def test_a_disturbance_while_it_has_not_gone_on_yet() -> None:
-    clock = Clock()
-    quiet = Quiet(clock, settling=4.0)
-    for _ in range(3):
-        quiet.disturb("api")
-        quiet.settle("api")
-        clock.now += 3
-    assert quiet.now() == 0

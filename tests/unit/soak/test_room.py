@@ -53,16 +53,3 @@ def test_room_out_of_the_domain_that_proximity_requires() -> None:
     assert waits(taken)
     assert waits(proximity=[near])
     assert waits(taken, proximity=[near]) == []
-
-
-def test_several_that_wait_are_not_judged() -> None:
-    assert overlooked(listed(*waiting(0), *waiting(1))) == []
-
-
-def test_room_may_be_kept_for_a_gang() -> None:
-    gang = pod("1/prefill/0/0", gates=GATED)
-    assert overlooked(listed(*waiting(), gang)) == []
-
-
-def test_a_replica_that_is_not_whole_yet() -> None:
-    assert overlooked(listed(waiting()[0])) == []

@@ -53,15 +53,6 @@ def test_pairings_beside_each_other_are_not_mixed() -> None:
     assert [found.see(name, "2", "b", number=1) for name in ("prefill", "decode")] == [[], []]
 
 
-def test_a_tenants_container_without_an_image_is_read_and_allows_nothing() -> None:
-    found = Routed()
-    decode = role("decode", template={"spec": {"containers": [{"name": "c", "resources": "none", "env": 7}]}})
-    found.history.wanted(engine("prefill", "1"), decode)
-    assert found.see("decode", "1", "a") == []
-    assert found.see("decode", "2", "b", number=1) == []
-    assert found.see("prefill", "1", "b", number=1) == ["mixed"]
-
-
 def test_a_pod_that_drains_and_is_found() -> None:
     assert "routed" in Routed().see("decode", "1", "a", labels={"covey.dev/draining": "true"})
 
@@ -116,18 +107,6 @@ def test_a_prefill_without_decode_in_its_domain() -> None:
     assert found.history.delete("0/decode/0/0") == ["out of reach"]
 
 
-def test_a_prefill_that_comes_elsewhere() -> None:
-    found = Routed(**NEAR)
-    assert found.see("prefill", "1", "a", number=1) == ["astray", "out of reach"]
-
-
-def test_a_pairing_without_decode_or_in_a_domain_that_nobody_knows_is_not_out_of_reach() -> None:
-    found = Routed(**NEAR)
-    assert found.history.delete("0/decode/0/0", by_operator=False) == []
-    assert found.see("decode", "1", "a", number=2, node="gone") == []
-    assert found.see("decode", "1", "b", number=1) == ["astray"]
-
-
 def test_without_required_proximity_a_pair_may_lie_apart() -> None:
     preferred = [NEAR["proximity"][0] | {"mode": "Preferred"}]
     for spec in ({}, {"proximity": preferred}):
@@ -135,11 +114,3 @@ def test_without_required_proximity_a_pair_may_lie_apart() -> None:
         assert found.see("prefill", "1", "a", number=1) == []
         assert found.history.delete("0/prefill/0/0", by_operator=False) == []
         assert not found.history.checker.routes.in_reach
-
-
-def test_what_a_suspended_resource_could_do_is_nothing() -> None:
-    found = Routed()
-    found.history.wanted(engine("prefill", "1"), engine("decode", "1"), suspend=True)
-    found.see("decode", "1", "b")
-    found.history.wait(GRACE + 1)
-    assert found.history.wait(UNPAIRED + 1) == []

@@ -55,14 +55,6 @@ def test_only_an_error_of_its_own_is_a_crash(name: str, log: tuple[str, ...], cr
     assert found.ended == {name: 1}
 
 
-def test_an_end_is_counted_once() -> None:
-    found = supervision(OPERATOR, CRASH)
-    for _ in range(3):
-        found.look_after()
-    assert found.ended == {OPERATOR: 1}
-    assert len(found.problems) == 1
-
-
 def logged(kind: str, words: str = "some words") -> str:
     return json.dumps({"event": "work failed", "exception": [{"exc_type": kind, "exc_value": words, "frames": []}]})
 
@@ -81,8 +73,3 @@ def logged(kind: str, words: str = "some words") -> str:
 )
 def test_a_fault_of_the_program_in_its_log(kind: str, is_fault: bool) -> None:  # noqa: FBT001 - a column
     assert bool(faults_in(logged(kind))) == is_fault
-
-
-def test_faults_that_are_alike_are_counted() -> None:
-    lines = [logged("TypeError", 'a "quoted" word'), '{"event": "serving"}', logged("TypeError", 'a "quoted" word')]
-    assert list(faults_in("\n".join(lines)).values()) == [2]
