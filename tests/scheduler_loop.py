@@ -119,6 +119,10 @@ class Loop:
         """Where a pod was decided to go."""
         return self.cache.capacity.assumed[f"uid-{name}"]
 
+    def claims(self) -> dict[Key, core.Claim | None]:
+        """The claim of each root, as it would be written."""
+        return {root: self.admission.decision(root).claim for root in self.cache.index.roots()}
+
     async def turn(self) -> dict[str, str]:
         """One pass; returns the pods that it gave places, and where."""
         self.writer.pinned.clear()

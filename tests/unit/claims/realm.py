@@ -179,10 +179,10 @@ class Realm:
         return await self.loop.turn()
 
     def _statuses(self) -> Iterator[Step]:
-        for root, entry in self.loop.admission._books.shelf.entries.items():
+        for root, claim in self.loop.claims().items():
             uid = self.uid_of(root)
-            if uid is not None and self.stored.get(uid) != entry.decision.claim:
-                yield lambda uid=uid, claim=entry.decision.claim: self._store(uid, claim)
+            if uid is not None and self.stored.get(uid) != claim:
+                yield lambda uid=uid, claim=claim: self._store(uid, claim)
 
     def _store(self, uid: str, claim: core.Claim | None) -> None:
         self.evacuated += claim is not None and claim.purpose == PURPOSE_EVACUATION

@@ -122,9 +122,7 @@ class Cluster:
     @property
     def claims(self) -> dict[Key, tuple[str, ...]]:
         """The nodes that are kept, by root."""
-        entries = self.loop.admission._books.shelf.entries
-        claims = {root: entry.decision.claim for root, entry in entries.items()}
-        return {root: claim.nodes for root, claim in claims.items() if claim is not None and claim.nodes}
+        return {root: claim.nodes for root, claim in self.loop.claims().items() if claim is not None and claim.nodes}
 
     def domain(self, root: Key) -> tuple[str | None, ...] | None:
         """The domain in which nodes are kept for a root."""
@@ -153,10 +151,10 @@ class Cluster:
         self.put(msgspec.structs.replace(found, spec=spec))
 
     def _write(self) -> None:
-        for root, entry in self.loop.admission._books.shelf.entries.items():
+        for root, claim in self.loop.claims().items():
             found = self.objects["Group", root.namespace, root.name]
-            if found.status.claim != entry.decision.claim:
-                said = msgspec.structs.replace(found.status, claim=entry.decision.claim)
+            if found.status.claim != claim:
+                said = msgspec.structs.replace(found.status, claim=claim)
                 self.put(msgspec.structs.replace(found, status=said))
 
     # The laws

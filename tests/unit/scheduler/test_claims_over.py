@@ -57,8 +57,7 @@ class World:
 
     def claim(self, namespace: str) -> core.Claim | None:
         """The claim of a gang, as it would be written."""
-        entries = self.loop.admission._books.shelf.entries
-        return next(entry.decision.claim for root, entry in entries.items() if root.namespace == namespace)
+        return next(claim for root, claim in self.loop.claims().items() if root.namespace == namespace)
 
     def served(self, namespace: str) -> bool:
         """Whether a gang has all its places."""
@@ -143,7 +142,7 @@ class World:
 
     def look(self) -> None:
         """The time has come at which a claim is looked at again."""
-        for root in list(self.loop.admission._books.shelf.entries):
+        for root in self.loop.claims():
             self.loop.admission.mark(root)
 
 

@@ -43,12 +43,7 @@ def in_namespace(objects: list[core.Group | core.Pod], namespace: str) -> list[c
 
 def kept(loop: Loop) -> set[tuple[str, str]]:
     """Gangs that have a domain."""
-    entries = loop.admission._books.shelf.entries
-    return {
-        (root.namespace, root.name)
-        for root, entry in entries.items()
-        if (claim := entry.decision.claim) and claim.nodes
-    }
+    return {(root.namespace, root.name) for root, claim in loop.claims().items() if claim and claim.nodes}
 
 
 def racks(count: int) -> list[core.Node | core.Pod]:

@@ -52,8 +52,7 @@ def _owned(each: Any) -> Any:
 
 def claim_of(loop: Loop, name: str) -> core.Claim | None:
     """The claim of a root, as it would be written."""
-    entries = loop.admission._books.shelf.entries
-    return next((entry.decision.claim for root, entry in entries.items() if root.name == name), None)
+    return next((claim for root, claim in loop.claims().items() if root.name == name), None)
 
 
 def refused(loop: Loop, name: str = "high") -> core.Claim | None:
