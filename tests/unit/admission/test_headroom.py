@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, pod, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.headroom import LIMIT_MET, MOST, NONE_YET, Answer, Site, most_feasible
+from covey.admission.headroom import LIMIT_MET, MOST, Answer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
@@ -86,12 +86,6 @@ def test_only_the_domain_that_the_unit_has_counts() -> None:
     assert asked("prefill", inventory, own) == Answer("prefill", 2)
 
 
-def test_nothing_fits() -> None:
-    inventory = racks(a=2)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
-    assert asked("prefill", inventory, own) == Answer("prefill", 1)
-
-
 def test_a_replica_that_waits_is_counted_once() -> None:
     inventory = racks(a=4)
     own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("prefill", 1, None))
@@ -104,25 +98,12 @@ def test_what_waits_of_another_role_takes_nothing() -> None:
     assert asked("prefill", inventory, own) == Answer("prefill", 3)
 
 
-def test_replicas_of_several_pods_come_whole() -> None:
-    inventory = racks(a=7)
-    pods = [at("prefill", 0, f"a{index}", index, size=3) for index in range(3)]
-    own = site(inventory, *pods, at("decode", 0, "a3"), sizes={"prefill": 3})
-    assert asked("prefill", inventory, own) == Answer("prefill", 2)
-
-
 def test_no_more_before_the_minimum_has_its_places() -> None:
     inventory = racks(a=2)
     own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, None), at("decode", 1, None))
     answer = asked("prefill", inventory, own)
     assert answer.replicas == 1
     assert answer.message == "unit 0 has no places for its own minimum yet, and gets no more before it has"
-
-
-def test_a_role_without_replicas_has_no_number() -> None:
-    inventory = racks(a=2)
-    own = site(inventory, at("prefill", 0, "a0"), minimums={"prefill": 1, "decode": 0})
-    assert asked("decode", inventory, own) == Answer("decode", None, message=NONE_YET)
 
 
 def test_what_is_to_go_is_not_counted() -> None:
@@ -157,14 +138,6 @@ def test_the_remainder_goes_to_units_of_lower_number() -> None:
 def test_every_unit_has_as_many() -> None:
     inventory = racks(a=4, b=3)
     assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK)) == Answer("prefill", 4)
-
-
-def test_units_want_the_same_nodes() -> None:
-    """Five nodes are free: each unit alone would take them all."""
-    inventory = racks(a=5, b=4)
-    units = pair(inventory)
-    assert asked("prefill", inventory, *units, is_shared=True) == Answer("prefill", 7)
-    assert asked("prefill", inventory, *units) == Answer("prefill", 6)
 
 
 def test_never_less_than_what_is_there() -> None:
@@ -210,13 +183,6 @@ def test_anti_affinity_counts_where_it_speaks_of_the_pods_themselves() -> None:
         least = at("decode", 0, "a0", gpus=0)
         own = site(inventory, at("prefill", 0, "a0", gpus=4, **apart_from(app)), least)
         assert asked("prefill", inventory, own) == Answer("prefill", most)
-
-
-def test_strangers_count() -> None:
-    inventory = racks(a=5)
-    hold_all(inventory, [pod("stranger", node="a4", gpus=1)], counted_shape)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
-    assert asked("prefill", inventory, own) == Answer("prefill", 3)
 
 
 SIZE = st.sampled_from([1, 2])

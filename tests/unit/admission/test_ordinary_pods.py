@@ -69,11 +69,6 @@ def test_a_pod_that_has_ended_holds_nothing_to_evict() -> None:
     assert not is_evictable(ended)
 
 
-def test_only_lower_priorities_are_evicted() -> None:
-    pods = [ordinary(f"p{priority}", "n0", priority=priority) for priority in (9, 10, 11)]
-    assert [each.pod.metadata.name for each in find_ordinary(pods, 10)] == ["p9"]
-
-
 def test_siblings_of_a_pod_that_was_refused_are_left_alone() -> None:
     pods = [ordinary("a", "n0", of="web"), ordinary("b", "n1", of="web"), ordinary("c", "n2", of="batch")]
     assert {each.pod.metadata.name for each in find_ordinary(pods, 10, {"pod-a"})} == {"c"}
@@ -96,22 +91,6 @@ def test_pods_that_take_processor_time_go_where_that_is_lacking() -> None:
     agents = [OrdinaryPod(ordinary(f"agent{number}", "n0", gpus=0, cpu="4")) for number in range(2)]
     found = taken(nodes(1, cpu=8_000), wants(1, cpu=4_000), *agents)
     assert len(found) == 1
-
-
-def test_a_pod_costs_as_much_as_a_replica_and_less_than_a_unit() -> None:
-    unit, pods = (
-        serving("unit-0", {"decode": (1, [["n0"]])}),
-        [OrdinaryPod(ordinary(f"web{number}", "n1", gpus=4)) for number in range(2)],
-    )
-    assert taken(nodes(2), wants(1), unit, *pods) == {"pod ns/web0", "pod ns/web1"}
-    surplus = serving("more-0", {"decode": (0, [["n2"]])})
-    assert taken(nodes(3), wants(1), unit, surplus, *pods) == {"decode/0 of ns/more-0"}
-
-
-def test_the_lowest_priority_goes_first_whatever_it_is() -> None:
-    pod, surplus = OrdinaryPod(ordinary("web", "n0", priority=5)), serving("more-0", {"decode": (0, [["n1"]])})
-    assert taken(nodes(2), wants(1), pod, surplus) == {"decode/0 of ns/more-0"}
-    assert taken(nodes(2), wants(2), pod, surplus) == {"decode/0 of ns/more-0", "pod ns/web"}
 
 
 @pytest.mark.parametrize(

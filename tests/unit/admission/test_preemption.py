@@ -39,31 +39,6 @@ def taken(inventory: Inventory, gang: Gang, *candidates: Candidate, **more: Any)
     return {step.text for step in found.steps} if isinstance(found, Taking) else found.verdict
 
 
-def test_one_of_ten_surplus_replicas_goes_where_one_is_enough() -> None:
-    """Volcano takes all ten (volcano#5984)."""
-    chat = serving("chat-0", {"decode": (2, [[f"r0-n{number}"] for number in range(12)])})
-    found = taken(racks(12), wants(1), chat)
-    assert isinstance(found, set)
-    assert len(found) == 1
-    assert found.pop().endswith("of ns/chat-0")
-
-
-def test_a_unit_at_its_minimum_goes_as_a_whole() -> None:
-    chat = serving("chat-0", {"prefill": (1, [["r0-n0"]]), "decode": (1, [["r0-n1"]])})
-    assert taken(racks(2), wants(1), chat) == {"all of ns/chat-0"}
-
-
-def test_nobody_goes_where_the_minimum_fits() -> None:
-    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])})
-    assert taken(racks(3), wants(1), chat) is Verdict.ADMITTED
-
-
-@pytest.mark.parametrize("priority", [10, 11])
-def test_only_lower_priorities_go(priority: int) -> None:
-    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])}, priority=priority)
-    assert taken(racks(2), wants(1), chat) is Verdict.INFEASIBLE
-
-
 def test_the_sentence_names_victims_and_room() -> None:
     """The minimum of chat has just loaded its weights, so chat gives its surplus only."""
     chat = serving(
@@ -84,20 +59,6 @@ def test_the_sentence_names_victims_and_room() -> None:
         ("Replica", "chat-0", "decode", 1),
         ("Unit", "batch-1", "", None),
     ]
-
-
-def test_the_lowest_priority_goes_although_it_costs_more() -> None:
-    low = serving("low-0", {"decode": (2, [["r0-n0"], ["r0-n1"]])}, priority=1)
-    high = serving("high-0", {"decode": (1, [["r1-n0"], ["r1-n1"]])}, priority=2)
-    assert taken(racks(2, 2), wants(1), low, high) == {"all of ns/low-0"}
-
-
-def test_surplus_goes_before_a_unit_however_much_it_is() -> None:
-    many = serving("many-0", {"decode": (1, [["r0-n0"], *[["r0-n1"]] * 8])}, gpus=1)
-    rest = serving("rest-0", {"decode": (1, [["r0-n0"]])}, gpus=7)
-    unit = serving("unit-0", {"decode": (1, [["r0-n2"]])})
-    found = taken(racks(3), wants(1), many, rest, unit)
-    assert found == {f"decode/{number} of ns/many-0" for number in range(1, 9)}
 
 
 @pytest.mark.parametrize(

@@ -41,23 +41,11 @@ def kept(block: str, inventory: Inventory, gang: Gang) -> Kept:
     return Kept(gang, frozenset(name for name in inventory.nodes if name.startswith(f"{block}-")))
 
 
-def test_all_minimums_of_a_priority_come_before_any_surplus_of_it() -> None:
-    gangs = [make("old", 4, 1, created="1"), make("young", 2, 2, created="2")]
-    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
-    assert placed(outcomes) == {"old": 2, "young": 2}
-
-
 def test_surplus_of_a_higher_priority_comes_before_minimums_of_a_lower() -> None:
     gangs = [make("low", 2, 2, priority=1, created="1"), make("high", 4, 1, priority=2, created="2")]
     outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
     assert placed(outcomes) == {"high": 4, "low": 0}
     assert isinstance(outcomes[1].plan, Refusal)
-
-
-def test_a_minimum_that_does_not_fit_blocks_nobody() -> None:
-    gangs = [make("big", 9, 9, created="1"), make("small", 2, 1, created="2")]
-    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
-    assert placed(outcomes) == {"big": 0, "small": 2}
 
 
 def test_a_reserved_domain_is_kept_for_the_gang_that_waits() -> None:

@@ -49,23 +49,6 @@ def test_creates_everything_once() -> None:
     assert {note.reason for note in actions.notes} == {"Created"}
 
 
-def test_nothing_to_do_when_all_is_well(world: World) -> None:
-    assert not world.plan().actions
-
-
-def test_scale_up_touches_nothing_that_runs(world: World) -> None:
-    world.inference = llama(prefill=3, decode=4)
-    actions = world.plan().actions
-    assert not actions.delete_pods
-    assert not actions.relabel
-    assert [item.slot for item in actions.create] == [
-        Slot(0, "prefill", 2, 0),
-        Slot(0, "prefill", 2, 1),
-        Slot(0, "decode", 3, 0),
-    ]
-    assert {note.reason for note in actions.notes} == {"ScaledUp"}
-
-
 def test_scale_up_fills_the_lowest_free_number(world: World) -> None:
     world.change(names_in(world, "decode", 1)[0], status={"phase": "Pending", "conditions": ()})
     world.inference = llama(decode=2)
@@ -229,14 +212,6 @@ def test_a_group_that_was_deleted_or_edited_is_applied_again(world: World) -> No
     assert not actions.delete_pods
     assert not actions.create
     assert not world.settle().actions
-
-
-def test_a_field_that_is_no_longer_wanted_is_noticed(world: World) -> None:
-    world.inference = llama(topology={"required": "block"})
-    world.settle()
-    world.inference = llama()
-    applied = [body["metadata"]["name"] for level in world.plan().actions.apply for body in level]
-    assert applied == ["llama", "llama-0"]
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
-
-from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
+from builders.requests import make_gang, make_inventory, make_role, make_shape, place
 from covey.admission.round import apply
-from covey.placement.capacity.tables import NEVER, Tables
-from covey.placement.choice.candidates import Growth, fullest
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Preference, Proximity, Refusal, Spread, Topology
 from covey.placement.planner import plan_minimum, plan_surplus
@@ -83,15 +78,6 @@ class TestPreferredLevels:
 
 
 class TestProximityAndSpread:
-    def test_required_proximity_keeps_roles_in_one_rack(self) -> None:
-        inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [8, 8, 8]})
-        rule = Proximity(("a", "b"), "rack", required=True)
-        gang = make_gang(make_role("a", 1), make_role("b", 2), make_role("c", 2), required="block", proximity=(rule,))
-        plan = minimum(gang, inventory)
-        assert {a.path[2] for a in plan.assignments if a.pod[0] in "ab"} == {"r2"}
-        tight = make_gang(make_role("a", 2), make_role("b", 2), required="block", proximity=(rule,))
-        assert isinstance(plan_minimum(tight, inventory), Refusal)
-
     def test_preferred_proximity_is_met_when_it_costs_no_surplus(self) -> None:
         inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [8, 8, 8]})
         rule = Proximity(("a", "b"), "rack")
@@ -173,61 +159,21 @@ class TestPacking:
         surplus = plan_surplus(gang, inventory)
         assert racks(surplus) == {"r1"}
 
-    @pytest.mark.parametrize("repeat", range(2))
-    def test_the_same_input_gives_the_same_plan(self, repeat: int) -> None:
-        gang = make_gang(make_role("a", 3, 1, size=2, required="rack"), make_role("b", 4, 2, shape=make_shape(2)))
-        shape = {"b1/r1": [8, 4, 8], "b1/r2": [8, 8, 2], "b2/r1": [8] * (3 + repeat)}
-        assert plan_minimum(gang, make_inventory(shape)) == plan_minimum(
-            gang, make_inventory(dict(reversed(shape.items())))
-        )
-
 
 class TestSurplus:
-    def test_leximin_looks_ahead(self) -> None:
-        """Taking the first role's replica first would block the two others."""
-        values = np.full((2, 2), NEVER, dtype=np.int32)
-        values[0, 0], values[1, 0], values[0, 1] = 1, 0, 1  # (1, 0, 0) or (0, 1, 1)
-        table = Tables((2, 2, 2)).intern(values)
-        roles = [Growth((kind, kind), 0, 2) for kind in range(3)]
-        assert fullest(table, (0, 1, 2), (0, 0, 0), roles) == (0, 1, 1)
-
     def test_ties_go_to_the_role_declared_first(self) -> None:
         inventory = make_inventory({"r1": [8] * 3})
         gang = make_gang(make_role("b", 2, 1), make_role("a", 2, 1))
         placed = apply(minimum(gang, inventory), gang, inventory)
         assert {a.pod for a in plan_surplus(placed, inventory).assignments} == {"b-1-0"}
 
-    def test_roles_outside_the_gang_come_with_the_surplus(self) -> None:
-        inventory = make_inventory({"r1": [8] * 3})
-        gang = make_gang(make_role("w", 2), make_role("extra", 1, 0))
-        plan = minimum(gang, inventory)
-        assert {a.pod for a in plan.assignments} == {"w-0-0", "w-1-0"}
-        assert {a.pod for a in plan_surplus(apply(plan, gang, inventory), inventory).assignments} == {"extra-0-0"}
-
     def test_the_lowest_replicas_are_the_minimum(self) -> None:
         plan = minimum(make_gang(make_role("w", 5, 2)), make_inventory({"r1": [8] * 5}))
         assert {a.pod for a in plan.assignments} == {"w-0-0", "w-1-0"}
         assert [(r.replica, r.minimum) for r in plan.replicas] == [(0, True), (1, True)]
 
-    def test_placed_replicas_count_as_the_minimum_before_lower_numbers(self) -> None:
-        inventory = make_inventory({"r1": [8] * 2})
-        inventory.hold("w-3-0", "b-r1-n0", make_shape())
-        gang = place(make_gang(make_role("w", 4, 2)), {"w-3-0": "b-r1-n0"})
-        plan = minimum(gang, inventory)
-        assert {a.pod for a in plan.assignments} == {"w-0-0"}
-        assert [(r.replica, r.minimum) for r in plan.replicas] == [(0, True), (3, True)]
-
 
 class TestTogether:
-    def test_a_set_is_admitted_whole_or_not_at_all(self) -> None:
-        marks = {1: "v2"}
-        gang = make_gang(make_role("a", 3, 1, marks=marks), make_role("b", 2, 1, size=2, marks=marks))
-        inventory = make_inventory({"r1": [8] * 5})
-        placed = apply(minimum(gang, inventory), gang, inventory)
-        assert {a.pod for a in plan_surplus(placed, inventory).assignments} == {"a-2-0"}
-        inventory.set_node(make_node("more", labels={"zone": "z", "block": "b", "rack": "r1"}))
-        assert {a.pod for a in plan_surplus(placed, inventory).assignments} == {"a-1-0", "b-1-0", "b-1-1"}
-
     def test_a_set_that_the_minimum_needs_is_placed_with_it(self) -> None:
         marks = {0: "v1"}
         gang = make_gang(make_role("a", 1, 1, marks=marks), make_role("b", 1, 0, marks=marks))
