@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from builders.inferences import inference, role
+from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile import network
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
@@ -24,6 +26,8 @@ from covey.operator.model.observed import SHARED_BUDGET
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Requeue
+from covey.operator.reconcile import Reconciler
+from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
@@ -236,6 +240,22 @@ async def test_one_that_another_worker_has_made_is_taken() -> None:
     server = Taken(world, network.LABELS)
     await run(server, world)
     assert server.applied == [network.NAME]
+
+
+def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
+    world = World.settled(inference(role("decode", replicas=70)))
+    for name in list(world.pods):
+        world.label(name, {names.LABEL_GANG: None})
+    actions = world.plan().actions
+    reconciler = Reconciler(
+        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM
+    )
+    seen.looks.clear()
+    assert [len(each.protect) for each in (actions, reconciler._limit_protections(("ml", "llama"), actions))] == [
+        70,
+        50,
+    ]
+    assert seen.looks == [("ml", "llama")]
 
 
 def test_few_at_a_time() -> None:
