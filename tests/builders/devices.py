@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.api import core
+from covey.scheduler.cache import Cache
 
 Json = dict[str, Any]
 GPU: Final = "nvidia.com/gpu"
@@ -131,3 +132,22 @@ def request_body(count: int = 1, *selectors: str, of: str = DRIVER, name: str = 
 def wish_body(*requests: Json, **more: Any) -> Json:
     """``spec`` of a claim."""
     return {"devices": {"requests": list(requests), **more}}
+
+
+def tell(made: Cache, body: Json, event: str = "ADDED") -> None:
+    """Tell a cache what a watch of devices brings, into the store and to who listens."""
+    found, devices = read(body), made.devices
+    if body["kind"] == "ResourceClaim":
+        before = devices._claims.store.get(found.metadata.key)
+        if event == "DELETED":
+            devices._claims.store.pop(found.metadata.key, None)
+        else:
+            devices._claims.store[found.metadata.key] = found
+        devices._on_claim(event, found, before)
+        return
+    handlers: Mapping[str, Any] = {
+        "ResourceSlice": devices._on_slice,
+        "DeviceClass": devices._on_class,
+        "DeviceTaintRule": devices._on_rule,
+    }
+    handlers[body["kind"]](event, found, None if event == "ADDED" else found)

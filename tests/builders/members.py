@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from builders.pods import pod_body
 from covey.admission.tree import Key, Unit, build_unit
+from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.scheduler.cache import Cache
@@ -185,7 +186,7 @@ def unit(root: core.Group, groups: Sequence[core.Group], pods: Sequence[core.Pod
 _counter = itertools.count()
 
 
-Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace
+Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace | PersistentVolume | VolumeClaim
 
 
 def queue(name: str, nominal: int = 8, resource: str = "nvidia.com/gpu", **spec: Any) -> core.Queue:
@@ -223,6 +224,10 @@ def put(made: Cache, each: Seen, previous_group: core.Group | None = None) -> No
             made.priority_classes.store[("", name)] = core.PriorityClass(core.Meta(name=name), value=each.spec.priority)
             each = replace(each, spec=replace(each.spec, priority_class_name=name))
         made._on_group("MODIFIED" if previous_group else "ADDED", each, previous_group)
+    elif isinstance(each, PersistentVolume):
+        made._on_volume("ADDED", each, None)
+    elif isinstance(each, VolumeClaim):
+        made._on_claim("ADDED", each, None)
     else:
         previous = made.pods.store.get(each.metadata.key)
         if previous is not None and previous.metadata.uid != each.metadata.uid:  # as the reflector's store tells it
@@ -245,6 +250,10 @@ def drop(made: Cache, each: Seen) -> None:
         made._on_node("DELETED", each, None)
     elif isinstance(each, core.Group):
         made._on_group("DELETED", each, None)
+    elif isinstance(each, PersistentVolume):
+        made._on_volume("DELETED", each, None)
+    elif isinstance(each, VolumeClaim):
+        made._on_claim("DELETED", each, None)
     else:
         del made.pods.store[each.metadata.key]
         made._on_pod("DELETED", each, None)

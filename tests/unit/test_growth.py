@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import pytest
 from builders.inferences import inference, role
 from builders.members import member
 from builders.requests import make_node
+from builders.steps import count_steps
 from covey.admission.charges import charges
 from covey.operator.plan import plan
 from covey.operator.rolling.exclusive import Candidate, order_turns
@@ -27,23 +27,6 @@ from unit.operator.world import World
 
 Work = Callable[[], Any]
 ROLES: Final = (role("prefill", replicas=2, size=2), role("decode", replicas=2, size=2))
-
-
-def count_calls(work: Work) -> int:
-    """How many functions are called, those in C too."""
-    calls = 0
-
-    def note(_frame: Any, event: str, _argument: Any) -> None:
-        nonlocal calls
-        calls += event.endswith("call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 def one_pass(world: World) -> Work:
@@ -135,5 +118,5 @@ def pods_to_house(count: int) -> Work:
 )
 def test_work_grows_in_proportion_when_there_are_more(grown: Callable[[int], Work]) -> None:
     grown(2)()  # what is remembered for good is found out now
-    few, many = count_calls(grown(10)), count_calls(grown(40))
-    assert many <= 6 * few, f"{few} calls for 10, {many} for 40"
+    few, many = count_steps(grown(10)), count_steps(grown(40))
+    assert many <= 6 * few, f"{few} steps for 10, {many} for 40"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from builders.members import GATE, cache, group, member, node, pod, put, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.scheduler.cache import Cache
@@ -37,21 +37,21 @@ def world(**spec: Any) -> Cache:
 
 async def test_a_bound_claim_ties_its_pod_to_the_volumes_node() -> None:
     made = world()
-    made._on_volume("ADDED", on("c"), None)
-    made._on_claim("ADDED", claim("pv"), None)
+    put(made, on("c"))
+    put(made, claim("pv"))
     assert await Loop(made).turn() == {"root-decode-0-0": "c"}
 
 
 async def test_a_claim_that_is_bound_later_is_looked_at_again() -> None:
     made = world()
     put(made, pod("occupant", node="c", gpus=8))
-    made._on_claim("ADDED", claim(), None)
-    made._on_claim("MODIFIED", claim("pv"), claim())
-    made._on_volume("ADDED", on("c"), None)
+    put(made, claim())
+    put(made, claim("pv"))
+    put(made, on("c"))
     loop = Loop(made)
     assert await loop.turn() == {}
     assert loop.admission.decision(root_key("root")).reason == "Infeasible"
-    made._on_volume("MODIFIED", on("b", "c"), on("c"))
+    put(made, on("b", "c"))
     assert await loop.turn() == {"root-decode-0-0": "b"}
 
 
@@ -63,8 +63,8 @@ async def test_the_pods_own_affinity_and_its_volumes_must_all_hold() -> None:
     own = {"key": "zone", "operator": "In", "values": ["z"]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [own]}]}
     made = world(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-    made._on_volume("ADDED", on("b", "c"), None)
-    made._on_claim("ADDED", claim("pv"), None)
+    put(made, on("b", "c"))
+    put(made, claim("pv"))
     found = shaped(made)
     assert found is not None
     keys = [[each.key for each in term.match_expressions or ()] for term in found.node_selector_terms]
@@ -73,21 +73,21 @@ async def test_the_pods_own_affinity_and_its_volumes_must_all_hold() -> None:
     found = shaped(made)
     assert found is not None
     assert [term.match_fields for term in found.node_selector_terms] == [None, None]
-    made._on_claim("DELETED", claim("pv"), None)
+    drop(made, claim("pv"))
     assert shaped(made) is None
 
 
 async def test_a_volume_that_nothing_reaches_matches_no_node() -> None:
     made = world()
-    made._on_volume("ADDED", on(), None)
-    made._on_claim("ADDED", claim("pv"), None)
+    put(made, on())
+    put(made, claim("pv"))
     assert await Loop(made).turn() == {}
 
 
 async def test_an_ephemeral_volumes_claim_is_named_after_pod_and_volume() -> None:
     made = world(volumes=[{"name": "scratch", "ephemeral": {}}])
-    made._on_volume("ADDED", on("b"), None)
-    made._on_claim("ADDED", claim("pv", "root-decode-0-0-scratch"), None)
+    put(made, on("b"))
+    put(made, claim("pv", "root-decode-0-0-scratch"))
     assert await Loop(made).turn() == {"root-decode-0-0": "b"}
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from builders.devices import DRIVER, GPU, IS_GPU, Json, claim_body, class_body, gpus, read, slice_body
+from builders.devices import DRIVER, GPU, IS_GPU, claim_body, class_body, gpus, slice_body, tell
 from builders.members import cache, drop, member, node, pod, put, root_key
 from covey.api import core
 from covey.placement.cluster.devices import Kind, Share
@@ -19,19 +19,6 @@ from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
 from covey.scheduler.queue import Topologies
 from scheduler_loop import Loop, tree
-
-
-def tell(made: Cache, body: Json, event: str = "ADDED") -> None:
-    """What a watch of devices brings."""
-    found = read(body)
-    devices = made.devices
-    handler: Any = {
-        "ResourceSlice": devices._on_slice,
-        "DeviceClass": devices._on_class,
-        "ResourceClaim": devices._on_claim,
-        "DeviceTaintRule": devices._on_rule,
-    }[body["kind"]]
-    handler(event, found, None if event == "ADDED" else found)
 
 
 def made_of(*objects: Any, nodes: int = 1, each: int = 4) -> Cache:
@@ -147,7 +134,6 @@ def test_a_claim_that_denies_its_pod_is_not_counted_beside_it(first: str) -> Non
     put(made, pod("p", gpus=2, node="n1"))
     if first == "pod":
         put(made, bound)
-    made.devices._claims.store["ns", "c"] = read(denied)
     tell(made, denied)
     put(made, bound)
     assert free(made) == 2

@@ -17,9 +17,9 @@ from builders.devices import (
     class_body,
     device,
     gpus,
-    read,
     request_body,
     slice_body,
+    tell,
     wish_body,
 )
 from builders.members import cache, drop, node, put, queue, root_key
@@ -34,21 +34,6 @@ MIG = "mig.nvidia.com"
 CLAIMED = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
 SMALL = "device.attributes['gpu.nvidia.com'].profile == '1g'"
 LARGE = "device.attributes['gpu.nvidia.com'].profile == '3g'"
-
-
-def tell(made: Cache, body: Json, event: str = "ADDED") -> None:
-    """What a watch of devices brings, into its store and to who listens."""
-    found, devices = read(body), made.devices
-    if body["kind"] == "ResourceClaim":
-        before = devices._claims.store.get(found.metadata.key)
-        if event == "DELETED":
-            devices._claims.store.pop(found.metadata.key, None)
-        else:
-            devices._claims.store[found.metadata.key] = found
-        devices._on_claim(event, found, before)
-    else:
-        handler: Any = {"ResourceSlice": devices._on_slice, "DeviceClass": devices._on_class}[body["kind"]]
-        handler(event, found, None)
 
 
 def claim(name: str, *requests: Json, have: tuple[tuple[str, str, str], ...] = (), on: str = "", **more: Any) -> Json:

@@ -40,12 +40,7 @@ async def settle(loop: Loop) -> dict[str, str]:
 
 def end(loop: Loop, name: str) -> None:
     for pod in [each for each in loop.cache.pods.store.values() if each.metadata.name.startswith(f"{name}-")]:
-        put_away(loop, pod)
-
-
-def put_away(loop: Loop, pod: core.Pod) -> None:
-    del loop.cache.pods.store[pod.metadata.key]
-    loop.cache._drop_pod(pod)
+        drop(loop.cache, pod)
 
 
 async def test_a_minimum_over_quota_waits_although_there_are_nodes() -> None:
@@ -96,7 +91,7 @@ async def test_a_quota_below_its_use_evicts_nobody() -> None:
     await settle(loop)
     assert loop.writer.released == []
     lost = loop.cache.pods.store["ns", "a-decode-0-0"]
-    put_away(loop, lost)
+    drop(loop.cache, lost)
     put(loop.cache, member("decode", 0, root="a", gates=(GATE,), gpus=8, uid="again"))
     assert await settle(loop) == {}
     assert said(loop, "a")[0] == "OverQuota"

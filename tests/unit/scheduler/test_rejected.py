@@ -127,7 +127,7 @@ async def test_a_claim_that_comes_is_tried_at_once_and_a_node_within_a_minute() 
         world.loop.now += 1.0
     assert parking.left(ROOT) is not None
     claim = msgspec.convert({"metadata": {"name": "data", "namespace": "ns"}}, VolumeClaim)
-    world.cache._on_claim("ADDED", claim, None)
+    put(world.cache, claim)
     assert parking.left(ROOT) is None
     assert await world.turn()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from builders.members import cache, node, put, queue
+from builders.members import cache, drop, node, put, queue
 from covey.api import core
 from covey.api.queues import Queue
 from covey.kube.clock import Clock
@@ -127,7 +127,6 @@ async def test_the_age_of_the_oldest_minimum_within_nominal_is_shown() -> None:
 async def test_a_queue_that_is_gone_is_shown_no_more() -> None:
     bench = Bench(node("n0"), *both())
     await bench.write()
-    old = bench.loop.cache.queues.store.pop(("", "a"))
-    bench.loop.cache._on_queue("DELETED", old, None)
+    drop(bench.loop.cache, bench.loop.cache.queues.store["", "a"])
     await bench.write()
     assert value("covey_queue_used", queue="a", resource=GPU) is None
