@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, pod, role_groups, unit
@@ -237,7 +237,6 @@ def waits(inventory: Inventory, sites: list[Site], wanted: list[int]) -> bool:
     return any(not replica.placed for each in outcomes for role in each.gang.roles for replica in role.replicas)
 
 
-@settings(settings.get_profile("storm"))
 @given(grounds())
 def test_a_round_gives_so_many_places_and_no_more(ground: tuple[Inventory, list[Site], int]) -> None:
     inventory, sites, _ = ground

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from builders.inferences import inference, inferences, role
 from builders.inferences import llama as plain_llama
@@ -121,7 +121,6 @@ def test_the_priority_stands_where_the_cluster_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("backend", BOUND_BY_GATES, ids=lambda each: each.dialect)
-@settings(settings.get_profile("storm"))
 @given(wanted=inferences())
 def test_every_pod_has_its_group_and_its_gate(backend: Flat | Embedded, wanted: DisaggregatedInference) -> None:
     tree = backend.compile(wanted)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.kube.client import Client
@@ -410,7 +410,6 @@ WIRES = st.lists(
 )
 
 
-@settings(settings.get_profile("storm"))
 @given(wires=st.lists(WIRES, min_size=2, max_size=3), offsets=st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3))
 @virtual
 async def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], offsets: list[float]) -> None:

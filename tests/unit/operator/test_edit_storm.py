@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import count, islice
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role, template
@@ -183,7 +183,6 @@ class Storm:
 pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
-@settings(settings.get_profile("storm"))
 @given(
     pairs,
     st.tuples(st.integers(1, 2), st.integers(1, 2)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, llama, role
@@ -383,7 +383,6 @@ def test_only_the_roles_that_lack_replicas() -> None:
     assert {world.pods[name].metadata.label(names.LABEL_ROLE) for name in bound(world)} == {"decode"}
 
 
-@settings(settings.get_profile("storm"))
 @given(
     delay=st.one_of(st.none(), st.integers(0, 90)),
     verdicts=st.lists(st.sampled_from(["", "Role", "Unit"]), min_size=6, max_size=6),

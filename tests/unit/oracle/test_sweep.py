@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from oracle import instances
 from oracle.case import Case
@@ -76,14 +76,12 @@ def test_every_refusal_says_why_and_proves_it(judged: Callable[[str, int], Judge
     assert not untold, "\n".join(untold)
 
 
-@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.TINY))
 def test_tiny_cases(case: Case) -> None:
     found = judge(case)
     assert not found.complaints + found.untold
 
 
-@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL))
 def test_small_cases(case: Case) -> None:
     found = judge(case)

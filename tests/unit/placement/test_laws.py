@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
@@ -129,7 +129,6 @@ def test_order_of_nodes_roles_and_replicas_changes_no_verdict(nodes: Nodes, gang
     assert plan_minimum(replace(gang, roles=tuple(roles)), build(shuffled)).verdict is verdict
 
 
-@settings(settings.get_profile("storm"))
 @given(node_lists, gangs(), labels)
 def test_a_further_node_never_makes_a_gang_infeasible(nodes: Nodes, gang: Gang, found: dict[str, str]) -> None:
     before = plan_minimum(gang, build(nodes)).verdict

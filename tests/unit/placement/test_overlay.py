@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
@@ -91,7 +91,6 @@ def play(inventory: Inventory, history: list[Any]) -> None:
                     play(inventory, events)
 
 
-@settings(settings.get_profile("storm"))
 @given(
     st.dictionaries(st.sampled_from(KEYS), st.tuples(st.sampled_from(NODES), st.sampled_from(SHAPES)), max_size=8),
     st.lists(histories, min_size=1, max_size=3),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
@@ -190,7 +190,6 @@ class Cluster:
             assert not gone, f"kept for {root.name} although they are gone: {gone}"
 
 
-@settings(settings.get_profile("storm"))
 @given(st.lists(wanted, min_size=1, max_size=5), st.lists(st.tuples(steps, wanted), max_size=12))
 def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
     waiting: list[Wanted], happened: list[tuple[Step, Wanted]]

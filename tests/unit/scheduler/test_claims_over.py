@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -272,7 +272,6 @@ async def test_one_loss_makes_room_for_one_replica_before_it_is_bound() -> None:
 _EVENTS: Final = ("turn", "turn", "write", "operate", "delete", "delete", "end", "end", "bind", "look", "restart")
 
 
-@settings(settings.get_profile("storm"))
 @given(st.lists(st.tuples(st.sampled_from(_EVENTS), st.integers(0, 5)), max_size=30))
 def test_whatever_comes_first_no_successor_gets_a_place_before_both_gangs(happened: list[tuple[str, int]]) -> None:
     asyncio.run(storm(happened))

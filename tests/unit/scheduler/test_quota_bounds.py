@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -146,7 +146,6 @@ def _unit(pod: core.Pod) -> str:
     return pod.metadata.name.split("-")[0]
 
 
-@settings(settings.get_profile("storm"))
 @given(st.tuples(asked, asked), st.lists(event, max_size=20))
 async def test_no_pin_brings_a_queue_above_its_limit(first: tuple[Asked, Asked], happened: list[Any]) -> None:
     tenants = Tenants()

@@ -6,7 +6,7 @@ from dataclasses import replace as dataclass_replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -309,7 +309,6 @@ class Story:
             put(self.loop.cache, _owned(member("decode", number + 100, root=name, gpus=4, gates=(GATE,))))
 
 
-@settings(settings.get_profile("storm"))
 @given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
 @example({"a": 0, "b": 2, "d": 2}, [("a", 1, 1, 0)], [("a", 1, 0), ("b", 2, 0)], 1)  # it borrowed what was kept
 @example(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import root_key
@@ -34,7 +34,6 @@ reasons = st.sampled_from([None, "Infeasible", "SearchLimit", "NobodyKnows"])
 times = st.none() | st.integers(0, int(NOW)).map(float)
 
 
-@settings(settings.get_profile("storm"))
 @given(st.lists(st.tuples(roots, reasons, times) | roots, max_size=60))
 def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) -> None:
     found = waiting()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference
@@ -167,7 +167,6 @@ def test_whatever_is_there_no_part_of_a_minimum_goes_and_no_surplus_before_it(se
             assert all(each.is_bound for each in minimum)
 
 
-@settings(settings.get_profile("storm"))
 @given(situations())
 def test_it_comes_to_an_end(seen: Progress) -> None:
     """With room for everything, everything is let go and bound in the end."""
