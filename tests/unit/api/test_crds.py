@@ -12,6 +12,8 @@ from covey.api.model import IMMUTABLE, LIVE, Model, Rule
 from covey.api.schema import immutability, structural
 
 ROOT = Path(__file__).parents[3]
+#: What takes a second.
+rendered = cache(render)
 KIND_NAMES = [kind.model.__name__ for kind in KINDS]
 
 #: All that a structural schema of ours is made of.
@@ -69,16 +71,16 @@ def test_committed_crds_are_those_of_the_models(folder: str) -> None:
     directories = [each for each in (ROOT / folder, *(ROOT / folder).parents) if each.is_relative_to(ROOT)]
     assert not any(each.is_symlink() for each in directories)
     committed = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / folder).iterdir()}
-    assert committed == render()
+    assert committed == rendered()
 
 
 def test_rendering_is_deterministic_and_written_as_it_is(tmp_path: Path) -> None:
     write(tmp_path / "crds")
-    assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == render()
+    assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == rendered()
 
 
 def test_texts_are_one_document_each() -> None:
-    for name, text in render().items():
+    for name, text in rendered().items():
         document = yaml.safe_load(text)
         assert document["kind"] == "CustomResourceDefinition"
         assert name == f"{document['spec']['group']}_{document['spec']['names']['plural']}.yaml"

@@ -239,6 +239,7 @@ def test_one_at_a_time_and_none_before_all_is_decided(loop: Loop) -> None:
     assert MOVES not in generate_latest(REGISTRY).decode(), "who does not lead shows none"
 
 
+@pytest.mark.slow  # a whole program, of the lowest priority: beside others it takes minutes
 def test_the_command_is_coveys_own(loop: Loop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It begins, understands its options, and asks the cluster that the process does."""
     file = tmp_path / "kubeconfig"
