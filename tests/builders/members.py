@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -181,9 +180,6 @@ def unit(root: core.Group, groups: Sequence[core.Group], pods: Sequence[core.Pod
         lambda parent: [g for g in groups if g.spec.parent_composite_pod_group_name == parent.metadata.name],
         lambda leaf: [p for p in pods if p.metadata.label("scheduling.covey.dev/pod-group") == leaf.metadata.name],
     )
-
-
-_counter = itertools.count()
 
 
 Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace | PersistentVolume | VolumeClaim
