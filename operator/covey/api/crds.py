@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from covey.api import constants
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import DisaggregatedInference
@@ -17,6 +15,7 @@ from covey.api.schema import structural
 from covey.api.status import UNSEEN
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload
+from covey.api.yaml_dialect import dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +229,9 @@ def _subresources(kind: Kind, *, has_status: bool) -> dict[str, Any]:
     return subresources
 
 
-class _Dumper(yaml.SafeDumper):
-    """No anchors: what appears twice is written twice, as every other tool does."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-
 def render() -> dict[str, str]:
     """Every CRD as YAML, by file name; the same text for the same models."""
-    return {
-        kind.file_name: yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
-        for kind in KINDS
-    }
+    return {kind.file_name: dump([definition(kind)]) for kind in KINDS}
 
 
 def write(directory: Path) -> None:

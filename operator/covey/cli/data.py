@@ -7,16 +7,8 @@ from typing import Any
 
 import click
 import msgspec
-import yaml
 
-_Base: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Dumper(_Base):  # type: ignore[misc,valid-type]  # the C emitter where PyYAML was built with it
-    """No anchors: what appears twice is written twice, as every other tool does."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
-        return True
+from covey.api.yaml_dialect import dump
 
 
 def echo_json(value: Any) -> None:
@@ -28,8 +20,7 @@ def echo_json(value: Any) -> None:
 def echo_yaml(values: Iterable[Any]) -> None:
     """YAML documents."""
     plain = (msgspec.to_builtins(value) for value in values)
-    text = yaml.dump_all(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    click.echo(text, nl=False)
+    click.echo(dump(plain), nl=False)
 
 
 def full_name(api_version: str, kind: str, name: str) -> str:

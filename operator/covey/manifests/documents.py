@@ -1,7 +1,6 @@
 """Reading manifests as kubectl does: YAML or JSON, several documents, Lists, standard input.
 
 Every document keeps its place, so that whatever is wrong with it later can be said with file, document and field.
-Duplicate keys are refused, as kubectl's strict validation does; timestamps stay strings, as the API server has them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,39 +17,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
+from covey.api.yaml_dialect import Loader, load
 from covey.manifests.sources import STDIN, InputError, Place, files_of
 
 T = TypeVar("T")
 
 #: Nesting of YAML that somebody pastes; an object of Kubernetes has some twenty levels.
 _DEEPEST: Final = 64
-_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyYAML was built with it
-    """PyYAML's safe loader, less implicit timestamps, silent duplicate keys, and numbers that JSON does not have."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
-        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
-        if len(keys) != len(set(keys)):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.constructor.ConstructorError(None, None, f'key "{twice}" is set twice', node.start_mark)
-        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        found: float = super().construct_yaml_float(node)
-        if not math.isfinite(found):
-            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a number", node.start_mark)
-        return found
-
-
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+#: Keys and values of YAML that somebody pastes, once anchors are written out; the largest of the examples has 745.
+_MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +113,8 @@ def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursiv
 def read_pasted(text: str, name: str) -> list[Document]:
     """All objects of a text that comes from nobody knows whom.
 
-    Unlike a file of the person at the terminal it may not refer to itself, which can make little text very large, and
-    may not be nested without bound, which PyYAML's C parser does not survive.
+    Unlike a file of the person at the terminal it may not be nested without bound, which PyYAML's C parser does not
+    survive, and what its anchors make of little text is counted as if it were written out.
 
     Args:
         text: YAML or JSON.
@@ -198,23 +173,51 @@ def _parse(file: str, text: str, check: Callable[[str, str], None] | None = None
         yield from values
 
 
+@dataclass(slots=True)
+class _Size:
+    """The nodes of a collection that is being read, and its depth, anchors written out."""
+
+    anchor: str | None
+    nodes: int = 1
+    depth: int = 1
+
+    def add(self, nodes: int, depth: int) -> None:
+        self.nodes += nodes
+        self.depth = max(self.depth, 1 + depth)
+
+
 def _check_tame(file: str, text: str) -> None:
-    depth, number = 0, 0
+    number = 0
+    within, anchors = [_Size(None)], dict[str, _Size]()
     try:
-        for event in yaml.parse(text, Loader=_Base):
+        for event in yaml.parse(text, Loader=Loader):
             where = Place(file, max(1, number))
-            if isinstance(event, yaml.DocumentStartEvent):
-                number += 1
-            elif isinstance(event, yaml.AliasEvent):
-                raise InputError(
-                    where, f"refers to the anchor {event.anchor}", "write it out; anchors are not taken here"
-                )
-            elif isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > _DEEPEST:
-                    raise InputError(where, f"is nested more than {_DEEPEST} deep", "give Kubernetes objects")
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
+            match event:
+                case yaml.DocumentStartEvent():
+                    number += 1
+                    anchors.clear()
+                case yaml.CollectionStartEvent():
+                    within.append(_Size(event.anchor))
+                case yaml.CollectionEndEvent():
+                    size = within.pop()
+                    within[-1].add(size.nodes, size.depth)
+                    if size.anchor is not None:
+                        anchors[size.anchor] = size
+                case yaml.ScalarEvent():
+                    within[-1].add(1, 0)
+                    if event.anchor is not None:
+                        anchors[event.anchor] = _Size(None, depth=0)
+                case yaml.AliasEvent():
+                    meant = anchors.get(str(event.anchor))
+                    if meant is None:
+                        what = f"refers to the anchor {event.anchor}, which does not end before"
+                        raise InputError(where, what, "name an anchor that stands above")
+                    within[-1].add(meant.nodes, meant.depth)
+            if len(within) - 1 + within[-1].depth > _DEEPEST + 1:
+                raise InputError(where, f"is nested more than {_DEEPEST} deep", "give Kubernetes objects")
+            if sum(size.nodes for size in within) > _MOST_NODES:
+                what = f"has more than {_MOST_NODES:,} keys and values once its anchors are written out"
+                raise InputError(where, what, "give fewer objects, or refer to less")
     except yaml.YAMLError:
         return  # which is said better when it is loaded
 
@@ -273,7 +276,7 @@ def _end_of_blank(text: str, position: int) -> int:
 def _yaml(file: str, text: str) -> Iterator[Any]:
     number = 1  # of the document that is being read
     try:
-        for content in yaml.load_all(text, Loader=_Loader):
+        for content in load(text):
             msgspec.json.encode(content)  # plain data has a JSON form; YAML that refers to itself has none
             yield content
             number += 1

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import yaml
-
 from covey.api.constants import RESOURCE_MEMBER
+from covey.api.yaml_dialect import dump
 from covey.observability.http import parse_address
 from covey.scheduler.settings import EVERY_POD, Settings
 
@@ -77,7 +76,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 def render(settings: Settings) -> str:
     """The configuration as YAML."""
-    return str(yaml.safe_dump(configuration(settings), sort_keys=False, width=120))
+    return dump([configuration(settings)])
 
 
 def _base_url(settings: Settings, service: str) -> str:

@@ -279,9 +279,9 @@ def test_what_no_node_can_have(tmp_path: Path, amount: str, words: str) -> None:
     assert f"status.allocatable[{GPU}]: {words}" in refused("-f", EXAMPLES / "router.yaml", "--nodes", nodes)
 
 
-@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1.0e+999"])
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
 def test_numbers_that_json_does_not_have(tmp_path: Path, number: str) -> None:
     file = tmp_path / "nodes.yaml"
-    file.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: n}}\nstatus:\n  allocatable: {{cpu: {number}}}\n")
+    file.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: a}}\nstatus:\n  allocatable: {{cpu: {number}}}\n")
     said = refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
     assert f"is not valid YAML at line 5, column 22: {number} is not a number" in said

@@ -1,6 +1,7 @@
 """Reading manifests: the forms that kubectl takes, and what YAML must not make of them."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,24 @@ def test_a_wrong_type_is_told_with_its_path(tmp_path: Path) -> None:
         document.read(core.Pod)
 
 
-def test_what_strangers_paste_may_not_refer_to_itself_or_be_nested_without_end() -> None:
-    bomb = "a: &a [x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
-    with pytest.raises(InputError, match="manifest, document 1: refers to the anchor a"):
-        read_pasted(bomb, "manifest")
+def test_anchors_that_strangers_paste_are_taken_as_far_as_they_stay_small() -> None:
+    text = "apiVersion: v1\nkind: A\nmetadata: &m {name: a}\nspec: {one: *m, two: {<<: *m, in: *m}}\n"
+    (document,) = read_pasted(text, "manifest")
+    assert document.body["spec"] == {"one": {"name": "a"}, "two": {"name": "a", "in": {"name": "a"}}}
+    steps = list(pairwise(f"x{number}" for number in range(100)))
+    for value in ("[*{0}, *{0}]", "{{l: *{0}, r: {{<<: *{0}, o: *{0}}}}}"):
+        bomb = "x0: &x0 {a: b}\n" + "".join(f"{b}: &{b} {value.format(a)}\n" for a, b in steps[:30])
+        with pytest.raises(InputError, match="manifest, document 1: has more than 100,000 keys and values"):
+            read_pasted(bomb, "manifest")
+    ladder = "x0: &x0 [x]\n" + "".join(f"{b}: &{b} [*{a}]\n" for a, b in steps)
+    with pytest.raises(InputError, match="is nested more than 64 deep"):
+        read_pasted(ladder, "manifest")
+    for itself in ("a: &a [*a]\n", "a: &a {<<: *a}\n"):
+        with pytest.raises(InputError, match="refers to the anchor a, which does not end before"):
+            read_pasted(itself, "manifest")
+
+
+def test_what_strangers_paste_may_not_be_nested_without_end() -> None:
     for deep in ("[" * 100_000, "{a: " * 5000, "- " * 1000, "a:\n" + "".join(" " * n + "b:\n" for n in range(1, 200))):
         with pytest.raises(InputError):
             read_pasted(deep, "manifest")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import yaml
 
-from covey.api.crds import render, write
+from covey.api.crds import KINDS, definition, render, write
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, full_name
 from covey.cli.errors import CommandError
@@ -24,7 +23,7 @@ def crds(form: str, directory: str | None) -> None:
     elif form == "yaml":
         click.echo("---\n".join(render().values()), nl=False)
     else:
-        found = [yaml.safe_load(text) for text in render().values()]
+        found = [definition(kind) for kind in KINDS]
         if form == "json":
             echo_json({"apiVersion": "v1", "kind": "List", "items": found})
         else:
