@@ -290,3 +290,18 @@ def test_what_is_kept_for_a_waiting_gang_is_closed_to_those_behind_it(files: Any
         found, _ = workloads_of(manifests, known)
         report = plan_all(found, known, lambda: 0.0).report
         assert report.workloads[0].units[0].roles[0].admitted == expected
+
+
+@pytest.mark.parametrize("size", [3, 1])
+def test_the_best_domain_is_where_most_pods_fit_and_not_where_most_is_free_and_closed(
+    tmp_path: Path, size: int
+) -> None:
+    closed = [each for each in cluster(3, 6) if "-1-" in each["metadata"]["name"]]
+    for each in closed:
+        each["spec"]["taints"] = [{"key": "pool", "value": "training", "effect": "NoSchedule"}]
+    nodes = [*cluster(3), *closed]
+    busy = [pod(f"busy-{number}", f"n0-0-{number}") for number in (1, 2)]
+    gang = inference("big", role("prefill", 4 - size, 4 - size, size=size), topology={"required": "rack"})
+    given = [write(tmp_path / f"{name}.json", each) for name, each in zip("gnp", ([gang], nodes, busy), strict=True)]
+    (reason,) = workload(plan("-f", given[0], "--nodes", given[1], "--pods", given[2]), "big")["reasons"]
+    assert reason["bestDomain"][-1] == "r0", reason["message"]

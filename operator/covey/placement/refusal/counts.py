@@ -90,20 +90,23 @@ class Counts:
         return self._most_memo[key]
 
     def best(self, role: int, others: Vector) -> Best:
-        """Find the candidate with room for most replicas of a role next to the others."""
-
-        def merit(pair: tuple[DomainNode, Table]) -> tuple[int, int]:
-            return (self.most(pair[1], role, others), self._room(pair[0], role))
-
-        scope, table = max(self.tables, key=merit)
-        return Best(scope, self.most(table, role, others))
+        """Find the candidate with room for most replicas of a role next to the others, and then for most pods of one more."""
+        counts = [(self.most(table, role, others), scope) for scope, table in self.tables]
+        most = max(count for count, _ in counts)
+        scopes = [scope for count, scope in counts if count == most]
+        if len(scopes) > 1 and most < len(self.open[role]):
+            placed, depth = self.open[role][: max(most, 0)], self.solution.problem.structure.scope
+            ranked = self.rank_domains(self.open[role][max(most, 0)], depth, scopes, placed)
+            scopes = [scope for _, scope in ranked] or scopes
+        return Best(scopes[0], most)
 
     def _room(self, scope: DomainNode, role: int) -> int:
-        """Return how much is free in a domain of the first resource that the role's pods ask for."""
+        """Return how much is free, on nodes that the role may use, of the first resource that its pods ask for."""
+        shape = self.open[role][0].missing[0].shape
         if role not in self._asked_first:
-            requests = self.open[role][0].missing[0].shape.requests
-            self._asked_first[role] = min((name for name, _ in requests), key=resources.rank)
-        return scope.free.get(self._asked_first[role], 0)
+            self._asked_first[role] = min((name for name, _ in shape.requests), key=resources.rank)
+        name = self._asked_first[role]
+        return sum(node.free.get(name, 0) for node in self._usable(scope) if node.static_cause(shape) is None)
 
     def shapes(self, item: Item) -> list[Shape]:
         """Return the shapes of the pods that a half placed replica misses."""
@@ -141,8 +144,10 @@ class Counts:
         """The depth that a replica of the role must not straddle."""
         return max(self.solution.problem.structure.classes[kind].depth for kind in self.kinds[role])
 
-    def rank_domains(self, demand: Demand, depth: int, scopes: Sequence[DomainNode]) -> list[tuple[int, DomainNode]]:
-        """The domains of a depth inside the scopes, by how many of a replica's pods they hold."""
+    def rank_domains(
+        self, demand: Demand, depth: int, scopes: Sequence[DomainNode], placed: Sequence[Demand] = ()
+    ) -> list[tuple[int, DomainNode]]:
+        """The domains of a depth inside the scopes, by how many of a replica's pods they hold beside ``placed``."""
         engine, view = self.solution.engine, self.solution.problem.view
         dimensions = engine.frames[depth + 1].dimensions
         streams = {stream.shape: i for i, stream in enumerate(engine.structure.streams)}
@@ -155,6 +160,9 @@ class Counts:
                     continue
                 if total.number not in memo:
                     tables, vector, count = total.tables.values(), [0] * len(dimensions), 0
+                    for stream in (streams[pod.shape] for other in placed for pod in other.missing):
+                        if stream in dimensions:
+                            vector[dimensions.index(stream)] += 1
                     for pod in demand.missing:
                         if streams[pod.shape] not in dimensions:
                             break
