@@ -6,10 +6,13 @@ Each takes what the API server lists, by kind, and says in a sentence what is ow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from localcluster.components import FAKE_NODE
 
+#: The taint of a node that is not heard of, which comes within seconds; and seconds for which evictions are waited for.
+_UNREACHABLE: Final = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+_SOON: Final = 10.0
 Object = dict[str, Any]
 Lists = Mapping[str, Collection[Object]]
 
@@ -21,7 +24,14 @@ def find_debts(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
         lists: all objects by kind.
         schedulers: names of the profiles that some kube-scheduler serves now.
     """
-    for debt in (_of_kwok, _of_garbage_collector, _of_disruption_controller, _of_slices, _of_quotas):
+    for debt in (
+        _of_kwok,
+        _of_garbage_collector,
+        _of_disruption_controller,
+        _of_slices,
+        _of_quotas,
+        _of_node_life_cycle,
+    ):
         yield from debt(lists)
     yield from _of_kube_scheduler(lists, schedulers)
 
@@ -121,6 +131,30 @@ def _of_slices(lists: Lists) -> Iterator[str]:
 def _is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _of_node_life_cycle(lists: Lists) -> Iterator[str]:
+    """Pods that do not tolerate a taint NoExecute, or for a moment only, are evicted; a node that is not heard of gets one."""
+    for node in lists["Node"]:
+        name = node["metadata"]["name"]
+        conditions = node.get("status", {}).get("conditions", ())
+        taints = [taint for taint in node["spec"].get("taints", ()) if taint["effect"] == "NoExecute"]
+        if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+            taints.append(_UNREACHABLE)
+        for pod in lists["Pod"] if taints else ():
+            if pod["spec"].get("nodeName") != name or "deletionTimestamp" in pod["metadata"]:
+                continue
+            if any(_patience(pod, taint) <= _SOON for taint in taints):
+                yield f"node life cycle controller: pod {pod['metadata']['name']} is to go from {name}"
+
+
+def _patience(pod: Object, taint: Object) -> float:
+    """Seconds for which a pod tolerates a taint."""
+    for each in pod["spec"].get("tolerations", ()):
+        same = each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", "")
+        if same and each.get("key", taint["key"]) == taint["key"] and each.get("effect", "NoExecute") == "NoExecute":
+            return float(each.get("tolerationSeconds", "inf"))
+    return 0.0
 
 
 def _of_quotas(lists: Lists) -> Iterator[str]:

@@ -38,8 +38,9 @@ from stage.wire import Listing, Wire, selects
 
 #: Real seconds in which nothing at all happens, while somebody owes something, before that is called a hang.
 PATIENCE: Final = 120.0
-#: Seconds of Covey's time for which it must have nothing to do by itself: statuses are told up to 3.5 s late.
-AHEAD: Final = 5.0
+#: Seconds of Covey's time for which it must have nothing to do by itself: statuses are told up to 3.5 s late. Twice as much
+#: passes at most, so that no hold or deadline of a story is over meanwhile.
+AHEAD: Final = 4.0
 #: Seconds that may have passed before Covey is begun anew, for a new story.
 DRIFT: Final = 60.0
 OPERATOR, SCHEDULER = "operator", "scheduler"
@@ -180,15 +181,9 @@ class Ground:
         self._running[name] = asyncio.create_task(process.run(), name=f"covey {name}")
 
     def _die(self, name: str) -> None:
-        """Cancel a process for as long as it takes: what it would still do at its end waits for answers that never come."""
-        task = self._running[name]
-
-        def cancel() -> None:
-            if not task.done():
-                task.cancel()
-                self.loop.call_later(0.001, cancel)
-
-        self.loop.call_soon_threadsafe(cancel)
+        """Cancel a process whose requests reach nobody from now on."""
+        self.wires[name].cut()
+        self.loop.call_soon_threadsafe(self._running[name].cancel)
 
     async def _end(self, name: str) -> None:
         task = self._running.pop(name)
@@ -225,6 +220,7 @@ class Ground:
         if self._rested == (*self._marks(), self.cluster.writes, self.time.ahead):
             return
         moved, owed = (-1, -1), ["nothing is known yet"]
+        end = self.time.ahead + 2 * ahead
         while True:
             self._revive()
             if self._marks() != moved:
@@ -236,11 +232,11 @@ class Ground:
                 continue
             before = self._marks()
             owed = self.loop.call(self._find_owed(listed=False))
-            if not owed and self._pass(ahead):
+            if not owed and self._pass(ahead, end):
                 # What is dear comes last: whether all this is what the API server has. Timers that were set meanwhile fire.
                 writes = self.cluster.writes
                 owed = self.loop.call(self._find_owed(listed=True)) if listed else []
-                if not owed and self._pass(ahead) and self._marks() == before:
+                if not owed and self._pass(ahead, end) and self._marks() == before:
                     if listed:
                         self.record.rests += 1
                         self.cluster.written.clear()
@@ -261,9 +257,9 @@ class Ground:
             self.wait(self.loop.is_idle, "Covey has done what was due")
         self.settle()
 
-    def _pass(self, ahead: float) -> bool:
-        """Let timers fire that are due soon; False as soon as something is written or seen."""
-        before, end = self._marks(), self.time.ahead + ahead
+    def _pass(self, ahead: float, end: float) -> bool:
+        """Let timers fire that are due in ``ahead`` seconds, and by ``end``; False as soon as something is written or seen."""
+        before, end = self._marks(), min(self.time.ahead + ahead, end)
         while True:
             if not self.loop.wait_idle(1.0) or self._marks() != before:
                 return False
@@ -308,7 +304,7 @@ class Ground:
                     if copy.get(key) != wanted.get(key)
                 ]
         lists = {resource.kind: stored[resource.path(None)].values() for resource in RECORDED}
-        return found + list(find_debts(lists, self.profiles))
+        return found + list(find_debts(lists, self.profiles if SCHEDULER in self._running else ()))
 
     def _informers(self) -> Sequence[Informer[Any]]:
         operator = self._processes.get(OPERATOR)

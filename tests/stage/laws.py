@@ -39,5 +39,8 @@ def find_violations(
             checker.tick((rests + 0.5) * _EPOCH)
             rests += 1
             checker.tick(rests * _EPOCH)
+        if event.kind == "Node" and event.change == "DELETED":
+            # Whatever becomes of its pods, its deletion has done it.
+            checker.world.touched |= checker.world.on_node.get(event.object["metadata"]["name"], {}).keys()
         checker.take(event.kind, event.change, event.object, rests * _EPOCH)
     return checker.violations

@@ -138,10 +138,14 @@ class Wire:
         self.watched.clear()
         self.open = 0
 
+    def cut(self) -> None:
+        """Let nothing pass any more: the process is dead, whatever it would still do at its end."""
+        self._cut = True
+
     async def admit(self, request: Request) -> Write | None:
-        """Let a request pass, or deny it; return it where it is a write. After a death none passes."""
+        """Let a request pass, or deny it; return it where it is a write."""
         if self._cut:
-            await asyncio.Event().wait()
+            raise asyncio.CancelledError
         self.begun += 1
         if request.verb in _READS or ("dryRun", "All") in request.params:
             return None
@@ -158,7 +162,6 @@ class Wire:
         self.death.left -= 1
         if self.death.left <= 0:
             self.death.at = write
-            self._cut = True
             self._die()
             await asyncio.Event().wait()
 

@@ -118,8 +118,14 @@ class Process:
         async with opening as clients:
             work = asyncio.create_task(self._work(*clients))
             asked = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
+            try:
+                await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                work.cancel()
+                await asyncio.wait({work})
+                raise
+            finally:
+                asked.cancel()
             if not work.done():
                 log.info("stopping")
                 return await self._end(work)
