@@ -88,7 +88,7 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 		$(or $(ARGS),$$(grep -rlw --include='*.py' 'mark\.slow' tests/unit tests/cluster/*.py))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
-	@$(BUILD) helm kubeconform kube-score kstatus promtool $(if $(ARGS),,prometheus leader-worker-sets) > /dev/null
+	@$(BUILD) helm kubeconform kube-score kstatus promtool $(if $(ARGS),,prometheus) > /dev/null
 	@$(BIN)/python -m pytest -n0 $(call among,tests/install tests/image)
 
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane

@@ -45,7 +45,7 @@ class Sets(Workbench):
         )
         container = {"name": "engine", "image": "engine", "resources": {"requests": {"cpu": more.pop("cpu", "1")}}}
         annotations = {f"{_LWS}/{key}": value for key, value in annotations.items()}
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **more.pop("pod", {})}
         body = {
             "replicas": replicas,
             "podManagementPolicy": "Parallel",

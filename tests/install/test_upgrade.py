@@ -18,18 +18,14 @@ import pytest
 from builders.manifests import Object
 from cluster.autoscaler import PROVISIONING_REQUEST, Autoscaler, NodeGroup
 from cluster.job_gangs import Jobs, job
-from cluster.life.test_lws_controller import LeaderWorkerSets
-from cluster.lws import start_controller
 from cluster.serving import Serving, fewest_serving, serves, workers
+from cluster.test_leader_worker_sets import Sets
 from cluster.workbench import is_gated, is_ready, label, name_of, uid_of, uids
 from covey import __version__
 from install.chart import CHART, NAMESPACE, Helm
 from localcluster import Cluster, Nodes, eventually
 from localcluster.programs import ROOT
 from scheduler_trees import node_of
-
-# Three releases' worth of starts, and LeaderWorkerSet's controller may have to be built.
-pytestmark = pytest.mark.timeout(1200)
 
 RELEASES: Final = Path(__file__).parent / "releases"
 #: The tags of the images: of the release that is upgraded, and of this one.
@@ -179,16 +175,20 @@ def waiting_job(site: Site) -> Iterator[None]:
 
 
 def leader_worker_set(site: Site) -> Iterator[None]:
-    """One group runs, the other one has no room; it starts whole when there is some."""
-    sets = LeaderWorkerSets(site.cluster, site.namespace)
+    """Of two labelled groups one runs, and the other has no room; it starts whole when there is some."""
     site.add_nodes(1)
+    sets = Sets(site.cluster, site.namespace)
     # Nodes have 128 processors.
-    sets.apply("llm", 2, replicas=2, cpu="60", pod={"nodeSelector": {"site": site.namespace}})
+    fields: Object = {"cpu": "60", "pod": {"nodeSelector": {"site": site.namespace}}}
+    sets.leaders("llm", 2, replicas=2, **fields)
+    for group in range(2):
+        sets.workers("llm", group, 2, **fields)
     eventually(lambda: sum(bool(node_of(pod)) for pod in sets.pods()) == 2, 120, "one group of two is bound")
-    assert len(sets.pods()) == 4
+    eventually(lambda: len(sets.pods()) == 4, 60, "all pods are there")
     yield
     site.add_nodes(1, "more-")
-    sets.await_available("llm", 2)
+    for leader in ("llm-0", "llm-1"):
+        sets.await_bound(leader, 2)
 
 
 def nodes_asked_for(site: Site) -> Iterator[None]:
@@ -351,7 +351,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         archive.extractall(code := tmp_path_factory.mktemp("code"))
     with Cluster(crds=(), scheduler_config="") as cluster:
         cluster.apply(PROVISIONING_REQUEST)
-        start_controller(cluster)
         cluster.run_pods({f":{OLD}": code})
         cluster.add_nodes(Nodes(nodes=2, gpus=0))
         story = Story(cluster, Helm(tmp_path_factory.mktemp("helm"), Path(cluster.kubeconfig)))

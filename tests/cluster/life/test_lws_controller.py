@@ -33,7 +33,7 @@ class LeaderWorkerSets(Sets):
         container = {"name": "engine", "image": spec.pop("image", "engine:1"), "resources": {"requests": {"cpu": cpu}}}
         template = {
             "metadata": {"labels": _GANG if labels is None else labels},
-            "spec": {"containers": [container], "terminationGracePeriodSeconds": 0, **spec.pop("pod", {})},
+            "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
         }
         metadata = {"name": name, "namespace": self.namespace, "annotations": spec.pop("annotations", {})}
         template_spec = {"size": size, "workerTemplate": template}
