@@ -47,17 +47,10 @@ async def read_cluster(client: Client) -> Facts:
         list_groups(client),
         _volumes(client),
     )
-    (things, denied), (revisions, unread) = await asyncio.gather(_devices(client), _revisions(client))
+    things, denied = await _devices(client)
+    warnings = (*warnings, *denied)
     facts = Facts(
-        tuple(nodes[0]),
-        tuple(pods[0]),
-        tuple(topologies),
-        tuple(classes[0]),
-        groups,
-        claims,
-        volumes,
-        (*warnings, *unread, *denied),
-        revisions=revisions,
+        tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
     )
     return with_devices(facts, things)
 
@@ -95,13 +88,14 @@ async def with_queues(facts: Facts, client: Client) -> Facts:
     return replace(facts, queues=tuple(queues), namespaces=tuple(namespaces))
 
 
-async def _revisions(client: Client) -> tuple[tuple[ControllerRevision, ...], tuple[str, ...]]:
-    """The revisions of DisaggregatedInferences; nothing but a warning for who may not read them."""
+async def with_revisions(facts: Facts, client: Client) -> Facts:
+    """The facts, and the revisions of what may change; nothing but a warning for who may not read them."""
     try:
         found, _ = await client.list(CONTROLLER_REVISIONS, labels=LABEL_INFERENCE, type=ControllerRevision)
     except Forbidden as error:
-        return (), (f"as what pods were made is known by their labels alone: {error.message}",)
-    return tuple(found), ()
+        what = f"as what pods were made is known by their labels alone: {error.message}"
+        return replace(facts, warnings=(*facts.warnings, what))
+    return replace(facts, revisions=tuple(found))
 
 
 async def _volumes(

@@ -106,7 +106,7 @@ def plan(
     facts = read_facts(nodes, pods, topologies, recursive=recursive)
     fallback = "default"
     if cluster:
-        live, fallback = _from_cluster(kubeconfig, context)
+        live, fallback = _from_cluster(kubeconfig, context, changes=bool(files))
         facts = replace(
             live, topologies=facts.topologies or live.topologies, warnings=(*facts.warnings, *live.warnings)
         )
@@ -124,15 +124,16 @@ def plan(
     sys.exit(planned.report.status)
 
 
-def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
+def _from_cluster(kubeconfig: str | None, context: str | None, *, changes: bool) -> tuple[Facts, str]:
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
     from covey.cli.live import connect  # noqa: PLC0415 - the same
-    from covey.planning.cluster import read_cluster, with_queues  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster, with_queues, with_revisions  # noqa: PLC0415 - the same
 
     async def read() -> tuple[Facts, str]:
         async with connect(kubeconfig, context) as client:
-            return await with_queues(await read_cluster(client), client), client.namespace
+            facts = await with_queues(await read_cluster(client), client)
+            return await with_revisions(facts, client) if changes else facts, client.namespace
 
     return asyncio.run(read())
 
