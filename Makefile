@@ -28,7 +28,7 @@ among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
-	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures reference fmt image image-check lint \
+	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -229,6 +229,9 @@ fmt: $(READY) ## Format, and mend what the linter can
 crds: $(READY) ## Generate crds/, and the chart's copy of it, from the models
 	@rm -rf crds helm/covey/files/crds
 	@$(BIN)/covey crds --output-dir crds && cp -R crds helm/covey/files/
+
+kustomize-schema: $(READY) binaries ## Make the schema by which kustomize patches resources, from the API server and the CRDs
+	@PYTHONPATH=operator:dev $(BIN)/python dev/kustomize_schema.py
 
 reference: $(READY) ## Write the parts of docs/ that are made from the code
 	@PYTHONPATH=operator:dev $(BIN)/python -m handbook
