@@ -36,10 +36,11 @@ from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.lives import Lives
 from covey.scheduler.main import settle_in
-from covey.scheduler.queue import Queueing, Topologies
+from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import Turns
 from covey.scheduler.writer import Pinned, PinResult
 
@@ -83,6 +84,10 @@ class Api:
 
     async def apply(self, *_: object, **__: object) -> None:
         """A status."""
+        self.statuses += 1
+
+    async def merge_patch(self, *_: object, **__: object) -> None:
+        """The topology of a root."""
         self.statuses += 1
 
     def event(self, *_: object) -> None:
@@ -203,7 +208,7 @@ class World:
         for root in self.cache.index.roots():
             unit = self.cache.index.unit(root)
             assert unit is not None
-            topology = topologies.choose(unit.root)
+            topology = topologies.choose(unit)
             decision = Decision(topology=topology) if root.name.startswith("run") else refused
             path_of = partial(self.cache.path, topology)
             for each, status in statuses(unit, decision, path_of, CREATED):

@@ -17,8 +17,9 @@ from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
 from covey.scheduler.questions import Questions
-from covey.scheduler.queue import Queueing, Topologies
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Limits, Reservations
+from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
 
@@ -52,6 +53,18 @@ class Writer:
     async def release(self, found: core.Pod, _reason: str) -> bool:
         self.released.append(found.metadata.name)
         return True
+
+
+class Client:
+    """Takes every topology of a root for written, and notes it."""
+
+    def __init__(self) -> None:
+        self.topologies: dict[str, str] = {}
+
+    async def merge_patch(
+        self, _kind: object, name: str, _namespace: str, body: Mapping[str, Any], **_options: object
+    ) -> None:
+        self.topologies[name] = body["status"]["topology"]
 
 
 async def settle() -> None:
@@ -107,7 +120,8 @@ class Loop:
             holding=self.holding,
             clock=Clock(wall=lambda: time.time() + self.now),
         )
-        api: Any = None
+        self.client = Client()
+        api: Any = self.client
         clock = Clock(lambda: self.now)
         context = Context(made, api, writer, recorder, clock, Lives(clock.wall))
         self.admission = Admission(context, queueing, reservations, self.holding)

@@ -263,7 +263,7 @@ def _placement(topology: Topology | None, nodes: Sequence[str], path_of: NodePat
 
 
 def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str) -> dict[str, Any]:
-    old = facts.group.status.conditions
+    old, planned = facts.group.status.conditions, facts.decision.topology
     generation, created = facts.group.metadata.generation, facts.group.metadata.creation_timestamp
     status: dict[str, Any] = {
         "conditions": [
@@ -271,6 +271,7 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
         ],
         "admitted": facts.admitted,
         "scheduled": facts.scheduled,
+        "topology": planned.name if planned is not None else facts.group.status.topology,
         "placement": _placement(topology, facts.nodes, path_of),
         "excludedNodes": [msgspec.to_builtins(each) for each in facts.decision.excluded],
     }
@@ -302,6 +303,7 @@ def observed_status(group: core.Group) -> Mapping[str, Any]:
         "conditions": core.dump_conditions(status.conditions),
         "admitted": status.admitted,
         "scheduled": status.scheduled,
+        "topology": status.topology,
         "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],
         "excludedNodes": [msgspec.to_builtins(each) for each in status.excluded_nodes or ()],
     }

@@ -348,6 +348,9 @@ class GroupStatus(Model):
     """Members (pods, or child groups) that have their nodes reserved."""
     scheduled: Count | None = None
     """Members (pods, or child groups) that are bound."""
+    topology: ObjectName | None = None
+    """On a root: the topology that levels come from, a ClusterTopology or a preset. It stays as it is as long as pods of the
+    root have nodes, unless spec.schedulingConstraints.topologyName names another."""
     placement: Annotated[tuple[GroupPlacement, ...], ListMap(("level",)), Field(max_length=10)] = ()
     """The domain reached at each level."""
     claim: Claim | None = None

@@ -81,8 +81,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "first by the annotation that the message names.",
     ),
     names.REASON_INVALID_TOPOLOGY: Explanation(
-        "The spec names a topology or a level that does not exist, or levels in the wrong order. Where only the nodes lack "
-        "the level, the resource waits for others.",
+        "The spec names a topology or a level that does not exist, or levels in the wrong order; or the topology with which "
+        "pods were placed is gone. Where only the nodes lack the level, the resource waits for others.",
         "Correct the level, or create the ClusterTopology; covey top shows what levels nodes have.",
         needs_person=True,
     ),

@@ -18,7 +18,7 @@ from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import Facts
 from covey.watching.advice import Advice, advise
 from covey.watching.branch import Branch, grow
-from covey.watching.places import whereabouts
+from covey.watching.places import find_topology_name, whereabouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class View:
             where = inference.metadata.namespace
             groups = [group for group in self.facts.groups if group.metadata.namespace == where]
             pods = [pod for pod in self.facts.pods if pod.metadata.namespace == where]
-            found.append(grow(inference, groups, pods, whereabouts(inference.spec.topology.name, self.facts)))
+            found.append(grow(inference, groups, pods, whereabouts(find_topology_name(inference, groups), self.facts)))
         return found
 
     def advice(self) -> tuple[Advice, ...]:

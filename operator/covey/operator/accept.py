@@ -18,6 +18,8 @@ has a backend that the cluster cannot do any more         nothing is created, re
 says ``suspend: true``, whatever else                     nothing: what runs is given up
 ========================================================  ============================================================
 
+The topology of units that run is not chosen anew: the spec that is judged is judged by the levels that these mean.
+
 Levels of a topology that groups were made for, kept while the owner asks for nothing else.
 
 Native groups have the label keys of their levels in fields that the API server lets nobody change. Were the keys read
@@ -40,12 +42,14 @@ from covey.api.rules import in_circles, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.compile.revision import Revision
+from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted, Content, Resolved, with_rolled
 from covey.operator.model.compute_domains import find_missing
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
 from covey.placement.cluster import presets
+from covey.placement.model import Topology
 
 
 def resolve_backend(
@@ -117,8 +121,29 @@ def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTopology:
+    """The topology of units that run; ``name`` is None where their roots do not tell it (yet)."""
+
+    name: str | None = None
+
+
+def find_kept_topology(inference: str, observed: Observed) -> KeptTopology | None:
+    """The topology that running units of Covey's own backend keep, as their roots tell; None where none runs."""
+    units = {
+        slot.unit
+        for slot, pods in observed.pods.items()
+        if any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in pods)
+    }
+    roots = [root for _, root in observed.find_roots(inference, sorted(units))]
+    return KeptTopology(next(filter(None, (root.status.topology for root in roots)), None)) if roots else None
+
+
 def resolve_topology(
-    spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology], recorded: str | None = None
+    spec: DisaggregatedInferenceSpec,
+    topologies: Sequence[core.ClusterTopology],
+    recorded: Resolved | None = None,
+    kept: KeptTopology | None = None,
 ) -> tuple[str | None, Levels | None, Problem | None]:
     """Return the topology in use, its levels with their keys, and the problem with levels that the spec names.
 
@@ -128,26 +153,69 @@ def resolve_topology(
     Args:
         spec: what is wanted.
         topologies: those of the cluster.
-        recorded: the one that was chosen before; it is chosen again as long as it exists, whatever is marked now.
+        recorded: what was chosen before; it is chosen again as long as it exists, whatever is marked now.
+        kept: the topology of units that run; while some do, nothing is chosen for them anew unless the spec names it.
     """
+    if not spec.topology.name and recorded is not None and kept is not None:
+        return _keep_topology(spec, topologies, recorded, kept)
     if not topologies and not spec.topology.name:
-        known = tuple(dict.fromkeys(level.name for preset in presets.PRESETS for level in preset.levels))
-        return None, None, _unknown(spec, known, "any topology that Covey can detect")
+        return None, None, _find_unknown_to_all(spec)
     defaults = [
         item.metadata.name
         for item in topologies
         if item.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY) == "true"
     ]
-    there = recorded if any(item.metadata.name == recorded for item in topologies) else None
+    before = recorded.topology if recorded is not None else None
+    there = before if any(item.metadata.name == before for item in topologies) else None
     try:
         chosen = presets.choose(
             spec.topology.name or there, [presets.topology_of(item) for item in topologies], defaults, nodes=()
         )
     except LookupError as error:
         return None, None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
-    known = tuple(level.name for level in chosen.levels)
-    levels = {level.name: tuple(level.keys) for level in chosen.levels}
-    return chosen.name, levels, _unknown(spec, known, f"topology {chosen.name}") or _find_inverted_level(spec, known)
+    return chosen.name, _levels_of(chosen), _find_bad_level(spec, chosen)
+
+
+def _keep_topology(
+    spec: DisaggregatedInferenceSpec,
+    topologies: Sequence[core.ClusterTopology],
+    recorded: Resolved,
+    kept: KeptTopology,
+) -> tuple[str | None, Levels | None, Problem | None]:
+    known = {item.metadata.name: presets.topology_of(item) for item in topologies}
+    names_in_order = filter(None, (recorded.topology, kept.name))
+    topology = next(filter(None, (presets.find(name, known) for name in names_in_order)), None)
+    if topology is None and recorded.topology is None:
+        return None, None, _find_unknown_to_all(spec)
+    if topology is None:
+        return recorded.topology, recorded.levels, _find_loss(spec, recorded.topology)
+    problem = _find_bad_level(spec, topology, " (which its running units keep)")
+    if recorded.topology is None:
+        return None, None, problem
+    return topology.name, _levels_of(topology), problem
+
+
+def _find_loss(spec: DisaggregatedInferenceSpec, name: str | None) -> Problem | None:
+    """Report a topology that is gone, where a level of it is named: nobody knows what that means any more."""
+    if not levels_named(spec):
+        return None
+    remedy = "create it again, or suspend the resource and resume it, which places it anew"
+    message = f"topology {name}, with which units of it were placed, is gone: {remedy}"
+    return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
+
+
+def _levels_of(topology: Topology) -> Levels:
+    return {level.name: tuple(level.keys) for level in topology.levels}
+
+
+def _find_unknown_to_all(spec: DisaggregatedInferenceSpec) -> Problem | None:
+    known = tuple(dict.fromkeys(level.name for preset in presets.PRESETS for level in preset.levels))
+    return _unknown(spec, known, "any topology that Covey can detect")
+
+
+def _find_bad_level(spec: DisaggregatedInferenceSpec, topology: Topology, remark: str = "") -> Problem | None:
+    known = tuple(level.name for level in topology.levels)
+    return _unknown(spec, known, f"topology {topology.name}{remark}") or _find_inverted_level(spec, known)
 
 
 def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str) -> Problem | None:
@@ -257,7 +325,8 @@ def read_case(
         return Case(stored, None, Problem(names.REASON_INVALID, _sentence(error)))
     spec, last = inference.spec, _last(observed)
     recorded = last.resolved if last is not None else None
-    topology, levels, bad_levels = resolve_topology(spec, topologies, recorded.topology if recorded else None)
+    running = find_kept_topology(stored.metadata.name, observed)
+    topology, levels, bad_levels = resolve_topology(spec, topologies, recorded, running)
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
         return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)

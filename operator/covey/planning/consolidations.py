@@ -9,6 +9,7 @@ from covey.admission.defrag import Consolidation, Mobile, Moves
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.losses import counted_shape
 from covey.admission.moves import Move
+from covey.admission.topologies import kept_preset
 from covey.manifests.sources import InputError
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Refusal, Verdict, where
@@ -52,7 +53,7 @@ def _mobiles(planned: Planned) -> Iterator[Mobile]:
         unit = candidate.unit
         constraints = unit.root.spec.scheduling_constraints
         topology = planned.inventory.topologies.get(
-            (constraints and constraints.topology_name) or planned.topology.name
+            (constraints and constraints.topology_name) or kept_preset(unit.root) or planned.topology.name
         )
         if topology is None or any(pod.spec.resource_claims or unmodelled_constraints(pod) for pod in unit.pods()):
             continue

@@ -17,11 +17,12 @@ from covey.admission import podstate
 from covey.admission.losses import counted_shape
 from covey.admission.order import priority_of
 from covey.admission.round import build_units, stand_in
+from covey.admission.topologies import TopologyChoice, presets_in_use
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
-from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
+from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
 from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
@@ -31,9 +32,8 @@ from covey.manifests.strict import validate
 from covey.operator.model.objects import ControllerRevision
 from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, asks_of_templates, templates_of
 from covey.placement.cluster.classes import DeviceClasses
-from covey.placement.cluster.presets import topology_of
+from covey.placement.cluster.presets import LabelCounts
 from covey.placement.cluster.slices import DeviceCounts, Requests
-from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
 #: Kinds that say where pods may go, what nodes have, or by what right, taken wherever they come along
@@ -81,14 +81,9 @@ class Facts:
     refused: Callable[[str], str | None] | None = None
     devices: DeviceFacts | None = None
 
-    def named_topologies(self) -> dict[str, Topology]:
-        """The ClusterTopologies as the planner's values."""
-        return {each.metadata.name: topology_of(each) for each in self.topologies}
-
-    def default_topologies(self) -> list[str]:
-        """Names of the ClusterTopologies that are marked default."""
-        marked = (each.metadata for each in self.topologies)
-        return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+    def topology_choice(self) -> TopologyChoice:
+        """All by which topologies are chosen."""
+        return TopologyChoice.of(self.topologies, LabelCounts(self.nodes), presets_in_use(self.groups))
 
     def classes(self) -> dict[str, core.PriorityClass]:
         """The priority classes by name."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from covey.admission import podstate
 from covey.admission.round import stand_in
+from covey.admission.topologies import NodeLabels
+from covey.admission.tree import key_of
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import Backend, DisaggregatedInference, UnitTopology
@@ -22,7 +24,6 @@ from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Problem
 from covey.operator.accept import find_revision
 from covey.placement.cluster.inventory import path_of
-from covey.placement.cluster.presets import choose
 from covey.placement.model import Level, Path, Topology
 from covey.planning.changes import Change, Existing, expand, find_outdated, is_of
 from covey.planning.facts import Facts
@@ -35,7 +36,8 @@ def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topol
     Raises:
         InputError: the choice is not clear, or a workload names a level that its topology lacks.
     """
-    return [_extend_topology(workload, _choose_topology(workload, facts), facts.nodes) for workload in workloads]
+    choose = _Chooser(facts).choose
+    return [_extend_topology(workload, choose(workload), facts.nodes) for workload in workloads]
 
 
 def default_topology(facts: Facts) -> Topology:
@@ -45,44 +47,63 @@ def default_topology(facts: Facts) -> Topology:
         InputError: several, and none is marked default.
     """
     try:
-        return choose(None, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+        return facts.topology_choice().choose()
     except LookupError as error:
         raise InputError("--topology", _text(error), "mark one as default") from None
 
 
-def topology_of(root: core.Group, facts: Facts) -> Topology:
-    """The topology of a root of the cluster.
+def labels_of_nodes(facts: Facts) -> NodeLabels:
+    """A function from the names of nodes to their labels."""
+    return {node.metadata.name: node.metadata.labels or {} for node in facts.nodes}.get
 
-    Raises:
-        LookupError: the choice is not clear.
+
+class _Chooser:
+    """Chooses topologies as the scheduler process does: what runs keeps its own, unless the manifest names another.
+
+    The units of a workload are planned in one topology, that of the first of them that has placed pods.
     """
-    constraints = root.spec.scheduling_constraints
-    name = constraints.topology_name if constraints else None
-    return choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+
+    def __init__(self, facts: Facts) -> None:
+        self._choice = facts.topology_choice()
+        self._stored = {key_of(group): group for group in facts.groups}
+        self._labels_of = labels_of_nodes(facts)
+
+    def choose(self, workload: Workload) -> Topology:
+        """The topology of a workload, with every level that it names.
+
+        Raises:
+            InputError: the choice is not clear, or a level is not there.
+        """
+        try:
+            topology = self._choose(workload)
+        except LookupError as error:
+            what = _text(error)
+            raise InputError(workload.place, what, "give the ClusterTopology with --topology, or name one") from None
+        if problems := list(_level_problems(workload, topology)):
+            raise InputError.of(problems)
+        return topology
+
+    def _choose(self, workload: Workload) -> Topology:
+        if workload.topology_name is None:
+            for unit in workload.units:
+                if any(map(podstate.is_placed, unit.pods())):
+                    root = self._stored.get(unit.key, unit.root)
+                    constraints = root.spec.scheduling_constraints
+                    kept = (constraints.topology_name if constraints else None) or root.status.topology
+                    return self._choice.of_unit(unit, self._labels_of, kept=kept)
+        return self._choice.choose(workload.topology_name)
 
 
-def _choose_topology(workload: Workload, facts: Facts) -> Topology:
-    try:
-        found = choose(workload.topology_name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
-    except LookupError as error:
-        what = _text(error)
-        raise InputError(workload.place, what, "give the ClusterTopology with --topology, or name one") from None
-    known = {level.name for level in found.levels}
-    problems = [
-        Problem(mention.place, f"topology {found.name} has no level {mention.level}", f"use one of {_names(found)}")
-        for mention in workload.mentions
-        if mention.level and mention.level not in known
-    ]
-    problems += [
-        Problem(
-            mention.place, f"{mention.level} is coarser than {mention.within}, which is required", "prefer a finer one"
-        )
-        for mention in workload.mentions
-        if {mention.level, mention.within} <= known and _coarser(found, mention)
-    ]
-    if problems:
-        raise InputError.of(problems)
-    return found
+def _level_problems(workload: Workload, topology: Topology) -> Iterator[Problem]:
+    known = {level.name for level in topology.levels}
+    for mention in workload.mentions:
+        if mention.level and mention.level not in known:
+            what = f"topology {topology.name} has no level {mention.level}"
+            yield Problem(mention.place, what, f"use one of {_names(topology)}")
+    for mention in workload.mentions:
+        if {mention.level, mention.within} <= known and _coarser(topology, mention):
+            what = f"{mention.level} is coarser than {mention.within}, which is required"
+            yield Problem(mention.place, what, "prefer a finer one")
 
 
 def _coarser(topology: Topology, mention: Mention) -> bool:

@@ -31,12 +31,13 @@ from covey.api import core
 from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
+from covey.placement.cluster.inventory import domains_of
 from covey.placement.cluster.shape import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
 from covey.scheduler.cache import Listener
-from covey.scheduler.commit import Commits, Placement, domains_of
+from covey.scheduler.commit import Commits, Placement
 from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding, Moves
 from covey.scheduler.queue import Queueing
@@ -376,7 +377,11 @@ class Admission:
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         for other in self._books.reservations.find_keepers([each.node for each in placements]):
             self.mark(other)  # it needs other room, before anybody behind it takes that
-        self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
+        topology = entry.decision.topology
+        assert topology is not None, "it was planned in one"
+        self._queueing.topologies.keep(entry.unit, topology)
+        rank = rank_of(aside.gang, surplus=aside.want is Want.SURPLUS)
+        self._commits.admit(root, topology.name, placements, aside.want, rank)
 
     def _still_good(self, entry: Entry, plan: Plan) -> list[Placement] | None:
         """Hold the plan's room, unless something it was made from has changed while it was made."""

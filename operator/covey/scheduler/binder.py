@@ -60,7 +60,7 @@ class Binder:
         clock: Clock,
         *,
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
-        topology: Callable[[core.Group], Topology] | None = None,
+        topology: Callable[[Unit], Topology] | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._cache = cache

@@ -66,7 +66,7 @@ class Checks:
         topology: the one that a root is planned in.
     """
 
-    def __init__(self, cache: Cache, breath: Breath, topology: Callable[[core.Group], Topology] | None) -> None:
+    def __init__(self, cache: Cache, breath: Breath, topology: Callable[[Unit], Topology] | None) -> None:
         self._cache = cache
         self._breath = breath
         self._topology = topology
@@ -78,7 +78,7 @@ class Checks:
         # A Binding that is under way cannot be stopped.
         settled = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)} | set(going)
         try:
-            topology = self._topology(unit.root)
+            topology = self._topology(unit)
             work = partial(self._judge, unit, topology, settled)
             return await asyncio.to_thread(work) if _is_large(unit) else work()
         except (LookupError, UnplannableError):

@@ -20,13 +20,14 @@ from covey.admission.queue import Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
+from covey.kube.errors import KubeError
 from covey.kube.events import ObjectRef
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.placement.model import Path, Topology
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.queue import Parking
+from covey.scheduler.topologies import write_topology
 from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
 
@@ -38,11 +39,6 @@ class Placement:
     pod: core.Pod
     node: str
     domains: Mapping[str, str]
-
-
-def domains_of(topology: Topology, path: Path) -> dict[str, str]:
-    """Level → domain value, for the levels that a node has."""
-    return {level.name: value for level, value in zip(topology.levels, path, strict=False) if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +146,8 @@ class Commits:
         denied: Callable[[Key, str], None],
     ) -> None:
         self._cache = context.cache
+        self._client = context.client
+        self._leads = context.leads
         self.committer = Committer(context.cache, context.writer)
         self._writer = context.writer
         self._recorder = context.recorder
@@ -159,9 +157,9 @@ class Commits:
         self._denied = denied
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def admit(self, root: Key, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
-        """Send the pins of a decision that was assumed."""
-        self._start(self._commit(root, placements, want, rank))
+    def admit(self, root: Key, topology: str, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
+        """Send the pins of a decision that was assumed, once the root tells in which topology it was made."""
+        self._start(self._commit(root, topology, placements, want, rank))
 
     def give_up(self, pods: Sequence[core.Pod]) -> None:
         """Undo pins around which the rest of their gang cannot be planned."""
@@ -172,8 +170,13 @@ class Commits:
         for task in self.tasks:
             task.cancel()
 
-    async def _commit(self, root: Key, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
+    async def _commit(self, root: Key, topology: str, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
         started = time.perf_counter()
+        if not await self._write_topology(root, topology):
+            for placement in placements:
+                self._cache.unassume(placement.pod.metadata.uid)
+            self._mark(root)
+            return
         committed = await self.committer.commit(placements, rank=rank, rehearse=self._was_denied(root))
         done = committed.outcomes.get(Pinned.DONE, 0)
         log.info(
@@ -190,6 +193,18 @@ class Commits:
         if done == len(placements):
             self._done(root, want, [each.pod for each in placements])
         self._mark(root)
+
+    async def _write_topology(self, root: Key, topology: str) -> bool:
+        """Have the root tell its topology before a pod does; False where the API server has not taken it."""
+        group = self._cache.index.root(root)
+        if group is None or not self._leads():
+            return True  # no pin is sent either
+        try:
+            await write_topology(self._client, group, topology)
+        except KubeError as error:
+            self._denied(root, f"the API server denied the status of {group.kind} {group.metadata.name}: {error}")
+            return False
+        return True
 
     def _done(self, root: Key, want: Want, pods: Sequence[core.Pod]) -> None:
         self._parking.accept(root)

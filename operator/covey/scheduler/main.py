@@ -29,7 +29,7 @@ from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import load
 from covey.kube.errors import KubeError
-from covey.kube.events import EventRecorder
+from covey.kube.events import EventRecorder, ObjectRef
 from covey.kube.lease import InstalledTwice, LeaseElector, LeaseLost
 from covey.kube.resources import PODS
 from covey.kube.transport import Transport
@@ -51,12 +51,13 @@ from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Queueing, Topologies
+from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
 from covey.scheduler.settings import OrdinaryPods, Settings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
+from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
@@ -306,6 +307,7 @@ class _Leader:
     async def run(self) -> None:
         """Decide for ever."""
         self._direct.begin()
+        self._queueing.topologies.begin(self._tell_detection)
         if self._unread is not None:
             self._unread.begin()
         parts: tuple[Coroutine[None, None, None], ...] = (
@@ -331,6 +333,13 @@ class _Leader:
 
     def _announce(self, unit: Unit, decision: Decision) -> None:
         self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
+
+    def _tell_detection(self, node: str, before: str, now: str) -> None:
+        note = (
+            f"the labels of nodes show topology {now} from now on, no longer {before}: it holds for units without pods"
+            " that name none; create a ClusterTopology, or name one in spec.topology.name, to decide it"
+        )
+        self._recorder.event(ObjectRef("v1", "Node", node, uid=node), "Normal", "TopologyDetected", note, "Detect")
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)

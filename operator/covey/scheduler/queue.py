@@ -1,4 +1,4 @@
-"""The place of a gang in the queue, its topology, its siblings and excluded nodes, and units that back off.
+"""The place of a gang in the queue, its siblings and excluded nodes, and units that back off.
 
 Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
 gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
@@ -9,9 +9,6 @@ its limit, the API server denied a pin, or kube-scheduler refused the places for
 same attempt would fail in the same way, as fast as it can be made. So such a unit is parked, each time twice as long.
 Kept in memory only: a restart begins with the shortest time again, and what people have to know is in the root's
 condition.
-
-The topology of a unit is the one the root names, else the ClusterTopology marked default, else the only one, else the
-preset that the nodes' labels show. What the labels show is looked at again only when they may have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.constants import (
     ANNOTATION_AVOID,
-    ANNOTATION_DEFAULT_TOPOLOGY,
     PURPOSE_EVACUATION,
     REASON_DENIED,
     REASON_INVALID_TOPOLOGY,
@@ -42,62 +38,10 @@ from covey.api.constants import (
 from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.placement.cluster import presets
 from covey.placement.model import Gang, Topology
-from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.cache import Cache
 from covey.scheduler.quotas import Quotas
-
-
-class Topologies:
-    """Chooses topologies and keeps the planner's inventory supplied with all that were chosen."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-        self._chosen: dict[str | None, Topology] = {}
-        self._known: dict[str, Topology] = {}
-        self._labels = presets.LabelCounts(cache.nodes.store.values())
-        cache.subscribe(Listener(node=self._look, world=self._prune))
-
-    def _look(self, name: str) -> None:
-        if self._labels.note(name, self._cache.node(name)):
-            self._chosen.clear()
-
-    def _prune(self) -> None:
-        """Topologies or priorities have changed: the planner need not know those that are gone, Covey's own apart."""
-        self._chosen.clear()
-        there = {topology.name for topology in presets.PRESETS} | {name for _, name in self._cache.topologies.store}
-        if not self._known.keys() <= there:
-            self._known = {name: each for name, each in self._known.items() if name in there}
-            self._cache.capacity.set_topologies(self._known.values())
-
-    def choose(self, root: core.Group) -> Topology:
-        """The topology of a unit.
-
-        Raises:
-            LookupError: there is no clear choice; the message says why.
-        """
-        constraints = root.spec.scheduling_constraints
-        name = constraints.topology_name if constraints else None
-        if name not in self._chosen:
-            topology = self._chosen[name] = self._choose(name)
-            if self._known.get(topology.name) != topology:
-                self._known[topology.name] = topology
-                self._cache.capacity.set_topologies(self._known.values())
-        return self._chosen[name]
-
-    def default(self) -> Topology:
-        """The topology of whoever names none; the planner need not know it.
-
-        Raises:
-            LookupError: there is no clear choice.
-        """
-        return self._chosen.get(None) or self._choose(None)
-
-    def _choose(self, name: str | None) -> Topology:
-        found = list(self._cache.topologies.store.values())
-        marked = [r.metadata.name for r in found if r.metadata.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
-        return presets.choose(name, [presets.topology_of(each) for each in found], marked, self._labels)
-
+from covey.scheduler.topologies import Topologies
 
 #: Seconds for which a unit is parked after its first failure; doubled at each further one.
 FIRST: Final = 2.0
@@ -253,7 +197,7 @@ class Queueing:
         obstacle: Callable[[core.Pod], str | None] = podstate.obstacle,
     ) -> None:
         self._cache = cache
-        self._topologies = topologies
+        self.topologies = topologies
         self._reserve_after = reserve_after
         self._obstacle = lambda pod: obstacle(pod) or (pod.spec.resource_claims and cache.devices.obstacle(pod)) or None
         self._clock = clock.wall
@@ -272,7 +216,7 @@ class Queueing:
         status = unit.root.status
         kept = Decision(excluded=self._worst(unit.key, excluded), claim=status.claim)
         try:
-            topology = self._topologies.choose(unit.root)
+            topology = self.topologies.choose(unit)
         except LookupError as error:
             return kept, UnplannableError(REASON_INVALID_TOPOLOGY, str(error.args[0])), Surroundings()
         counts = self._cache.devices.counts
@@ -293,7 +237,7 @@ class Queueing:
         if claim is not None and any(self._cache.node(name) is None for name in claim.nodes):
             return True
         try:
-            return self._topologies.choose(entry.unit.root) != entry.decision.topology
+            return self.topologies.choose(entry.unit) != entry.decision.topology
         except LookupError:
             return entry.decision.topology is not None
 

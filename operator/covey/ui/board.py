@@ -6,11 +6,13 @@ function, and a test compares the two.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from covey.admission import podstate
+from covey.admission.topologies import kept_preset
 from covey.api import core
 from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner, owners_of
@@ -89,6 +91,8 @@ class Board:
         self._namespaces = frozenset(namespaces)
         self._topologies: dict[str, core.ClusterTopology] = {}
         self._nodes: dict[str, core.Node] = {}
+        #: Running units by the preset that they keep.
+        self._in_use: Counter[str] = Counter()
         self._gangs: dict[str, _Gang] = {}
         self._groups: dict[str, dict[tuple[str, Key], core.Group]] = {}
         #: Roots that no DisaggregatedInference owns.
@@ -118,6 +122,7 @@ class Board:
             case core.Group():
                 if isinstance(before, core.Group) and _owner(before) != _owner(thing):
                     self._drop_group(before)
+                self._count_kept(before, thing)
                 self._groups.setdefault(_owner(thing), {})[thing.kind, thing.metadata.key] = thing
                 self._touch_owner(thing)
                 if gang_of(thing) is None and thing.spec.parent_composite_pod_group_name is None:
@@ -142,6 +147,7 @@ class Board:
                 self._leave(thing, None)
             case core.Group():
                 self._drop_group(thing)
+                self._count_kept(thing, None)
             case Inference():
                 key = key_of(thing)
                 if (gang := self._gangs.get(key)) is not None:
@@ -220,6 +226,16 @@ class Board:
         if not groups:
             self._groups.pop(_owner(group), None)
 
+    def _count_kept(self, before: object, now: core.Group | None) -> None:
+        """Count the presets that running units keep: where nodes have labels of several they decide which is drawn."""
+        former = kept_preset(before) if isinstance(before, core.Group) else None
+        kept = kept_preset(now) if now is not None else None
+        if former != kept:
+            names = frozenset(+self._in_use)
+            self._in_use.update([kept] if kept else [])
+            self._in_use.subtract([former] if former else [])
+            self._same_ground &= names == frozenset(+self._in_use)
+
     def _touch_owner(self, group: core.Group) -> None:
         owner = group.metadata.controller
         if owner is not None:
@@ -248,7 +264,8 @@ class Board:
     def _draw_ground(self) -> None:
         """Nodes have come or gone, or are others: everything may look different."""
         before = self._layout
-        self._layout = layout = lay_out(self._nodes.values(), self._topologies.values())
+        groups = (group for owned in self._groups.values() for group in owned.values())
+        self._layout = layout = lay_out(self._nodes.values(), self._topologies.values(), groups)
         self._stale_nodes |= dict.fromkeys(self._nodes)
         self._stale_gangs |= dict.fromkeys(self._gangs)
         if before is None or (before.resource, before.scale) != (layout.resource, layout.scale):

@@ -18,6 +18,7 @@ from covey.ui import contract
 from covey.ui.ground import Layout
 from covey.watching.advice import advise, is_wrong
 from covey.watching.branch import Branch, State, describe_reservation, grow
+from covey.watching.places import find_topology_name
 
 #: Conditions that only sum up what others say.
 _SUMS = frozenset({names.READY, names.STALLED, names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})
@@ -60,7 +61,7 @@ def draw_gang(
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return _unknown(stored, f"it is not understood by this release: {where}: {first['msg']}"), ()
-    tree = grow(inference, groups, pods, layout.whereabouts(inference.spec.topology.name))
+    tree = grow(inference, groups, pods, layout.whereabouts(find_topology_name(inference, groups)))
     gang = _gang(stored, inference, tree, pods, owners)
     return gang, tuple(_waiting(gang, inference, tree, groups))
 

@@ -9,7 +9,6 @@ from covey.api import core
 from covey.picture.floor import MOST_CELLS, Ground, device_word, levels_of, main_resource, scale_of
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import path_of
-from covey.placement.cluster.presets import choose
 from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path, Topology
 from covey.planning.facts import Facts
@@ -51,17 +50,21 @@ class Layout:
         return self._words[topology]
 
 
-def lay_out(nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopology]) -> Layout:
+def lay_out(
+    nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopology], groups: Iterable[core.Group] = ()
+) -> Layout:
     """The layout of these nodes.
 
     Args:
         nodes: all that the viewer may see.
         topologies: likewise.
+        groups: likewise.
     """
-    facts = Facts(tuple(nodes), topologies=tuple(sorted(topologies, key=lambda each: each.metadata.name)))
+    in_order = tuple(sorted(topologies, key=lambda topology: topology.metadata.name))
+    facts = Facts(tuple(nodes), topologies=in_order, groups=tuple(groups))
     warnings: tuple[str, ...] = ()
     try:
-        whole = choose(None, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+        whole = facts.topology_choice().choose()
     except LookupError as error:
         whole, warnings = None, (f"{error.args[0]}; mark one as default",)
     paths = [path_of(whole, node.metadata.labels or {}) for node in facts.nodes] if whole else []

@@ -19,7 +19,6 @@ from covey.picture.floor import Floor, Ground, Spot, build_floor, main_resource,
 from covey.placement.cluster import resources
 from covey.placement.cluster.devices import CLUSTER, share
 from covey.placement.cluster.inventory import Inventory, path_of
-from covey.placement.cluster.presets import choose
 from covey.placement.model import Path, Topology
 from covey.planning.answer import Teller
 from covey.planning.drawing import survey
@@ -93,15 +92,32 @@ def _usage(level: str, domain: str, path: Path, grounds: Sequence[Ground], resou
     return Usage(level, domain, path, len(grounds), capacity, used, free, stranded)
 
 
+def find_topology_name(inference: DisaggregatedInference, groups: Iterable[core.Group]) -> str | None:
+    """The topology in which a resource is planned, as the roots of its units tell; else the one that it names.
+
+    Args:
+        inference: the resource.
+        groups: of its namespace.
+    """
+    uid = inference.metadata.uid
+    roots = [
+        group
+        for group in groups
+        if group.status.topology is not None and (owner := group.metadata.controller) is not None and owner.uid == uid
+    ]
+    first = min(roots, key=lambda root: number(root.metadata.label(LABEL_UNIT)), default=None)
+    return first.status.topology if first is not None else inference.spec.topology.name
+
+
 def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str]:
     """A function from nodes to words; it says nothing where the topology is not clear.
 
     Args:
-        name: the topology that the resource names.
+        name: the topology of the resource (``find_topology_name``).
         facts: the cluster.
     """
     try:
-        topology = choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+        topology = facts.topology_choice().choose(name)
     except LookupError:
         return lambda _nodes: ""
     paths = {node.metadata.name: path_of(topology, node.metadata.labels or {}) for node in facts.nodes}
@@ -120,8 +136,8 @@ def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Flo
     Raises:
         LookupError: which topology to draw is not clear.
     """
-    name = inferences[0].spec.topology.name if inferences else None
-    topology = choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+    name = find_topology_name(inferences[0], facts.groups) if inferences else None
+    topology = facts.topology_choice().choose(name)
     inventory = Inventory([topology])
     for node in facts.nodes:
         inventory.set_node(node)

@@ -17,7 +17,7 @@ from covey.placement.model import Plan
 from covey.placement.planner import plan_minimum
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
-from covey.scheduler.queue import Topologies
+from covey.scheduler.topologies import Topologies
 from unit.scheduler.test_binder import Api, args, settle
 
 KEY = "cloud.provider.com/topology-rack"
@@ -51,7 +51,7 @@ def judge(nodes: Sequence[core.Node], objects: Sequence[core.Group | core.Pod]) 
     unit = made.index.unit(root)
     assert unit is not None
     assert requires_levels(unit)
-    topology = Topologies(made).choose(unit.root)
+    topology = Topologies(made).choose(unit)
     gang = build_gang(unit, topology, made.capacity.shape, Surroundings())
     bound = {found.metadata.uid for found in unit.pods() if found.spec.node_name}
     return astray(gang, topology, lambda name: made.path(topology, name), bound.__contains__)
@@ -138,9 +138,9 @@ def test_places_of_a_replica_that_lacks_a_pod_bind_the_next_one(
         left,
         *coming,
     )
-    topology = Topologies(made).choose(root)
     found = made.index.unit(root_key("root"))
     assert found is not None
+    topology = Topologies(made).choose(found)
     gang = build_gang(found, topology, made.capacity.shape, Surroundings())
     with made.capacity.planning() as inventory:
         plan = plan_minimum(gang, inventory)

@@ -148,7 +148,7 @@ def test_a_second_unmarked_topology_changes_nothing() -> None:
     world.topologies = (topology("another", "hall"),)
     problem = world.judge().problem
     assert problem is not None
-    assert "level block is not in topology another" in problem.message
+    assert "topology one, with which units of it were placed, is gone: create it again" in problem.message
     world.fail(pod_of(world, "0-decode-1-0"))
     assert len(world.plan().actions.create) == 1
     assert list(world.judge().levels or ()) == ["block", "rack"]

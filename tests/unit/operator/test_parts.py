@@ -9,10 +9,12 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import Backend
 from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.accept import find_unsupported, resolve_topology
+from covey.operator.accept import KeptTopology, find_unsupported, resolve_topology
+from covey.operator.model.accepted import Resolved
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 from covey.operator.objects import add_digest, has_drifted
 
@@ -164,6 +166,52 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
     assert problem is not None
     assert problem.reason == names.REASON_INVALID_TOPOLOGY
     assert words in problem.message
+
+
+def resolved(name: str | None, *levels: str) -> Resolved:
+    """What was recorded when a spec was accepted."""
+    keys = {level: (f"x/{level}",) for level in levels}
+    return Resolved(Backend.EXTENDER, "covey-scheduler", name, keys if name else None)
+
+
+def test_the_topology_of_what_runs_when_another_default_comes_then_stays() -> None:
+    plain = inference(role("r")).spec
+    there = [topology("one", "rack"), topology("two", "hall", default=True)]
+    in_one = resolve_topology(plain, there, resolved("one", "rack"), KeptTopology("one"))
+    assert in_one == ("one", {"rack": ("x/rack",)}, None)
+    detected = resolved(None)
+    assert resolve_topology(plain, there, detected, KeptTopology("kueue")) == (None, None, None)
+    assert resolve_topology(plain, there, detected, KeptTopology()) == (None, None, None)
+    assert resolve_topology(plain, there, detected)[0] == "two"
+
+
+def test_the_topology_of_what_runs_when_the_spec_names_another_then_is_that_one() -> None:
+    spec = inference(role("r"), topology={"name": "two"}).spec
+    there = [topology("one", "rack"), topology("two", "hall")]
+    assert resolve_topology(spec, there, resolved("one", "rack"), KeptTopology("one"))[0] == "two"
+
+
+def test_the_topology_of_what_runs_when_it_is_deleted_then_stays_recorded_until_another_is_kept() -> None:
+    spec = inference(role("r"), topology={"required": "rack"}).spec
+    there = [topology("two", "hall", default=True)]
+    recorded = resolved("one", "rack")
+    name, levels, problem = resolve_topology(spec, there, recorded, KeptTopology("one"))
+    assert (name, levels) == ("one", {"rack": ("x/rack",)})
+    assert problem is not None
+    assert "topology one, with which units of it were placed, is gone" in problem.message
+    plain = inference(role("r")).spec
+    assert resolve_topology(plain, there, recorded, KeptTopology("one")) == ("one", {"rack": ("x/rack",)}, None)
+    name, levels, problem = resolve_topology(spec, there, recorded, KeptTopology("kueue"))
+    assert (name, [*(levels or ())], problem) == ("kueue", ["zone", "block", "rack", "host"], None)
+
+
+def test_a_new_level_of_what_runs_then_is_judged_by_the_topology_that_it_keeps() -> None:
+    spec = inference(role("r"), topology={"required": "hall"}).spec
+    there = [topology("two", "hall", default=True)]
+    _, _, problem = resolve_topology(spec, there, resolved(None), KeptTopology("kueue"))
+    assert problem is not None
+    assert "level hall is not in topology kueue (which its running units keep), which has zone" in problem.message
+    assert resolve_topology(spec, there) == ("two", {"hall": ("x/hall",)}, None)
 
 
 @pytest.mark.parametrize("field", ["template", "leaderTemplate"])

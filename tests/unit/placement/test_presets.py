@@ -84,6 +84,27 @@ def test_the_labels_that_most_nodes_carry_win() -> None:
     assert found.name == "kueue"
 
 
+RACK, CLIQUE = {"cloud.provider.com/topology-rack": "r"}, {"nvidia.com/gpu.clique": "u.1"}
+
+
+def test_a_preset_in_use_when_more_nodes_have_other_labels_then_stays() -> None:
+    nodes = [make_node("k", labels=RACK), *(make_node(f"c{i}", labels=CLIQUE) for i in range(3))]
+    assert detect(nodes) == preset_of("nvidia-clique")
+    assert detect(nodes, {"kueue": 1}) == preset_of("kueue")
+    assert detect(nodes, {"kueue": 1, "gke": 9}) == preset_of("kueue")
+
+
+def test_a_preset_in_use_when_only_nodes_without_devices_have_its_labels_then_goes() -> None:
+    nodes = [make_node("cpu", 0, labels=RACK), *(make_node(f"c{i}", labels=CLIQUE) for i in range(2))]
+    assert detect(nodes, {"kueue": 1}) == preset_of("nvidia-clique")
+    assert detect(nodes[:1], {"kueue": 1}) == preset_of("kueue")
+
+
+def test_the_common_levels_in_use_when_a_vendors_labels_come_then_go() -> None:
+    """Or whoever labels racks would have to stop all that runs first."""
+    assert detect([make_node("k", labels=RACK)], {"kubernetes": 5}) == preset_of("kueue")
+
+
 def test_a_label_without_a_value_says_nothing() -> None:
     """CoreWeave's nodes without a backend fabric carry its keys all the same."""
     nodes = [make_node(f"cpu{i}", labels={"backend.coreweave.cloud/fabric": ""}) for i in range(2)]

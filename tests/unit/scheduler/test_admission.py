@@ -12,7 +12,8 @@ from covey.api import core
 from covey.kube.clock import Clock
 from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission, books
-from covey.scheduler.queue import FIRST, LONGEST, Queueing, Topologies
+from covey.scheduler.queue import FIRST, LONGEST, Queueing
+from covey.scheduler.topologies import Topologies
 from scheduler_loop import Loop, labels, tree
 from virtual_time import virtual
 

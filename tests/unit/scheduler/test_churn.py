@@ -27,10 +27,11 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
 from covey.scheduler.lives import Lives
-from covey.scheduler.queue import Queueing, Topologies
+from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.topologies import Topologies
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 from virtual_time import run

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from builders.members import cache, group
+from builders.members import cache, group, put, root_key
 from builders.requests import GPU, TOPOLOGY, make_node, make_shape
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
 from covey.scheduler.devices import DeviceGauges, Surveyor
-from covey.scheduler.queue import Topologies
+from covey.scheduler.topologies import Topologies
 from scrapes import Scrape
 
 
@@ -109,5 +109,8 @@ def test_the_planner_need_not_know_the_topology_that_is_counted_by() -> None:
     topologies = Topologies(made)
     assert "rack" in {level.name for level in topologies.default().levels}
     assert made.capacity.planned.topologies.keys() == {NO_TOPOLOGY.name}
-    topologies.choose(group("root", composite=True))
+    put(made, group("root", composite=True))
+    unit = made.index.unit(root_key("root"))
+    assert unit is not None
+    topologies.choose(unit)
     assert made.capacity.planned.topologies.keys() == {NO_TOPOLOGY.name, topologies.default().name}

@@ -17,7 +17,7 @@ from covey.placement.cluster.resources import amounts
 from covey.scheduler.cache import Cache
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
-from covey.scheduler.queue import Topologies
+from covey.scheduler.topologies import Topologies
 from scheduler_loop import Loop, tree
 
 

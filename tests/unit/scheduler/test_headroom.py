@@ -21,8 +21,9 @@ from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler import headroom, questions
 from covey.scheduler.headroom import Headroom
-from covey.scheduler.queue import Queueing, Topologies
+from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.topologies import Topologies
 from scheduler_loop import Answering, Loop, context_of
 
 

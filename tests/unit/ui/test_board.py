@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.files import role
+from builders.files import node, role
 from covey.api import core
 from covey.ui import contract
 from covey.ui.board import Board, Thing, draw
@@ -33,6 +33,25 @@ def test_nodes_with_strangers_and_levels_worth_a_box() -> None:
     assert parts.nodes["n0-0-0"] == contract.Node(("b0", "r0"), 8, 3, None)
     assert parts.nodes["n1-1-1"] == contract.Node(("b1", "r1"), 8, 0, None)
     assert parts.pods == {}
+
+
+def test_a_preset_that_running_units_keep_when_nodes_of_another_join_then_is_still_drawn() -> None:
+    clique = {"nvidia.com/gpu.clique": "c"}
+    rack = {"cloud.provider.com/topology-rack": "r"}
+    labels = {"old": {**clique, **rack}, "new-0": clique, "new-1": clique}
+    joined = [msgspec.convert(node(name, labels=found), core.Node) for name, found in labels.items()]
+    root = expanded("llm")["llm-0"]
+    kept = told(root, topology="kueue", admitted=1)
+    assert draw(joined).topology.name == "nvidia-clique"
+    assert draw([*joined, kept]).topology.name == "kueue"
+    board = Board()
+    for thing in (*joined, root):
+        board.update(thing)
+    assert board.parts().topology.name == "nvidia-clique"
+    board.update(kept, root)
+    assert board.parts().topology.name == "kueue"
+    board.drop(kept)
+    assert board.parts().topology.name == "nvidia-clique"
 
 
 def test_nothing_at_all() -> None:

@@ -176,6 +176,8 @@ class GroupStatus(Read, frozen=True):
     """The status of a group, written by the scheduler process alone."""
 
     conditions: tuple[Condition, ...] | None = None
+    #: Of a root: the topology in which it is planned, or with which its pods were placed.
+    topology: str | None = None
     placement: tuple[GroupPlacement, ...] | None = None
     claim: Claim | None = None
     excluded_nodes: tuple[ExcludedNode, ...] | None = None

@@ -247,13 +247,6 @@ def is_released(pod: core.Pod) -> bool:
     return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
 
 
-def domains(pod: core.Pod) -> dict[str, str]:
-    """Levels and domains that a pod's node lies in, as the pin says; for pods of former releases as labels say."""
-    prefix = names.TOPOLOGY_PREFIX
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
-    return {key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)}
-
-
 def is_ready(pod: core.Pod) -> bool:
     """Tell whether a pod serves, with the images that it was given last."""
     return says_ready(pod) and is_restarted(pod)

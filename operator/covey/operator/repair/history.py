@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from covey.admission.topologies import recorded_domains
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import Avoided, dump_avoided, read, read_json
@@ -142,7 +143,7 @@ def nodes_of(pods: Iterable[core.Pod]) -> dict[str, Domain]:
     found: dict[str, Domain] = {}
     for pod in pods:
         if pod.spec.node_name and len(found) < _NODES:
-            found[pod.spec.node_name] = podstate.domains(pod)
+            found[pod.spec.node_name] = recorded_domains(pod)
     return found
 
 
@@ -183,7 +184,7 @@ def avoided_by(
     places = [name for name in levels or usual if name != "host" and HOSTNAME_LABEL not in levels.get(name, ())]
     live = [pod for pod in observed.every_pod() if podstate.is_bound(pod) and not podstate.is_dead(pod)]
     ready = {
-        domain_key(podstate.domains(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places
+        domain_key(recorded_domains(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places
     }
     occupied = {pod.spec.node_name or "" for pod in live}
     return find_avoided(failures, places, occupied, ready, observed.now, observed.limits)

@@ -11,7 +11,7 @@ Growth fills free numbers, lowest first. Which replicas a unit has, and of which
 ``rolling.layout``.
 
 The room that a replica, or a unit, frees when it goes: whole domains are worth more than single places. Where a pod lies
-is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other schedulers say nothing,
+is what Covey's scheduler has written on it with the pin (``recorded_domains``); pods of other schedulers say nothing,
 and then nothing is said here. The one that leaves fewest pods of the resource behind in its domains goes first, the
 finest level counting most: one that is alone in a domain frees it. Of several such domains that of the highest number is
 emptied first, so that those that go together come from the same one.
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from covey.admission.topologies import recorded_domains
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import ReplicaKey, Slot
@@ -296,7 +297,7 @@ def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
     """The levels that pods name, from broad to narrow: a broader one has fewer domains."""
     domains: dict[str, set[str]] = {}
     for pod in pods:
-        for level, value in podstate.domains(pod).items():
+        for level, value in recorded_domains(pod).items():
             domains.setdefault(level, set()).add(value)
     return tuple(sorted(domains, key=lambda level: (len(domains[level]), level)))
 
@@ -306,7 +307,7 @@ def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
     found: Footprint = tuple(Counter() for _ in levels)
     for pod in pods:
         path: tuple[str, ...] = ()
-        domains = podstate.domains(pod)
+        domains = recorded_domains(pod)
         for level, counts in zip(levels, found, strict=True):
             value = domains.get(level)
             if value is not None:

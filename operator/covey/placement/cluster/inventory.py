@@ -322,6 +322,11 @@ def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:
     return tuple(next((labels[key] for key in level.keys if labels.get(key)), None) for level in topology.levels)
 
 
+def domains_of(topology: Topology, path: Path) -> dict[str, str]:
+    """Level → domain value, for the levels that a node has."""
+    return {level.name: value for level, value in zip(topology.levels, path, strict=False) if value is not None}
+
+
 def _clique(node: core.Node) -> str:
     """The clique of a node; empty for one that is in none."""
     return node.metadata.label(constants.LABEL_CLIQUE) or ""

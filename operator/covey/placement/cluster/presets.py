@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from covey.api import constants, core
+from covey.placement.cluster import resources
 from covey.placement.model import Level, Topology
 
 REGION: Final = Level("region", ("topology.kubernetes.io/region",), optional=True)
@@ -119,33 +120,58 @@ _KEYS: Final = frozenset(key for preset in PRESETS for level in preset.levels fo
 
 
 class LabelCounts:
-    """Counts of nodes by label, of the labels that presets know; kept, as thousands of nodes have dozens of labels each."""
+    """Counts of nodes by label, of the labels that presets know; kept, as thousands of nodes have dozens of labels each.
+
+    ``present`` counts all nodes, ``on_devices`` those that have devices.
+    """
 
     def __init__(self, nodes: Iterable[core.Node] = ()) -> None:
         self.present: Counter[str] = Counter()
-        self._labels: dict[str, frozenset[str]] = {}
+        self.on_devices: Counter[str] = Counter()
+        self._labels: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         for node in nodes:
             self.note(node.metadata.name, node)
 
     def note(self, name: str, node: core.Node | None) -> bool:
         """Take over a node as it is now, None once it is gone. Returns whether any count has changed."""
         labels = (node.metadata.labels if node else None) or {}
-        now = frozenset(key for key in labels.keys() & _KEYS if labels[key])
-        before = self._labels.pop(name, frozenset())
-        if now:
+        carried = frozenset(key for key in labels.keys() & _KEYS if labels[key])
+        now = (carried, carried if node is not None and _has_devices(node) else frozenset())
+        before = self._labels.pop(name, (frozenset(), frozenset()))
+        if carried:
             self._labels[name] = now
-        self.present.update(now - before)
-        self.present.subtract(before - now)
+        for count, new, old in zip((self.present, self.on_devices), now, before, strict=True):
+            count.update(new - old)
+            count.subtract(old - new)
         return now != before
 
 
-def detect(nodes: Iterable[core.Node] | LabelCounts) -> Topology | None:
-    """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
-    present = (nodes if isinstance(nodes, LabelCounts) else LabelCounts(nodes)).present
-    best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
-    if _coverage(best, present) > 0:
+def _has_devices(node: core.Node) -> bool:
+    return any(
+        resources.is_device(name) and str(amount) != "0" for name, amount in (node.status.allocatable or {}).items()
+    )
+
+
+def detect(nodes: Iterable[core.Node] | LabelCounts, in_use: Mapping[str, int] | None = None) -> Topology | None:
+    """The preset that the labels of nodes show: one in use whose labels are still there, else the one with most nodes.
+
+    Among equals it is the more specific one. None without any label.
+
+    Args:
+        nodes: the nodes, or their labels.
+        in_use: running units by the preset that they keep (``admission.topologies``). One node that joins with labels of
+            another preset decides nothing while anything runs. What counts are nodes with devices, where there are any.
+    """
+    counts = nodes if isinstance(nodes, LabelCounts) else LabelCounts(nodes)
+    kept = in_use or {}
+    standing = +counts.on_devices or counts.present
+    used = [preset for preset in PRESETS if kept.get(preset.name) and _coverage(preset, standing)]
+    if used:
+        return max(used, key=lambda preset: kept[preset.name])
+    best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, counts.present))
+    if _coverage(best, counts.present) > 0:
         return best
-    return PRESETS[-1] if any(present.get(key) for key in _COMMON) else None
+    return PRESETS[-1] if any(counts.present.get(key) for key in _COMMON) else None
 
 
 def topology_of(resource: core.ClusterTopology) -> Topology:
@@ -154,29 +180,36 @@ def topology_of(resource: core.ClusterTopology) -> Topology:
     return Topology(resource.metadata.name, levels)
 
 
+def find(name: str, topologies: Mapping[str, Topology]) -> Topology | None:
+    """The ClusterTopology of that name, else the preset."""
+    return topologies.get(name) or next((preset for preset in PRESETS if preset.name == name), None)
+
+
 def choose(
     name: str | None,
     topologies: Mapping[str, Topology] | Sequence[Topology],
     defaults: Sequence[str],
     nodes: Iterable[core.Node] | LabelCounts,
+    in_use: Mapping[str, int] | None = None,
 ) -> Topology:
-    """The topology of a resource: the one it names, else the default, else the only one, else what the labels show.
+    """The topology of what has no pods yet: the one it names, the default, the only one, or what the labels show.
 
     Args:
         name: what ``spec.topology.name`` says.
         topologies: the ClusterTopologies there are.
         defaults: names of those marked default.
         nodes: nodes to detect a preset from when there is no ClusterTopology.
+        in_use: running units by the preset that they keep.
 
     Raises:
         LookupError: when the choice is not clear; the message says why.
     """
     known = topologies if isinstance(topologies, Mapping) else {topology.name: topology for topology in topologies}
     if name:
-        found = known.get(name) or next((preset for preset in PRESETS if preset.name == name), None)
-        if found is None:
+        topology = find(name, known)
+        if topology is None:
             raise LookupError(f"there is no ClusterTopology {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
-        return found
+        return topology
     marked = sorted(default for default in defaults if default in known)
     if len(marked) > 1:
         raise LookupError(f"several ClusterTopologies are marked default: {', '.join(marked)}")
@@ -184,7 +217,7 @@ def choose(
         return known[marked[0]]
     if len(known) > 1:
         raise LookupError(f"several ClusterTopologies and none marked default: {', '.join(sorted(known))}")
-    return next(iter(known.values()), None) or detect(nodes) or PRESETS[-1]
+    return next(iter(known.values()), None) or detect(nodes, in_use) or PRESETS[-1]
 
 
 def _coverage(preset: Topology, present: Mapping[str, int]) -> int:

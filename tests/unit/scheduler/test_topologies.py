@@ -1,0 +1,135 @@
+"""The topology of a unit is on its root before its first pin, and is kept through changes of labels and restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from builders.members import GATE, cache, group, member, node, put, role_groups, root_key
+from covey.admission.status import Decision, observed_status, statuses
+from covey.admission.tree import Unit
+from covey.api import core
+from covey.kube.errors import ApiError
+from covey.scheduler.cache import Cache
+from covey.scheduler.topologies import Topologies
+from scheduler_loop import Loop
+
+RACK = "cloud.provider.com/topology-rack"
+CLIQUE = "nvidia.com/gpu.clique"
+IN_RACK = {"topology": [{"level": "rack", "mode": "Required"}]}
+
+
+def nodes(**racks: str) -> list[core.Node]:
+    """Nodes of one clique and their racks; an empty name is a node without one."""
+    return [node(name, labels=labels(name) | ({RACK: rack} if rack else {})) for name, rack in racks.items()]
+
+
+def labels(name: str) -> dict[str, str]:
+    """Those of a node that is in no rack."""
+    return {"kubernetes.io/hostname": name, CLIQUE: "c.1"}
+
+
+def tree(*pods: core.Pod, status: Mapping[str, Any] | None = None) -> list[core.Group | core.Pod]:
+    """A gang of one that wants two, in one rack."""
+    root = group("root", composite=True, minimum=1, desired=1, constraints=IN_RACK, status=status)
+    return [root, *role_groups("decode", replicas=2, minimum=1, size=1), *pods]
+
+
+def gated(number: int) -> core.Pod:
+    return member("decode", number, gates=(GATE,), gpus=8)
+
+
+def placed(number: int, name: str, rack: str) -> core.Pod:
+    told = {"topology.covey.dev/rack": rack, "topology.covey.dev/host": name}
+    return member("decode", number, node=name, gpus=8, annotations=told)
+
+
+def unit_of(made: Cache) -> Unit:
+    unit = made.index.unit(root_key("root"))
+    assert unit is not None
+    return unit
+
+
+async def test_a_decision_then_is_pinned_once_the_root_tells_its_topology() -> None:
+    loop = Loop(cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1))))
+    order: list[str] = []
+    pin = loop.writer.pin
+
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        order.append(loop.client.topologies.get("root", ""))
+        return await pin(*arguments, **options)
+
+    loop.writer.pin = noted  # type: ignore[method-assign]
+    assert await loop.turn()
+    assert order == ["kueue"]
+
+
+async def test_a_decision_whose_topology_cannot_be_written_then_pins_nothing_and_gives_its_room_back() -> None:
+    loop = Loop(cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1))))
+
+    async def denied(*_: Any, **__: Any) -> None:
+        raise ApiError(403, "Forbidden", "no")
+
+    loop.client.merge_patch = denied  # type: ignore[method-assign]
+    assert await loop.turn() == {}
+    assert not loop.cache.capacity.assumed
+    assert loop.admission.decision(root_key("root")).reason == "PinDenied"
+
+
+async def test_a_topology_that_the_status_names_then_is_not_written_again() -> None:
+    made = cache(*nodes(a="r1", b="r1"), *tree(placed(0, "a", "r1"), gated(1), status={"topology": "kueue"}))
+    loop = Loop(made)
+    assert await loop.turn() == {"root-decode-1-0": "b"}
+    assert loop.client.topologies == {}
+
+
+@pytest.mark.parametrize("status", [{"topology": "kueue"}, None], ids=["named", "former release"])
+async def test_a_lost_pod_when_most_nodes_have_another_preset_then_comes_back_in_its_rack(
+    status: Mapping[str, Any] | None,
+) -> None:
+    """The node that has joined is free, and in no rack; the process has started since."""
+    made = cache(*nodes(a="r1", b="r1", c="r2", new=""), *tree(placed(0, "a", "r1"), gated(1), status=status))
+    loop = Loop(made)
+    assert await loop.turn() == {"root-decode-1-0": "b"}
+    assert loop.client.topologies == ({} if status else {"root": "kueue"})
+
+
+async def test_a_decision_whose_status_is_not_seen_yet_then_holds_for_the_next_one() -> None:
+    made = cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1)))
+    loop = Loop(made)
+    assert await loop.turn()
+    put(made, node("new", labels=labels("new")))
+    topologies = loop.admission._queueing.topologies
+    assert topologies.default().name == "nvidia-clique"
+    assert topologies.choose(unit_of(made)).name == "kueue"
+
+
+def test_a_preset_in_use_when_a_node_joins_then_is_kept_for_new_units_and_its_end_is_told() -> None:
+    status = {"topology": "kueue", "admitted": 1}
+    [root, *rest] = tree(placed(0, "a", "r1"), status=status)
+    made = cache(*nodes(a="r1"), root, *rest)
+    topologies, told = Topologies(made), []
+    topologies.begin(lambda *change: told.append(change))
+    put(made, node("new", labels=labels("new")))
+    assert (topologies.default().name, told) == ("kueue", [])
+    put(made, node("a", labels=labels("a")))
+    assert (topologies.default().name, told) == ("nvidia-clique", [("a", "kueue", "nvidia-clique")])
+    assert topologies.choose(unit_of(made)).name == "kueue"
+
+
+def test_the_status_of_a_root_then_names_its_topology_and_keeps_the_name_while_none_is_chosen() -> None:
+    made = cache(*nodes(a="r1"), *tree(placed(0, "a", "r1")))
+    unit = unit_of(made)
+    topology = Topologies(made).choose(unit)
+    now = "2026-01-01T00:00:00Z"
+    (root, status), *below = statuses(unit, Decision(topology=topology), lambda name: made.path(topology, name), now)
+    assert status["topology"] == "kueue"
+    assert not [said for _, said in below if "topology" in said]
+    stored = msgspec.structs.replace(root, status=msgspec.convert(status, core.GroupStatus))
+    assert observed_status(stored) == status
+    put(made, stored, root)
+    (_, later), *_ = statuses(unit_of(made), Decision(reason="InvalidTopology"), lambda _name: (), now)
+    assert later["topology"] == "kueue"
