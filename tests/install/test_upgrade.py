@@ -100,13 +100,14 @@ def is_draining(pod: Object) -> bool:
 
 
 def at_rest(site: Site) -> Iterator[None]:
-    """It can be scaled, and what is lost is replaced, in the revision that runs."""
+    """It can be scaled, and what is lost is replaced, in the revision that runs and the topology that it was placed with."""
     site.add_nodes(7)
     roles = [site.role("prefill", replicas=2, size=2), site.role("decode", replicas=2)]
     site.create(*roles, topology={"required": "rack"})
     before = site.await_serving(6)
     revisions = site.revisions()
     yield
+    eventually(lambda: site.get("CompositePodGroup", "llm-0")["status"].get("topology") == "kueue", 60, "it is told")
     site.change({"roles": [roles[0], site.role("decode", replicas=3)]})
     site.await_serving(7)
     lost = site.pods(role="decode", replica=0)
@@ -267,7 +268,8 @@ class Story:
             tag: Of the images that run then.
             change: Does it by Helm, and waits.
         """
-        before = {part: facts(site) for part, site in self.sites.items()}
+        # Where CRDs have just been changed their kinds are not served for a moment.
+        before = eventually(lambda: {part: facts(site) for part, site in self.sites.items()}, 60, "all is served")
         with self.cluster.record(PODS) as recording:
             at_first = len(recording.events)
             change()

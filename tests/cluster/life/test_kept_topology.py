@@ -59,8 +59,8 @@ def kept(serving: Serving, name: str = "llm") -> str:
     return serving.get("CompositePodGroup", f"{name}-0").get("status", {}).get("topology", "")
 
 
-def join_without_racks(nodes: AddNodes, number: int = 1) -> None:
-    """Nodes join that are in the clique already and have no labels of block and rack yet."""
+def join_without_racks(nodes: AddNodes, number: int) -> None:
+    """So many nodes join that most are in the clique already and have no labels of block and rack yet."""
     nodes(nodes=number, labels={BLOCK: None, RACK: None, **CLIQUE})
 
 
@@ -81,7 +81,7 @@ def test_what_runs_when_nodes_with_half_of_the_labels_join_then_is_repaired_by_t
     serving.await_ready(2, inference="blocked")
     assert kept(serving, "racked") == kept(serving, "blocked") == "kueue"
 
-    join_without_racks(nodes, 3)
+    join_without_racks(nodes, 14)
     for name in ("racked", "blocked"):
         lose_a_pod(serving, name)
         serving.await_ready(2, inference=name)
@@ -137,7 +137,7 @@ def test_what_runs_when_the_process_starts_anew_then_keeps_its_topology(
         path = serving.path("CompositePodGroup", "llm-0")
         serving.cluster.api("PATCH", f"{path}/status", {"status": {"topology": None}})
         assert kept(serving) == ""
-    join_without_racks(nodes, 3)
+    join_without_racks(nodes, 6)
     covey_to_kill.scheduler.start()
     eventually(lambda: kept(serving) == "kueue", 60, "the root tells the topology")
     lose_a_pod(serving)
@@ -179,6 +179,6 @@ def test_what_runs_when_its_topology_is_deleted_then_goes_on_with_one_that_means
     assert kept(serving) == "own"
     serving.cluster.api("DELETE", f"{TOPOLOGIES}/own")
     eventually(lambda: kept(serving) == "kueue", 60, "it goes on with the preset")
-    join_without_racks(nodes, 3)
+    join_without_racks(nodes, 6)
     lose_a_pod(serving)
     assert ("",) not in serving.domains(serving.await_ready(2), RACK)

@@ -66,8 +66,8 @@ def choose(made: Unit, nodes: Mapping[str, Mapping[str, str]], *known: Topology,
 
 
 PLACED = {"node": "a", "annotations": told(IN_A_RACK)}
-#: One node more has the clique: most nodes have it.
-FLIPPED = {"a": BOTH, "new": CLIQUE}
+#: Most nodes are in a clique, and in no rack.
+FLIPPED = {"a": BOTH, "new": CLIQUE, "newer": CLIQUE}
 
 
 @pytest.mark.parametrize("placed", [PLACED, {"pin": "a", "annotations": told(IN_A_RACK)}], ids=["bound", "pinned"])

@@ -20,9 +20,9 @@ TOLD = {"block": "b", "rack": "r0", "host": "n0"}
 
 
 def nodes() -> list[Object]:
-    """A rack of two nodes whose clique has two nodes more, which are in no rack."""
+    """A rack of two nodes whose clique has three nodes more, which are in no rack."""
     return [node(f"n{i}", labels={**RACKED, **CLIQUE}) for i in range(2)] + [
-        node(f"new{i}", labels=CLIQUE) for i in range(2)
+        node(f"new{i}", labels=CLIQUE) for i in range(3)
     ]
 
 

@@ -84,6 +84,13 @@ def test_the_labels_that_most_nodes_carry_win() -> None:
     assert found.name == "kueue"
 
 
+def test_a_preset_when_one_node_has_the_labels_of_another_alone_then_still_holds() -> None:
+    aws, clique = own_labels(preset_of("aws")), {"nvidia.com/gpu.clique": "u.1"}
+    nodes = [make_node(f"n{i}", labels={**aws, **clique}) for i in range(4)]
+    assert detect([*nodes, make_node("new", labels=clique)]) == preset_of("aws")
+    assert detect([*nodes, *(make_node(f"new{i}", labels=clique) for i in range(5))]) == preset_of("nvidia-clique")
+
+
 RACK, CLIQUE = {"cloud.provider.com/topology-rack": "r"}, {"nvidia.com/gpu.clique": "u.1"}
 
 
@@ -95,7 +102,7 @@ def test_a_preset_in_use_when_more_nodes_have_other_labels_then_stays() -> None:
 
 
 def test_a_preset_in_use_when_only_nodes_without_devices_have_its_labels_then_goes() -> None:
-    nodes = [make_node("cpu", 0, labels=RACK), *(make_node(f"c{i}", labels=CLIQUE) for i in range(2))]
+    nodes = [make_node("cpu", 0, labels=RACK), *(make_node(f"c{i}", labels=CLIQUE) for i in range(3))]
     assert detect(nodes, {"kueue": 1}) == preset_of("nvidia-clique")
     assert detect(nodes[:1], {"kueue": 1}) == preset_of("kueue")
 

@@ -19,6 +19,8 @@ from scheduler_loop import Loop
 
 RACK = "cloud.provider.com/topology-rack"
 CLIQUE = "nvidia.com/gpu.clique"
+#: Nodes that are in a clique and in no rack.
+JOINED = ("new-0", "new-1", "new-2")
 IN_RACK = {"topology": [{"level": "rack", "mode": "Required"}]}
 
 
@@ -90,8 +92,10 @@ async def test_a_topology_that_the_status_names_then_is_not_written_again() -> N
 async def test_a_lost_pod_when_most_nodes_have_another_preset_then_comes_back_in_its_rack(
     status: Mapping[str, Any] | None,
 ) -> None:
-    """The node that has joined is free, and in no rack; the process has started since."""
-    made = cache(*nodes(a="r1", b="r1", c="r2", new=""), *tree(placed(0, "a", "r1"), gated(1), status=status))
+    """Nodes that have joined are free, and in no rack; the process has started since."""
+    made = cache(
+        *nodes(a="r1", b="r1", **dict.fromkeys(JOINED, "")), *tree(placed(0, "a", "r1"), gated(1), status=status)
+    )
     loop = Loop(made)
     assert await loop.turn() == {"root-decode-1-0": "b"}
     assert loop.client.topologies == ({} if status else {"root": "kueue"})
@@ -101,7 +105,8 @@ async def test_a_decision_whose_status_is_not_seen_yet_then_holds_for_the_next_o
     made = cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1)))
     loop = Loop(made)
     assert await loop.turn()
-    put(made, node("new", labels=labels("new")))
+    for name in JOINED:
+        put(made, node(name, labels=labels(name)))
     topologies = loop.admission._queueing.topologies
     assert topologies.default().name == "nvidia-clique"
     assert topologies.choose(unit_of(made)).name == "kueue"
@@ -113,7 +118,8 @@ def test_a_preset_in_use_when_a_node_joins_then_is_kept_for_new_units_and_its_en
     made = cache(*nodes(a="r1"), root, *rest)
     topologies, told = Topologies(made), []
     topologies.begin(lambda *change: told.append(change))
-    put(made, node("new", labels=labels("new")))
+    for name in JOINED:
+        put(made, node(name, labels=labels(name)))
     assert (topologies.default().name, told) == ("kueue", [])
     put(made, node("a", labels=labels("a")))
     assert (topologies.default().name, told) == ("nvidia-clique", [("a", "kueue", "nvidia-clique")])

@@ -38,7 +38,7 @@ def test_nodes_with_strangers_and_levels_worth_a_box() -> None:
 def test_a_preset_that_running_units_keep_when_nodes_of_another_join_then_is_still_drawn() -> None:
     clique = {"nvidia.com/gpu.clique": "c"}
     rack = {"cloud.provider.com/topology-rack": "r"}
-    labels = {"old": {**clique, **rack}, "new-0": clique, "new-1": clique}
+    labels = {"old": {**clique, **rack}, "new-0": clique, "new-1": clique, "new-2": clique}
     joined = [msgspec.convert(node(name, labels=found), core.Node) for name, found in labels.items()]
     root = expanded("llm")["llm-0"]
     kept = told(root, topology="kueue", admitted=1)

@@ -153,9 +153,10 @@ def _has_devices(node: core.Node) -> bool:
 
 
 def detect(nodes: Iterable[core.Node] | LabelCounts, in_use: Mapping[str, int] | None = None) -> Topology | None:
-    """The preset that the labels of nodes show: one in use whose labels are still there, else the one with most nodes.
+    """The preset that the labels of nodes show; None without any label.
 
-    Among equals it is the more specific one. None without any label.
+    It is one in use whose labels are still there, else the most specific one that has at least half as many nodes as
+    any other: nodes get the labels of two vendors at different moments.
 
     Args:
         nodes: the nodes, or their labels.
@@ -168,9 +169,10 @@ def detect(nodes: Iterable[core.Node] | LabelCounts, in_use: Mapping[str, int] |
     used = [preset for preset in PRESETS if kept.get(preset.name) and _coverage(preset, standing)]
     if used:
         return max(used, key=lambda preset: kept[preset.name])
-    best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, counts.present))
-    if _coverage(best, counts.present) > 0:
-        return best
+    coverage = {preset: _coverage(preset, counts.present) for preset in PRESETS[:-1]}
+    most = max(coverage.values())
+    if most > 0:
+        return next(preset for preset, covered in coverage.items() if 2 * covered >= most)
     return PRESETS[-1] if any(counts.present.get(key) for key in _COMMON) else None
 
 
