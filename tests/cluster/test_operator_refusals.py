@@ -21,6 +21,18 @@ def test_an_unknown_field_of_the_template(bench: Workbench) -> None:
     eventually(lambda: "TemplateRejected" in bench.events())
 
 
+def test_a_required_spread_of_pods_then_is_refused_before_anything_is_created(bench: Workbench) -> None:
+    """A pin would switch it off, and all would lie on one node with Ready=True."""
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    hard, soft = ({**spread, "labelSelector": {}}, {**spread, "whenUnsatisfiable": "ScheduleAnyway"})
+    bench.create(role("router", replicas=3, template=template(topologySpreadConstraints=[hard])))
+    message = bench.await_condition("Admitted", "False", "Unsupported")
+    assert "spec.roles[router].template: topologySpreadConstraints over kubernetes.io/hostname" in message
+    assert not any(bench.owned(kind) for kind in OWNED)
+    bench.change({"roles": [role("router", replicas=3, template=template(topologySpreadConstraints=[soft]))]})
+    bench.await_pods(3)
+
+
 def test_an_invalid_leader_template_and_its_cure(bench: Workbench) -> None:
     broken = template(restartPolicy="Sometimes")
     bench.create(role("prefill", size=2, leaderTemplate=broken))

@@ -221,6 +221,34 @@ def quota_too_small(site: Site) -> Iterator[None]:
     site.await_serving(2)
 
 
+def unkept_constraint(site: Site) -> Iterator[None]:
+    """A constraint of its pods that a pin switches off, and that is refused by now; it is repaired and rolled out all the same."""
+    site.add_nodes(3)
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+
+    def router(image: str) -> Object:
+        made = site.role("router", replicas=2, minReplicas=1, image=image)
+        made["template"]["spec"]["topologySpreadConstraints"] = [{**spread, "labelSelector": {}}]
+        return made
+
+    site.create(router("1"))
+    before = site.await_serving(2)
+    yield
+    site.await_condition("ConstraintsUnkept", "True", "Unsupported")
+    site.delete("Pod", name_of(before[0]))
+    eventually(lambda: uid_of(before[0]) not in uids(site.pods()), describe="the pod is gone")
+    site.await_serving(2)
+    site.change({"roles": [router("2")]})
+
+    def is_rolled_out() -> bool:
+        site.finish_drains()
+        pods = site.pods()
+        assert [pod["spec"]["containers"][0]["image"] for pod in pods] == ["registry.test/engine:2"] * 2
+        return all(map(serves, pods))
+
+    eventually(is_rolled_out, 180, "the rollout ends")
+
+
 #: A change that touches what runs adds a part, or to one of them.
 PARTS: Final[tuple[Part, ...]] = (
     at_rest,
@@ -230,6 +258,7 @@ PARTS: Final[tuple[Part, ...]] = (
     leader_worker_set,
     nodes_asked_for,
     quota_too_small,
+    unkept_constraint,
 )
 
 

@@ -34,7 +34,7 @@ from covey.api.constants import (
     SCHEDULED,
     TOPOLOGY_SATISFIED,
 )
-from covey.placement.cluster.shape import unmodelled_constraints
+from covey.placement.cluster.shape import is_spread_unkept, unmodelled_constraints
 from covey.placement.model import Path, Topology, where
 
 
@@ -213,6 +213,8 @@ def _with_warning(unit: Unit, settled: Settled, said: Said, topology: Topology |
     names = sorted({name for pod in unit.pods() for name in unmodelled_constraints(pod, volumes_settled=settled(pod))})
     if names:
         said = replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+    if any(is_spread_unkept(spread) for pod in unit.pods() for spread in pod.spec.topology_spread_constraints or ()):
+        said = replace(said, message=f"{said.message}; {_UNKEPT}")
     torn = list(find_split_groups(unit, topology, path_of)) if topology is not None and said.true else []
     if torn:
         said = replace(said, message="; ".join([said.message, *torn]))
@@ -220,6 +222,12 @@ def _with_warning(unit: Unit, settled: Settled, said: Said, topology: Topology |
         untried = ", ".join(unit.untried)
         said = replace(said, message=f"{said.message}; preferred inside what comes whole, and not tried: {untried}")
     return said
+
+
+_UNKEPT: Final = (
+    "their topologySpreadConstraints with DoNotSchedule are kept by nobody, as each is pinned to one node: write"
+    " ScheduleAnyway, or nodeAffinityPolicy Ignore"
+)
 
 
 def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:

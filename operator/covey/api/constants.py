@@ -206,6 +206,7 @@ QUOTA_LIMITED: Final = "QuotaLimited"
 ROUTING_HELD: Final = "RoutingHeld"
 #: A router's controller has left too few replicas of a unit for prefill, or for decode.
 CAPABILITY_LACKING: Final = "CapabilityLacking"
+CONSTRAINTS_UNKEPT: Final = "ConstraintsUnkept"
 #: There is no InferencePool where one is asked for.
 POOL_MISSING: Final = "PoolMissing"
 #: Others give way to a unit that waits; the message says who.

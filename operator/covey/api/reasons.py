@@ -52,6 +52,7 @@ BAD: Final[Mapping[str, str]] = {
     names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
     names.CAPACITY_ASKED: "An autoscaler is asked for nodes; False where that is over, or nobody can be asked.",
     names.CAPABILITY_LACKING: "Of replicas that serve both parts of a request too few serve one of them in some unit.",
+    names.CONSTRAINTS_UNKEPT: "A former release accepted constraints of templates that nobody keeps; new ones are refused.",
     names.POOL_MISSING: "spec.routing.pool asks for an InferencePool, which cannot be made.",
     names.ROUTING_HELD: "With rollout.routing Exclusive: a revision gets no requests yet, or has taken over early.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",

@@ -217,3 +217,36 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
         remedy = "use backend Extender or Volcano, which have queues, or remove it"
         found.append(f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}")
     return found
+
+
+def unkept_constraints(spec: DisaggregatedInferenceSpec) -> list[str]:
+    """One sentence for every constraint of a template that nobody keeps with the spec's backend.
+
+    kube-scheduler compares the domains of the nodes that a pod's own affinity leaves (``nodeAffinityPolicy: Honor``, the
+    default of ``topologySpreadConstraints``). Of a pod that Covey's scheduler has pinned that is one node.
+    """
+    if spec.effective_backend is not Backend.EXTENDER:
+        return []
+    found: dict[str, None] = {}
+    for role in spec.roles:
+        for name, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
+            spreads = (template or {}).get("spec", {}).get("topologySpreadConstraints")
+            for spread in spreads if isinstance(spreads, list) else ():
+                if _is_unkept(spread):
+                    where = (
+                        f"spec.roles[{role.name}].{name}: topologySpreadConstraints over {spread.get('topologyKey')}"
+                    )
+                    found[f"{where} {_SPREAD_REMEDY}"] = None
+    return [*found]
+
+
+_SPREAD_REMEDY: Final = (
+    "with whenUnsatisfiable DoNotSchedule are kept by nobody, as each pod is pinned to one node: write ScheduleAnyway, or"
+    " nodeAffinityPolicy Ignore; keep pods off one host by podAntiAffinity, units off one domain by spec.spread"
+)
+
+
+def _is_unkept(spread: object) -> bool:
+    if not isinstance(spread, Mapping) or spread.get("whenUnsatisfiable") != "DoNotSchedule":
+        return False
+    return spread.get("nodeAffinityPolicy") != "Ignore"

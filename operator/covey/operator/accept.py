@@ -38,7 +38,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.model import ObjectMeta
 from covey.api.roles import InPlace, RoleTopology
-from covey.api.rules import in_circles, unsupported_fields
+from covey.api.rules import in_circles, unkept_constraints, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.compile.revision import Revision
@@ -111,9 +111,19 @@ def _backend_text(recorded: Resolved) -> str:
     return f"{recorded.backend} {recorded.dialect}".strip()
 
 
-def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
-    """Report fields that are accepted and not honoured yet, and roles that wait for each other."""
-    if found := unsupported_fields(spec):
+def find_unsupported(
+    spec: DisaggregatedInferenceSpec, last: DisaggregatedInferenceSpec | None = None
+) -> Problem | None:
+    """Report fields that are not honoured, and roles that wait for each other.
+
+    Args:
+        spec: what is wanted.
+        last: the spec that was accepted last: constraints of it that nobody keeps are a condition (``status``), no
+            refusal, since releases before this one accepted them.
+    """
+    accepted = unkept_constraints(last) if last is not None else []
+    unkept = (sentence for sentence in unkept_constraints(spec) if sentence not in accepted)
+    if found := [*unsupported_fields(spec), *unkept]:
         return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
     if circle := in_circles(spec):
         roles = ", ".join(circle)
@@ -324,12 +334,12 @@ def read_case(
     except ValidationError as error:
         return Case(stored, None, Problem(names.REASON_INVALID, _sentence(error)))
     spec, last = inference.spec, _last(observed)
-    recorded = last.resolved if last is not None else None
+    recorded, last_spec = (last.resolved, last.spec) if last is not None else (None, None)
     running = find_kept_topology(stored.metadata.name, observed)
     topology, levels, bad_levels = resolve_topology(spec, topologies, recorded, running)
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
-        return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)
+        return Case(stored, inference, find_unsupported(spec, last_spec) or missing, is_blind=True)
     missing = missing or (find_missing(cluster) if spec.interconnect else None)
     kept = ""
     if last is not None and _is_there(observed) and backend.has_fixed_levels and is_topology_kept(spec, last):
@@ -343,7 +353,7 @@ def read_case(
         levels,
         backend.dialect,
     )
-    problem = find_unsupported(spec) or missing or bad_levels or find_refused(backend, spec, levels, cluster)
+    problem = find_unsupported(spec, last_spec) or missing or bad_levels or find_refused(backend, spec, levels, cluster)
     return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None, kept_levels=kept)
 
 

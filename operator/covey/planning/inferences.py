@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import Backend, DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
-from covey.api.rules import unsupported_fields
+from covey.api.rules import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Problem
@@ -167,6 +167,8 @@ def inference_workload(
     metadata = inference.metadata
     spec = inference.spec
     existing = _members(inference, pods)
+    if (unkept := unkept_constraints(spec)) and not existing:
+        raise InputError.of([Problem(document.place.at("spec.roles"), what) for what in unkept])
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     created = age(metadata.creation_timestamp, number)
@@ -277,6 +279,7 @@ def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator
 
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
     yield from unsupported_fields(inference.spec)
+    yield from unkept_constraints(inference.spec)
     if inference.spec.suspend:
         yield "spec.suspend is true: there is nothing to place"
     elif not inference.spec.replicas:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import manifests
-from builders.files import EXAMPLES, cluster, covey, inference, node, pod, role, write
+from builders.files import EXAMPLES, cluster, covey, inference, member, node, pod, role, write
 from cluster.test_api_rules import BAD_INFERENCES
 
 NODES = EXAMPLES / "offline/nodes.json"
@@ -285,3 +285,16 @@ def test_numbers_that_json_does_not_have(tmp_path: Path, number: str) -> None:
     file.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: a}}\nstatus:\n  allocatable: {{cpu: {number}}}\n")
     said = refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
     assert f"is not valid YAML at line 5, column 22: {number} is not a number" in said
+
+
+def test_a_required_spread_of_pods_then_is_refused_unless_pods_of_it_run(tmp_path: Path) -> None:
+    """A former release accepted it; the operator refuses new ones."""
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    template = {"spec": {**role("w")["template"]["spec"], "topologySpreadConstraints": [spread]}}
+    wanted = write(tmp_path / "llm.json", [inference("llm", role("w", template=template))])
+    nodes = write(tmp_path / "nodes.json", cluster(2))
+    what = "spec.roles[w].template: topologySpreadConstraints over kubernetes.io/hostname"
+    assert what in refused("-f", wanted, "--nodes", nodes)
+    pods = write(tmp_path / "pods.json", [member("llm", "w", 0, 0, "n0-0-0")])
+    result = covey("plan", "-f", wanted, "--nodes", nodes, "--pods", pods)
+    assert (result.exit_code, what in result.stderr) == (0, True)

@@ -214,6 +214,44 @@ def test_a_new_level_of_what_runs_then_is_judged_by_the_topology_that_it_keeps()
     assert resolve_topology(spec, there) == ("two", {"hall": ("x/hall",)}, None)
 
 
+def spread_over(key: str, **more: Any) -> dict[str, Any]:
+    """A role whose pods are to be spread."""
+    spread = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **more}
+    return role("router", template={"spec": {"containers": [{"name": "c"}], "topologySpreadConstraints": [spread]}})
+
+
+def test_a_required_spread_of_pods_then_is_refused_by_name() -> None:
+    problem = find_unsupported(inference(spread_over("kubernetes.io/hostname")).spec)
+    assert problem is not None
+    assert problem.reason == names.REASON_UNSUPPORTED
+    assert problem.message.startswith(
+        "spec.roles[router].template: topologySpreadConstraints over kubernetes.io/hostname with whenUnsatisfiable"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "backend"),
+    [
+        ({"whenUnsatisfiable": "ScheduleAnyway"}, "Auto"),
+        ({"nodeAffinityPolicy": "Ignore"}, "Auto"),
+        ({}, "Kubernetes"),
+        ({}, "Volcano"),
+    ],
+    ids=["soft", "heeded", "no pins", "no pins either"],
+)
+def test_a_spread_of_pods_that_somebody_keeps_then_is_accepted(more: dict[str, Any], backend: str) -> None:
+    assert find_unsupported(inference(spread_over("x/rack", **more), backend=backend).spec) is None
+
+
+def test_a_required_spread_of_pods_when_it_was_accepted_before_then_is_no_refusal() -> None:
+    before = inference(spread_over("x/rack")).spec
+    edited = spread_over("x/rack") | {"replicas": 3}
+    assert find_unsupported(inference(edited).spec, before) is None
+    problem = find_unsupported(inference(spread_over("x/block")).spec, before)
+    assert problem is not None
+    assert "over x/block" in problem.message
+
+
 @pytest.mark.parametrize("field", ["template", "leaderTemplate"])
 @pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
 def test_claims_of_devices_may_be_named_with_every_backend(field: str, backend: str) -> None:

@@ -87,6 +87,8 @@ class TopologySpread(Read, frozen=True):
     """``TopologySpreadConstraint``; Covey does not model it, it only says so."""
 
     when_unsatisfiable: str = "DoNotSchedule"
+    topology_key: str = ""
+    node_affinity_policy: str | None = None
 
 
 class Resources(Read, frozen=True):

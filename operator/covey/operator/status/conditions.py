@@ -27,6 +27,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.reasons import needs_person
+from covey.api.rules import unkept_constraints
 from covey.operator.accept import Verdict
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
@@ -176,6 +177,8 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
         yield names.TOPOLOGY_SATISFIED, _topology(found)
     if situation.verdict.kept_levels:
         yield names.REMAKE_PENDING, ("True", names.REASON_TOPOLOGY_CHANGED, _kept_levels(situation.verdict))
+    if situation.verdict.is_kept_up and (unkept := unkept_constraints(situation.inference.spec)):
+        yield names.CONSTRAINTS_UNKEPT, ("True", names.REASON_UNSUPPORTED, "; ".join(unkept))
     told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
     for remark in told.values():
         yield remark.type, ("True" if remark.holds else "False", remark.reason, remark.message)

@@ -94,7 +94,9 @@ def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
 
 
 def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ...]:
-    """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them.
+    """The names of a pod's constraints that the planner does not model.
+
+    kube-scheduler still enforces them, but for required ``topologySpreadConstraints`` (``is_spread_unkept``).
 
     Args:
         pod: what is asked about.
@@ -120,6 +122,11 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
         ),
     }
     return tuple(name for name, present in found.items() if present)
+
+
+def is_spread_unkept(spread: core.TopologySpread) -> bool:
+    """Tell whether a constraint is a required one that a pin switches off (``api.rules.unkept_constraints``)."""
+    return spread.when_unsatisfiable == "DoNotSchedule" and spread.node_affinity_policy != "Ignore"
 
 
 def cause_of_conflict(one: Shape, other: Shape) -> str | None:
