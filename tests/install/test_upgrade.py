@@ -142,6 +142,30 @@ def rollout_half_way(site: Site) -> Iterator[None]:
     assert fewest_serving([pod for pod in before if not is_draining(pod)], history, "decode", 1) == 3
 
 
+def sidecar_that_restarted(site: Site) -> Iterator[None]:
+    """A restart of an engine in a sidecar that the earlier release did not count is no failure; the next one is."""
+    site.add_nodes(2)
+    role = site.role("decode", size=2)
+    (engine,) = role["template"]["spec"]["containers"]
+    agent = {"name": "agent", "image": "registry.test/agent:1", "resources": {"limits": {"cpu": "100m"}}}
+    role["template"]["spec"] |= {"initContainers": [engine | {"restartPolicy": "Always"}], "containers": [agent]}
+    site.create(role)
+    before = site.await_serving(2)
+
+    def restart(pod: Object, count: int) -> None:
+        image = engine["image"]
+        status = {"name": "engine", "image": image, "imageID": image, "ready": True, "restartCount": count}
+        running = {"state": {"running": {"startedAt": pod["metadata"]["creationTimestamp"]}}}
+        body = {"status": {"initContainerStatuses": [status | running]}}
+        site.cluster.api("PATCH", f"{site.path('Pod', name_of(pod))}/status", body)
+
+    restart(before[0], 3)
+    yield
+    restart(before[0], 4)
+    eventually(lambda: not uids(before) & uids(site.pods()), 120, "the replica is made anew")
+    site.await_serving(2)
+
+
 def claim_in_flight(site: Site) -> Iterator[None]:
     """Somebody drains for a gang of higher priority, which gets the room when it has gone."""
     classes = {"background": 1, "online": 1000}
@@ -253,6 +277,7 @@ def unkept_constraint(site: Site) -> Iterator[None]:
 PARTS: Final[tuple[Part, ...]] = (
     at_rest,
     rollout_half_way,
+    sidecar_that_restarted,
     claim_in_flight,
     waiting_job,
     leader_worker_set,
