@@ -82,13 +82,17 @@ class Shape:
     #: Whether its interconnect shares no clique; and that interconnect, once it is planned and cliques can matter.
     exclusive_clique: bool = False
     clique: Clique | None = None
+    #: It keeps off nodes with devices, as a plan that is tried first.
+    off_devices: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Shapes are keys everywhere.
         parts = (self.requests, self.node_selector, self.node_affinity, self.tolerations, self.host_ports)
         object.__setattr__(
-            self, "_hash", hash((*parts, self.anti_affinity, self.wide_terms, self.matched, self.clique))
+            self,
+            "_hash",
+            hash((*parts, self.anti_affinity, self.wide_terms, self.matched, self.clique, self.off_devices)),
         )
 
     def __hash__(self) -> int:

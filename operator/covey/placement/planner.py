@@ -17,8 +17,8 @@ from covey.placement.choice.outcome import make_plan
 from covey.placement.choice.sets import choose_sets
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import with_terms
-from covey.placement.model import Gang, Path, Plan, Refusal, Topology, Verdict
+from covey.placement.cluster.shape import off_devices, with_terms
+from covey.placement.model import Gang, Path, Plan, PodRequest, Refusal, Topology, Verdict
 from covey.placement.question.demands import (
     Demand,
     followers,
@@ -33,7 +33,7 @@ from covey.placement.question.demands import (
     surplus_demands,
     together,
 )
-from covey.placement.question.free import choose_plan, too_many, without_rules
+from covey.placement.question.free import choose_plan, count_achieved, too_many, without_rules
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import (
     allowed_demands,
@@ -72,14 +72,46 @@ def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, reason
     if refusal is not None:
         return refusal
     full = with_terms(gang, inventory.terms)
-    return choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told and reasons))
+
+    # Pods without devices go to nodes without devices first, unless that costs a preference.
+    apart = _off_devices(full, inventory)
+    first = (
+        choose_plan(apart, lambda choice, _told: _Planner(choice, inventory, limit).minimum(told=False))
+        if apart is not None
+        else None
+    )
+    if isinstance(first, Plan) and count_achieved(first) == len(first.preferred):
+        return first
+    answer = choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told and reasons))
+    return first if isinstance(first, Plan) and not _is_better(answer, first) else answer
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
     """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
     if unready(gang, inventory) is not None:
         return make_plan(gang, inventory, {})
-    return _Planner(with_terms(gang, inventory.terms), inventory, limit).surplus()
+    full = with_terms(gang, inventory.terms)
+    apart = _off_devices(full, inventory)
+    first = _Planner(apart, inventory, limit).surplus() if apart is not None else None
+    if first is not None and len(first.assignments) == len(_waiting(full)):
+        return first
+    answer = _Planner(full, inventory, limit).surplus()
+    return first if first is not None and len(first.assignments) >= len(answer.assignments) else answer
+
+
+def _off_devices(gang: Gang, inventory: Inventory) -> Gang | None:
+    """The gang with what asks for no device kept off nodes with some; None where that makes no difference, or no plan."""
+    apart = off_devices(gang)
+    kinds = {node.has_devices for node in inventory.nodes.values()} if apart is not None else set()
+    return apart if len(kinds) > 1 else None
+
+
+def _is_better(answer: Plan | Refusal, first: Plan) -> bool:
+    return isinstance(answer, Plan) and count_achieved(answer) > count_achieved(first)
+
+
+def _waiting(gang: Gang) -> list[PodRequest]:
+    return [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
 
 
 def is_small(gang: Gang, inventory: Inventory) -> bool:

@@ -159,7 +159,6 @@ def test_a_refusal_when_no_node_takes_the_leader_names_its_selector(tmp_path: Pa
     assert "selector" in reasons(answer, "llm")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_pods_when_they_ask_for_no_device_go_to_nodes_without_devices_first(tmp_path: Path) -> None:
     """Two fit one node with GPUs, and one each without; the gang behind them needs the whole rack."""
     nodes = cluster(4, 2)

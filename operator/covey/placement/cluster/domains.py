@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from covey.api import core
 from covey.placement.cluster import resources
-from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict, shape_cause, state_cause
+from covey.placement.cluster.shape import ANTI_AFFINITY, OFF_DEVICES, cause_of_conflict, shape_cause, state_cause
 from covey.placement.model import Path, Shape, Topology
 
 #: Shapes whose answer each node remembers.
@@ -114,6 +114,7 @@ class NodeState:
         "facts",
         "free",
         "guards",
+        "has_devices",
         "held",
         "in_use",
         "leaves",
@@ -126,6 +127,8 @@ class NodeState:
         self.held = held
         self.allocatable = resources.amounts(node.status.allocatable)
         self.free = dict(self.allocatable)
+        #: Whether a plugin or driver offers anything here, such as GPUs.
+        self.has_devices = any(resources.is_device(name) and value > 0 for name, value in self.allocatable.items())
         #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
         self.guards: dict[str, Shape] = {}
         self.in_use = 0
@@ -161,7 +164,10 @@ class NodeState:
         except KeyError:
             if len(self._causes) >= _REMEMBERED:
                 self._causes.clear()
-            cause = self._causes[shape] = self._state or shape_cause(shape, self.node)
+            cause = self._state or shape_cause(shape, self.node)
+            if cause is None and shape.off_devices and self.has_devices:
+                cause = OFF_DEVICES
+            self._causes[shape] = cause
             return cause
 
     def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:

@@ -24,6 +24,7 @@ from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms, is_host, terms_
 
 HOST_PORTS: Final = "host port"
 ANTI_AFFINITY: Final = "pod anti-affinity"
+OFF_DEVICES: Final = "devices that are not asked for"
 #: Another interconnect is in the clique, and one of the two is exclusive; the node is in no clique.
 EXCLUSIVE_CLIQUE_TAKEN: Final = "exclusive interconnect"
 NO_CLIQUE: Final = f"no label {constants.LABEL_CLIQUE}"
@@ -79,6 +80,30 @@ def with_terms(gang: Gang, terms: Terms) -> Gang:
                 known[key] = replace(pod.shape, matched=pod.shape.matched | matched, clique=clique)
             found[pod.key] = known[key]
     return _with_shapes(gang, found) if found else gang
+
+
+def off_devices(gang: Gang) -> Gang | None:
+    """Return the gang with its pods that ask for no device kept off nodes that have some; None where none is.
+
+    Those are all of a gang that asks for no device, else those of roles that need not lie in the unit's domain: what
+    follows a unit with devices lies near them.
+    """
+    roles = {
+        role.name: [pod for replica in role.replicas for pod in replica.pods if not _asks_device(pod.shape)]
+        for role in gang.roles
+        if not role.follow_unit or not _asks_devices(gang)
+    }
+    waiting = [pod for pods in roles.values() for pod in pods if pod.node is None]
+    made = {shape: replace(shape, off_devices=True) for shape in {pod.shape for pod in waiting}}
+    return _with_shapes(gang, {pod.key: made[pod.shape] for pod in waiting}) if waiting else None
+
+
+def _asks_devices(gang: Gang) -> bool:
+    return any(_asks_device(pod.shape) for role in gang.roles for replica in role.replicas for pod in replica.pods)
+
+
+def _asks_device(shape: Shape) -> bool:
+    return any(resources.is_device(name) for name, _ in shape.requests)
 
 
 def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:

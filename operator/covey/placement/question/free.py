@@ -42,9 +42,9 @@ def choose_plan(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan
         tried += 1
         answer = ask(choice, first is None and best is None)
         if isinstance(answer, Plan):
-            if best is None or _count_achieved(answer) > _count_achieved(best):
+            if best is None or count_achieved(answer) > count_achieved(best):
                 best = answer
-            if _count_achieved(best) == len(best.preferred):
+            if count_achieved(best) == len(best.preferred):
                 return best
         elif first is None or answer.verdict is Verdict.UNKNOWN:
             first = answer
@@ -56,7 +56,8 @@ def choose_plan(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan
     return guessed_refusal(first, names) if names and first.verdict is Verdict.INFEASIBLE else first
 
 
-def _count_achieved(plan: Plan) -> int:
+def count_achieved(plan: Plan) -> int:
+    """Count the preferences that a plan reaches."""
     return sum(each.achieved for each in plan.preferred)
 
 
