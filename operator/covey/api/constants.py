@@ -154,9 +154,13 @@ ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 #: On a root: the numbers of replicas that its unit is to have, once they can be had (``api.exchange``).
 ANNOTATION_EXCHANGE: Final = f"{SCHEDULING_GROUP}/exchange"
 
-#: On the PodTemplate of a request for nodes that is over, without any: the reason (``CapacityAsked``). It is not made
-#: once more as long as this stands.
+#: On the PodTemplate of a request for nodes that is over, without any that helped: a JSON object of ``reason`` (of
+#: ``CapacityAsked``), ``again`` (RFC 3339: when the same may be asked for again; null: never), ``backoffSeconds`` and
+#: ``request`` (the UID of the one that ended). Former releases wrote the reason alone.
 ANNOTATION_ASK_ENDED: Final = "covey.dev/ask-ended"
+#: There: when the last node was created that is kept for it; and since when its unit has not wanted it, for now.
+ANNOTATION_ASK_CAME: Final = "covey.dev/ask-nodes-came"
+ANNOTATION_ASK_UNWANTED: Final = "covey.dev/ask-unwanted"
 
 #: On the pods of what gives way to a claim: the UID of the root that it was taken for. Without a claim of that root they
 #: are pardoned.

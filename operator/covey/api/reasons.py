@@ -157,8 +157,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Create a ClusterTopology, or name a preset in spec.topology.name.",
     ),
     "CapacityFailed": Explanation(
-        "The autoscaler has given a request for nodes up, for good; what else was asked for the unit is withdrawn.",
-        "Read its words in the message; to ask again, delete the PodTemplate that the message names.",
+        "The autoscaler has given a request for nodes up; what else was asked for the unit is withdrawn. It is asked again "
+        "after a while, later each time.",
+        "Read its words in the message; to ask again at once, delete the PodTemplate that the message names.",
     ),
     "NoCapacity": Explanation(
         "The autoscaler cannot have the nodes now, and tries again by itself; what else was asked for the unit is withdrawn.",
@@ -166,12 +167,13 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Disagreed": Explanation(
         "The autoscaler says that the pods fit on the nodes that there are; the planner says that they do not, which is "
-        "told and not asked once more. Levels and room that is kept for others are known to the planner alone.",
+        "told. Levels and room that is kept for others are known to the planner alone.",
         "covey explain says what is short; where a level is required, see that a whole domain can come.",
     ),
     "NothingCame": Explanation(
-        "Nodes were to come, and the unit has no place yet: none came, or not where the pods may lie together.",
-        "See the autoscaler's nodes; to ask again, delete the PodTemplate that the message names.",
+        "Nodes were to come, and the unit has no place yet. Where none came they are asked for again after a while, later "
+        "each time; where some came and did not help they are not.",
+        "See the autoscaler's nodes; to ask again at once, delete the PodTemplate that the message names.",
     ),
     "NoAnswer": Explanation(
         "Nobody has answered a request for nodes for capacity.waitSeconds.",

@@ -208,7 +208,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             find_giving_way(victims, observed, want.rolling.states, states, before),
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
-            find_asks(inference, verdict.levels, want.rolling, observed, before) if asks else Outcome(),
+            find_asks(inference, verdict.levels, want.rolling, observed) if asks else Outcome(),
             find_pool(spec, tree.owner, observed) if spec.routing or observed.pools else Outcome(),
             find_in_place_updates(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),

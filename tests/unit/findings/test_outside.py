@@ -1,8 +1,7 @@
-"""Devices, autoscalers, Jobs and native groups: what is right, and is not so yet."""
+"""Devices, Jobs and native groups: what is right, and is not so yet."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from builders.devices import DRIVER, GPU, Json, class_body, gpus, request_body, 
 from builders.files import cluster, covey, inference, role
 from builders.members import cache, group, member, node, pod, put, role_groups, root_key
 from builders.steps import count_steps
-from covey.api import constants as names
 from covey.api import core
-from covey.kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
 from covey.operator.model.job import group_patch
 from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.selectors import canonical_selector
@@ -26,10 +23,7 @@ from unit.admission.test_native import group as native_group
 from unit.admission.test_native import pod as native_pod
 from unit.admission.test_native import unit_of
 from unit.cli.test_plan_devices import arguments_of, claiming, template_body
-from unit.operator.test_capacity import BUFFERS, COMING, REQUESTS, Asking, gang
-from unit.operator.test_elastic_asks import asking, topology
 from unit.operator.test_job_gangs import job, stored
-from unit.operator.test_nodes_that_come import EXPIRED, act, answered, told
 from unit.scheduler.test_dra_claims import claim, tell, with_claims
 from unit.scheduler.test_dra_claims import cluster as dra_cluster
 from unit.scheduler.test_dra_claims import gang as dra_gang
@@ -156,65 +150,3 @@ def test_a_native_group_when_one_of_its_pods_has_succeeded_is_a_gang_for_those_t
     waiting = [native_pod(f"new-{number}") for number in range(4)]
     found = unit_of(native_group("g", {"gang": {"minCount": 4}}), ended, *waiting)
     assert found.root.spec.scheduling_policy.gang == core.GangPolicy(min_count=4)
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-@pytest.mark.parametrize("wait", [900.0, 3600.0])
-def test_a_request_when_its_booking_expires_before_wait_seconds_goes_on(wait: float) -> None:
-    """cluster-autoscaler ends each booking ten minutes after ``Provisioned``; machines may take longer."""
-    world = answered(COMING, capacity=replace(REQUESTS, wait=wait))
-    world.now += 601
-    world.say(COMING, EXPIRED)
-    act(world)
-    assert (world.asked()[:2], told(world) is not None) == (("True", "Coming"), True)
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_unit_when_no_node_came_for_it_asks_again_within_four_hours() -> None:
-    world = answered(COMING)
-    world.now += 901
-    act(world)
-    assert not world.of()
-    world.now += 4 * 3600
-    act(world)
-    assert world.of()
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_request_when_the_autoscaler_failed_to_check_goes_on() -> None:
-    """It tries again by itself: no rack is struck off for it."""
-    world = asking(gang("decode", 2), elastic=topology("r7", "r8"))
-    act(world)
-    before = world.of().keys()
-    world.say(core.Condition("Provisioned", "False", "FailedToCheckCapacity"))
-    act(world)
-    ended = [each.metadata.annotation(names.ANNOTATION_ASK_ENDED) for each in world.of(POD_TEMPLATES).values()]
-    assert (world.of().keys(), ended) == (before, [None])
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-@pytest.mark.parametrize(
-    "reason", [names.REASON_OVER_QUOTA, names.REASON_UNSCHEDULABLE, names.REASON_DENIED, names.REASON_FAILED]
-)
-def test_a_request_when_its_unit_waits_for_something_else_for_a_moment_goes_on(reason: str) -> None:
-    world = answered(COMING)
-    before = {found.metadata.uid for found in world.of().values()}
-    world.judge_unit("False", reason, ago=0)
-    act(world)
-    assert {found.metadata.uid for found in world.of().values()} == before
-    assert told(world) is not None
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-@pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN, names.REASON_BELOW_MINIMUM])
-@pytest.mark.parametrize("capacity", [BUFFERS, REQUESTS], ids=["buffer", "request"])
-def test_a_request_when_its_unit_is_decided_of_no_more_ends_by_its_own_clock(capacity: Any, reason: str) -> None:
-    """A pod of the minimum is lost and cannot come back; Karpenter would keep the nodes for ever."""
-    is_buffer = capacity is BUFFERS
-    answer = core.Condition("Provisioning", "False", "RequiresNewCapacity") if is_buffer else COMING
-    world: Asking = answered(answer, capacity=capacity)
-    world.judge_unit("False", reason)
-    for _ in range(10):
-        world.now += 86400
-        act(world)
-    assert not world.of(CAPACITY_BUFFERS if is_buffer else PROVISIONING_REQUESTS)

@@ -58,8 +58,11 @@ class Asking(World):
     def _apply(self, body: Mapping[str, Any]) -> None:
         name = body["metadata"]["name"]
         if body["kind"] in {"ProvisioningRequest", "CapacityBuffer"}:
-            template = self.of(POD_TEMPLATES)[name]
-            assert template.metadata.annotation(names.ANNOTATION_ASK_ENDED) is None, "asked for again"
+            assert name in self.of(POD_TEMPLATES), "asked for without its PodTemplate"
+            if name in self.marks():
+                again = core.seconds(self.marks()[name]["again"])
+                assert again is not None, "asked for again, though nodes came"
+                assert again <= self.now, "asked for again too early"
         super()._apply(body)
         if body["kind"] in {"PodTemplate", "ProvisioningRequest", "CapacityBuffer"}:
             self.bodies = {**getattr(self, "bodies", {}), f"{body['kind']}/{body['metadata']['name']}": body}
@@ -73,11 +76,27 @@ class Asking(World):
             found, status=msgspec.structs.replace(found.status, conditions=(told,), **status)
         )
 
+    def want_something_else(self, what: str) -> None:
+        """The first unit waits for quota, or for others to give way (``claim``)."""
+        if what != "claim":
+            self.judge_unit("False", names.REASON_OVER_QUOTA)
+            return
+        victim = core.Victim("Replica", "ml", "other", unit=0, pods=("uid",))
+        claim = core.Claim((), "", purpose="Preemption", victims=(victim,))
+        self.judge_unit("False", names.REASON_INFEASIBLE, claim=claim)
+
     def refuse(self, unit: int = 0, ago: float = 60.0) -> None:
         self.judge_unit("False", names.REASON_INFEASIBLE, unit, ago)
 
     def of(self, kind: Any = PROVISIONING_REQUESTS) -> dict[str, Owned]:
         return {name: found for (each, name), found in self.objects.items() if each == kind.type}
+
+    def marks(self) -> dict[str, Any]:
+        """How requests have ended, by name, as their PodTemplates say it."""
+        texts = {
+            name: made.metadata.annotation(names.ANNOTATION_ASK_ENDED) for name, made in self.of(POD_TEMPLATES).items()
+        }
+        return {name: json.loads(text) for name, text in texts.items() if text is not None}
 
     def template_of(self, name: str) -> Any:
         return self.bodies[f"PodTemplate/{name}"]["template"]
@@ -192,12 +211,10 @@ def test_a_request_is_withdrawn(end: str) -> None:
         for name in world.pods:
             world.pin(name)
         world.judge_unit("True", names.REASON_ADMITTED)
-    elif end == "another reason":
-        world.judge_unit("False", names.REASON_OVER_QUOTA)
-    elif end == "claim":
-        victim = core.Victim("Replica", "ml", "other", unit=0, pods=("uid",))
-        claim = core.Claim((), "", purpose="Preemption", victims=(victim,))
-        world.judge_unit("False", names.REASON_INFEASIBLE, claim=claim)
+    elif end in {"another reason", "claim"}:
+        world.want_something_else(end)
+        world.note()
+        world.now += 31
     else:
         change = {"suspend": True} if end == "suspended" else {"replicas": 0}
         world.inference = world.inference.model_copy(update={"spec": world.inference.spec.model_copy(update=change)})
@@ -298,23 +315,35 @@ def test_the_condition_says_what_was_answered_to_a_buffer(
 @pytest.mark.parametrize(
     ("told", "reason"), [(FOUND, "Disagreed"), (COMING, "NothingCame"), (FAILED, "CapacityFailed")]
 )
-def test_an_answer_without_nodes_ends_and_is_not_asked_once_more(told: core.Condition, reason: str) -> None:
+def test_an_answer_without_nodes_ends_and_is_asked_for_again_after_a_while(told: core.Condition, reason: str) -> None:
     world = refused()
     (name,) = world.of()
     world.say(told)
     world.now += 901
     world.note()
     world.settle()
-    assert not world.of()
-    assert world.template_of(name)
-    assert list(world.of(POD_TEMPLATES)) == [name]
-    assert world.asked()[:2] == ("False", reason)
     for _ in range(3):
-        world.now += 3600
+        assert not world.of()
+        assert list(world.of(POD_TEMPLATES)) == [name]
+        assert world.asked()[:2] == ("False", reason)
+        assert world.marks()[name]["again"] in world.asked()[2]
+        world.now += 200
         world.forget()
         world.settle()
-        assert not world.of()
-    # Whoever has put right what was wrong asks again by deleting what says so.
+    world.now += 600
+    world.settle()
+    assert list(world.of()) == [name]
+    assert world.asked()[:2] == ("True", "Asked")
+
+
+def test_who_has_put_right_what_was_wrong_asks_again_by_deleting_the_pod_template() -> None:
+    world = refused()
+    (name,) = world.of()
+    world.say(FAILED)
+    world.note()
+    world.settle()
+    assert name in world.asked()[2]
+    assert not world.of()
     del world.objects[POD_TEMPLATES.type, name]
     world.settle()
     assert list(world.of()) == [name]
@@ -325,8 +354,10 @@ def test_the_end_is_written_before_the_request_is_deleted() -> None:
     world = refused()
     world.say(FAILED)
     planned = world.plan()
-    assert [note.annotations for note in planned.actions.annotate] == [{names.ANNOTATION_ASK_ENDED: "CapacityFailed"}]
     assert not planned.actions.delete_objects
+    world.note()
+    assert [mark["reason"] for mark in world.marks().values()] == ["CapacityFailed"]
+    assert len(world.plan().actions.delete_objects) == 1
 
 
 def test_a_request_that_nobody_answers_stays() -> None:
@@ -588,38 +619,55 @@ def test_each_pod_of_a_refused_minimum_is_asked_for_once(found: Any, data: st.Da
 @settings(settings.get_profile("storm"))
 @given(st.data())
 def test_whatever_is_answered_nothing_is_asked_for_twice(data: st.DataObject) -> None:
-    """A1, A4, A5: answers in any order, time, kills and decisions; a request that has ended stays so."""
+    """A1, A4, A5: answers in any order, time, kills and decisions; what has ended is asked for once it is due."""
     world = refused(gang("prefill", 2), gang("decode", 1, 4))
     known = set(world.of())
     assert (len(known), world.asked()[1]) == (2, "Asked")
     for _ in range(data.draw(st.integers(1, 8))):
-        step = data.draw(st.sampled_from(["answer", "time", "kill", "undecided", "refused", "admitted"]))
+        step = data.draw(
+            st.sampled_from(["answer", "time", "kill", "undecided", "quota", "claim", "nodes", "refused", "admitted"])
+        )
         if step == "answer" and world.of():
             answer = data.draw(st.sampled_from([FOUND, COMING, NOT_FOUND, FAILED]))
             world.say(answer, name=data.draw(st.sampled_from(sorted(world.of()))))
         elif step == "time":
-            world.now += data.draw(st.sampled_from([10, 901, 90_000]))
+            world.now += data.draw(st.sampled_from([10, 31, 901, 90_000]))
         elif step == "kill":
             world.crash(data.draw(st.integers(0, 4)))
         elif step == "undecided":
-            world.judge_unit("False", names.REASON_WAITING)
+            world.judge_unit("False", names.REASON_WAITING, claim=None)
+        elif step in {"quota", "claim"}:
+            world.want_something_else(step)
+        elif step == "nodes":
+            claim = core.Claim((), "", nodes=("n",), last_progress_time=rfc3339(world.now), purpose="Capacity")
+            world.judge_unit("False", names.REASON_INFEASIBLE, claim=claim)
         elif step == "refused":
-            world.refuse()
+            world.judge_unit("False", names.REASON_INFEASIBLE, claim=None)
         elif step == "admitted":
             for name in world.pods:
                 world.pin(name)
-            world.judge_unit("True", names.REASON_ADMITTED)
+            world.judge_unit("True", names.REASON_ADMITTED, claim=None)
             world.settle()
             assert not any(kind in _TYPES for kind, _ in world.objects)
             return
         world.note()
         world.settle()
+        world.note()
         assert set(world.of()) <= known
         assert set(world.of()) <= set(world.of(POD_TEMPLATES))
-        ended = [each for each in world.of(POD_TEMPLATES).values() if each.metadata.annotations]
-        marks = {each.metadata.name for each in ended if each.metadata.annotation(names.ANNOTATION_ASK_ENDED)}
-        assert not marks & set(world.of())
+        marks = world.marks()
+        uids = {name: request.metadata.uid for name, request in world.of().items()}
+        assert not [name for name in marks.keys() & uids.keys() if marks[name]["request"] == uids[name]]
         assert not world.plan().actions.ask
         assert bool(world.asked()[1]) == bool(known & set(world.of(POD_TEMPLATES)))
-        refuses = world.asked()[1] in {"NoCapacity", "CapacityFailed"}
-        assert refuses or set(world.of()) | marks == known
+        # None outlives what it was believed for, whatever is decided on its unit.
+        for name, request in world.of().items():
+            provisioned = [told for told in request.status.conditions or () if told.status == "True"]
+            times = [core.seconds(told.last_transition_time) or 0.0 for told in provisioned]
+            times.append(
+                core.seconds(world.of(POD_TEMPLATES)[name].metadata.annotation(names.ANNOTATION_ASK_CAME)) or 0.0
+            )
+            assert not provisioned or world.now < max(times) + 900
+        # All parts are asked for, where none is refused or has ended.
+        if step == "refused" and not marks and world.asked()[1] != "NoCapacity":
+            assert set(world.of()) == known

@@ -117,12 +117,10 @@ def test_what_was_refused_is_followed_by_the_next_domain_and_at_last_by_any(told
         (first, *_) = sorted(world.of())
         world.say(told, name=first)
         before = set(world.of())
-        planned = world.plan()
-        assert [note.annotations for note in planned.actions.annotate] == [
-            {names.ANNOTATION_ASK_ENDED: world_end(told)}
-        ]
+        planned, marks = world.plan(), world.marks()
         assert not planned.actions.ask
         world.settle()
+        assert [mark["reason"] for name, mark in world.marks().items() if name not in marks] == [world_end(told)]
         assert before.isdisjoint(world.of())
         assert selectors(world) == [rack(expected) if expected else {}] * 2
         world.forget()

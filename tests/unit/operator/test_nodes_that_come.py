@@ -64,7 +64,7 @@ def test_the_scheduler_process_is_told_once_nodes_are_on_their_way() -> None:
         ((FOUND,), REQUESTS, False),
         ((NOT_FOUND,), REQUESTS, False),
         ((FAILED,), REQUESTS, False),
-        ((COMING, EXPIRED), REQUESTS, False),
+        ((COMING, EXPIRED), REQUESTS, True),
         ((core.Condition("Provisioning", "False", "RequiresNewCapacity"),), BUFFERS, True),
         ((FITS,), BUFFERS, True),
     ],

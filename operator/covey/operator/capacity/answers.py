@@ -1,18 +1,22 @@
-"""The answer of an autoscaler to one request, as the conditions of the request say it. Pure.
+"""The answer of an autoscaler to one request, when the request ends, and when the same is asked for again. Pure.
 
 ===================  ================================================================================================
-``Asked``            nothing has been said yet
+``Asked``            nothing has been said yet, or only that the autoscaler failed at a look and tries again
 ``NoAnswer``         nothing has been said for so long that nobody may be there who reads it
 ``Coming``           nodes are on their way: the call to the cloud succeeded, which is all that is known
 ``Disagreed``        it all fits on the nodes that there are, says the autoscaler; the planner says that it does not
 ``NoCapacity``       there are no such nodes to be had now; it may be asked again by the autoscaler itself
-``CapacityFailed``   it failed, for good
+``CapacityFailed``   the autoscaler has given it up
 ``NothingCame``      nodes were to come, and those for which they were asked wait still
 ===================  ================================================================================================
+
+The one clock is Covey's. An autoscaler that no longer books room (``BookingExpired``, ten minutes after ``Provisioned``)
+does not say that no node comes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +24,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.annotations import read_json
 from covey.backends import Owned
 from covey.operator.model.capacity import Capacity, Provider
 
@@ -47,63 +52,108 @@ COMING: Final[Mapping[Provider, frozenset[Answer]]] = {
     # Karpenter counts nodes that it is making as if they were there.
     Provider.CAPACITY_BUFFER: frozenset({Answer.COMING, Answer.DISAGREED}),
 }
-#: Ends and silence that are none yet while nodes come one by one.
-_TOO_EARLY: Final[Mapping[Answer, Answer]] = {Answer.NOTHING_CAME: Answer.COMING, Answer.SILENT: Answer.ASKED}
-#: How a request ends that the unit still waits for, by the answer that was believed for long enough.
+#: How a request ends whose answer was believed for long enough.
 _ENDS: Final[Mapping[Answer, Answer]] = {Answer.COMING: Answer.NOTHING_CAME, Answer.DISAGREED: Answer.DISAGREED}
+#: Of ``Provisioned`` False: an error of the cluster-autoscaler itself, which looks again in its next loop.
+_PASSING: Final = "FailedToCheckCapacity"
+#: Seconds of back-off that a mark may name: more than anybody can have set.
+_MOST: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, and since when it is known, in seconds since the epoch."""
+    """An answer, and since when it is believed, in seconds since the epoch: since it was given, or the last node came."""
 
     answer: Answer
     since: float
 
-    def end(self, capacity: Capacity, now: float) -> Answer | None:
+    def find_end(self, capacity: Capacity, now: float) -> Answer | None:
         """Return how the request ends now; None where it goes on."""
         if self.answer in {Answer.FAILED, Answer.NOTHING_CAME}:
             return self.answer
         return _ENDS.get(self.answer) if now >= self.since + capacity.wait else None
 
-    def renew(self, came: float, capacity: Capacity, now: float) -> Reply:
-        """The answer since a node came (seconds since the epoch) that is kept: as long again another one may come."""
-        if not came <= now < came + capacity.wait:
-            return self
-        return Reply(_TOO_EARLY.get(self.answer, self.answer), max(self.since, came))
 
+def read_reply(request: Owned, came: float | None, capacity: Capacity, now: float) -> Reply:
+    """Read the answer to a request that is stored.
 
-def read_reply(request: Owned, capacity: Capacity, now: float) -> Reply:
-    """Read the answer to a request that is stored."""
-    conditions = {each.type: each for each in request.status.conditions or ()}
+    Args:
+        request: the request.
+        came: when the last node came that is kept for it: as long again another one may come.
+        capacity: whom it asks.
+        now: the time. Both in seconds since the epoch.
+    """
+    conditions = {condition.type: condition for condition in request.status.conditions or ()}
+    read = _read_buffer if capacity.provider is Provider.CAPACITY_BUFFER else _read_provisioning
+    answer, condition = read(conditions)
     begun = core.seconds(request.metadata.creation_timestamp) or now
-    is_buffer = capacity.provider is Provider.CAPACITY_BUFFER
-    found, told = _read_buffer(conditions) if is_buffer else _read_provisioning(conditions)
-    if told is None:
-        return Reply(Answer.SILENT if now >= begun + capacity.wait else Answer.ASKED, begun)
-    return Reply(found, core.seconds(told.last_transition_time) or begun)
+    answered = core.seconds(condition.last_transition_time) if condition is not None else None
+    since = max(answered or begun, came or 0.0)
+    return Reply(Answer.SILENT if condition is None and now >= since + capacity.wait else answer, since)
 
 
 def _read_provisioning(conditions: Mapping[str, core.Condition]) -> tuple[Answer, core.Condition | None]:
-    for kind, answer in (
-        ("Failed", Answer.FAILED),
-        ("CapacityRevoked", Answer.NOTHING_CAME),
-        ("BookingExpired", Answer.NOTHING_CAME),
-    ):
+    for kind, answer in (("Failed", Answer.FAILED), ("CapacityRevoked", Answer.NOTHING_CAME)):
         if kind in conditions and conditions[kind].status == "True":
             return answer, conditions[kind]
-    told = conditions.get("Provisioned")
-    if told is None or told.status == "Unknown":
+    condition = conditions.get("Provisioned")
+    if condition is None or condition.status == "Unknown":
         return Answer.ASKED, None
-    if told.status == "False":
-        return Answer.NO_CAPACITY, told
-    return (Answer.DISAGREED if told.reason == "CapacityIsFound" else Answer.COMING), told
+    if condition.status == "False":
+        return (Answer.ASKED, None) if condition.reason == _PASSING else (Answer.NO_CAPACITY, condition)
+    return (Answer.DISAGREED if condition.reason == "CapacityIsFound" else Answer.COMING), condition
 
 
 def _read_buffer(conditions: Mapping[str, core.Condition]) -> tuple[Answer, core.Condition | None]:
-    ready, told = conditions.get("ReadyForProvisioning"), conditions.get("Provisioning")
+    ready, condition = conditions.get("ReadyForProvisioning"), conditions.get("Provisioning")
     if ready is not None and ready.status == "False":
         return Answer.NO_CAPACITY, ready
-    if told is None or told.reason not in {"FitsExistingCapacity", "RequiresNewCapacity"}:
+    if condition is None or condition.reason not in {"FitsExistingCapacity", "RequiresNewCapacity"}:
         return Answer.ASKED, None
-    return (Answer.DISAGREED if told.reason == "FitsExistingCapacity" else Answer.COMING), told
+    return (Answer.DISAGREED if condition.reason == "FitsExistingCapacity" else Answer.COMING), condition
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a request, as its PodTemplate says it.
+
+    ``request``: the UID of the one that ended; another UID is that of a later one. ``backoff``: seconds for which the same
+    is not asked for again, without jitter; 0 where a former release wrote the mark, without a time. ``again``: from when
+    on it may be, in seconds since the epoch; None where nodes came and did not help: the next ones would not, either.
+    """
+
+    answer: Answer
+    request: str = ""
+    backoff: float = 0.0
+    again: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether the same may be asked for again."""
+        return self.again is not None and now >= self.again
+
+    def dump(self) -> str:
+        """The annotation."""
+        again = None if self.again is None else core.rfc3339(self.again)
+        body = {"reason": self.answer, "again": again, "backoffSeconds": self.backoff, "request": self.request}
+        return json.dumps(body)
+
+
+def read_ended(text: str | None) -> Ended | None:
+    """Read the annotation, which anybody may have written: what cannot be understood is a mark without times."""
+    if text is None:
+        return None
+    match read_json(text):
+        case {
+            "reason": str(reason),
+            "again": str() | None as again,
+            "backoffSeconds": int() | float() as backoff,
+            **more,
+        }:
+            if 0 < backoff <= _MOST:
+                return Ended(_read_answer(reason), str(more.get("request", "")), backoff, core.seconds(again))
+            return Ended(_read_answer(reason))
+    return Ended(_read_answer(text))
+
+
+def _read_answer(reason: str) -> Answer:
+    return Answer(reason) if reason in Answer.__members__.values() else Answer.NOTHING_CAME

@@ -1,30 +1,36 @@
 """Requests to an autoscaler for units that have no place, as Kubernetes objects. Pure, and without a memory.
 
-A request stands as long as the unit waits for the same pods. All that is known of it stands on objects: its name says
-what is asked, its conditions what was answered, and an annotation of its PodTemplate that it has ended without nodes.
-One that has ended is not made again for the same pods, unless somebody deletes that PodTemplate.
+All that is known of a request stands on objects: its name says what is asked, its conditions what was answered, and its
+PodTemplate how it ended, when nodes came, and since when it is not wanted. In each pass every request that is stored
+takes its next step, by the first line that holds:
 
-=============================  =======================================================================================
-refused for room               a PodTemplate and a request for each part
-admitted, suspended, changed,  both are deleted
-or others give way to it
-nodes come one by one for      the request stands until the last of its pods has a place: one for the rest would bring
-replicas beyond the minimum    nodes twice. A CapacityBuffer asks for as many beside what runs, so it is replaced
-no nodes in a domain that      its requests are withdrawn, and the next such domain is asked for; after the last one
-may come                       whichever may come, without a name
-no nodes for one part          the requests for the other parts of the unit are withdrawn: their nodes would stand empty
-nodes come one by one          the scheduler process keeps them for the unit (``status.claim``): it is told, on the root
-an answer that brings nothing  after ``waitSeconds`` the request is deleted; its PodTemplate stays, and says so. The time
-                               begins anew with each node that is kept
-=============================  =======================================================================================
+=====================================  ===============================================================================
+its unit has places or is gone, or     it goes, with its PodTemplate
+wants other pods
+its own clock has run out, whoever     the PodTemplate says so, then the request goes. Where no node came the same is
+wants it (``answers``)                 asked for again after a while, all parts of a unit together; where nodes came and
+                                       did not help, never
+it is refused, and another domain may  the same, and that domain is asked for: one choice of a unit at a time. The last
+come                                   one names none, and stays
+another part of its unit is refused    it goes, for its nodes would stand empty; its PodTemplate stays
+its unit does not want it now: quota,  it goes after ``afterSeconds`` of that, but not while nodes are on their way. How
+or others give way to it               requests have ended is kept
+nobody has decided on its unit         it stays: a scheduler process that starts anew must not take it back
+its unit wants it                      it stays or is made. A ProvisioningRequest for replicas beyond the minimum stands
+                                       until the last of its pods has a place: one for the rest would bring nodes twice.
+                                       A CapacityBuffer asks for as many beside what runs, so it is replaced
+=====================================  ===============================================================================
+
+Nodes that come one by one are kept by the scheduler process (``status.claim``), which is told on the root.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -35,8 +41,9 @@ from covey.compile import Owner, Scale
 from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
-from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer, Reply, read_reply
+from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer
 from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
+from covey.operator.capacity.requests import Request, read_requests
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
@@ -50,56 +57,79 @@ _NAMED: Final = 3
 _LONGEST: Final = 1000
 #: Parts for which something is made in one pass: what comes of them brings the next.
 _AT_ONCE: Final = 50
+#: States of a choice: it stands, nothing of it has ended, it is due once more, it is refused or not due yet.
+_STANDS, _UNTRIED, _DUE, _OVER = range(4)
 #: Reasons of a unit that is not admitted while nobody has decided anew: what was asked for it stays.
 _UNDECIDED: Final = frozenset({names.REASON_WAITING, names.REASON_BELOW_MINIMUM, names.REASON_UNKNOWN})
-_BY_TYPE: Final = frozenset(kind.type for kind in ASK_KINDS)
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """Parts to ask for, roots of which that cannot be said now (UIDs), and seconds until time alone makes more of them.
+class _Fate(Enum):
+    """What its unit makes of a request that is stored; one that no unit knows is withdrawn."""
 
-    Of each of ``choices`` one is asked for: the first that was not refused. ``kept``: by UID of the root, the claims to
-    nodes that have come.
+    WANTED = auto()
+    UNDECIDED = auto()
+    UNWANTED = auto()
+    #: There are no nodes for it, and another choice.
+    REFUSED = auto()
+    #: To another choice, or because another part of its unit is refused.
+    YIELDS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a unit wants: one of ``choices``, best first, which are made one by one.
+
+    None of them where it cannot be said for which pods it would be. ``root``: the UID of its root. ``again``: seconds
+    until time alone makes another wish of it.
     """
 
-    choices: list[Iterable[tuple[Part, ...]]] = field(default_factory=list)
-    kept: dict[str, core.Claim] = field(default_factory=dict)
-    unclear: set[str] = field(default_factory=set)
-    again: list[float] = field(default_factory=list)
+    unit: int
+    root: str
+    fate: _Fate
+    choices: Iterable[tuple[Part, ...]] | None = None
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A part, and what there is of it. ``reply`` is None before it is asked; ``ended``: how the request has ended."""
+    """A request, which may not be there yet, and the part of a unit for which it is, where that is known."""
 
-    part: Part
-    name: str
-    template: Owned | None
-    request: Owned | None
-    reply: Reply | None = None
-    ended: Answer | None = None
+    unit: int
+    request: Request
+    part: Part | None = None
 
     @property
-    def answer(self) -> Answer:
-        """Its answer, the last one where it has ended."""
-        return self.ended or (self.reply.answer if self.reply else Answer.ASKED)
+    def domain(self) -> str:
+        """The domain that it asks for by name, if any."""
+        return self.part.domain if self.part is not None else ""
 
     def describe(self, kind: Resource) -> str:
         """Describe it in the condition."""
-        if self.request is None:
-            return f"{self.part}; to ask again, delete PodTemplate {self.name}"
-        told = f"{self.part} ({kind.kind} {self.name}) since {self.request.metadata.creation_timestamp}"
-        why = next((each.message for each in self.request.status.conditions or () if each.status == "False"), "")
-        return f"{told}: {why[:_LONGEST]}" if why and self.answer in REFUSED else told
+        request, ended = self.request, self.request.ended
+        subject = str(self.part) if self.part is not None else f"pods of unit {self.unit}"
+        if request.reply is not None and request.owned is not None:
+            since = f"{subject} ({kind.kind} {request.name}) since {request.owned.metadata.creation_timestamp}"
+            conditions = request.owned.status.conditions or ()
+            why = next((condition.message for condition in conditions if condition.status == "False"), "")
+            return f"{since}: {why[:_LONGEST]}" if why and request.answer in REFUSED else since
+        if ended is None or ended.again is None:
+            return f"{subject}; to ask again, delete PodTemplate {request.name}"
+        return (
+            f"{subject}; asked again after {core.rfc3339(ended.again)}, or once PodTemplate {request.name} is deleted"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What is asked for a unit, and what is stored of its other choices."""
+
+    wish: _Wish
+    asks: Sequence[_Ask] = ()
+    others: Sequence[_Ask] = ()
 
 
 def find_asks(
-    inference: DisaggregatedInference,
-    levels: Levels | None,
-    rolling: Rolling,
-    observed: Observed,
-    before: Mapping[str, Any],
+    inference: DisaggregatedInference, levels: Levels | None, rolling: Rolling, observed: Observed
 ) -> Outcome:
     """Find the requests to make, to end and to withdraw, and what there is to say of them.
 
@@ -108,40 +138,46 @@ def find_asks(
         levels: of the topology, where they are known.
         rolling: the units that there shall be.
         observed: the snapshot, with whom to ask.
-        before: the status so far: what it says stays as long as nobody has decided anew.
     """
-    capacity, metadata = observed.capacity, inference.metadata
-    roots = [root for _, root in observed.find_roots(metadata.name, rolling.layout.units)]
+    capacity, metadata, now = observed.capacity, inference.metadata, observed.now
+    roots = {root.metadata.uid: root for _, root in observed.find_roots(metadata.name, rolling.layout.units)}
     if capacity is None:
-        return Outcome(Actions(annotate=tuple(_tell_roots({}, roots))))
-    kind, wanted = capacity.kind, _find_wanted(inference, levels or {}, capacity, rolling, observed)
-    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wanted.choices else None
+        return Outcome(Actions(annotate=tuple(_note_roots({}, roots.values()))))
+    # 1. What is stored, and what of it has ended by its own clock.
+    claims = {
+        uid: claim
+        for uid, root in roots.items()
+        if (claim := root.status.claim) is not None and claim.nodes and claim.purpose == names.PURPOSE_CAPACITY
+    }
+    requests = read_requests(claims, capacity, observed)
+    # 2. What each unit wants, and of the ways to ask for it one.
+    wishes = [*_find_wishes(inference, levels or {}, capacity, rolling, observed, requests)]
+    wants = any(wish.fate is _Fate.WANTED and wish.choices for wish in wishes)
+    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wants else None
     if obstacle is not None:
-        return Outcome(Actions(annotate=tuple(_tell_roots({}, roots))), (obstacle,))
-    asks, passed = list[_Ask](), list[_Ask]()
-    for choices in wanted.choices:
-        chosen, over = _choose(
-            [_read(part, metadata.name, capacity, observed, wanted.kept) for part in parts] for parts in choices
-        )
-        asks += chosen
-        passed += over
-    actions = _act(asks, Owner(metadata.namespace, metadata.name, metadata.uid), capacity, observed.now)
-    noted, withdrawn = _pass_over(passed, kind)
-    useless = tuple(_find_useless({ask.name for ask in (*asks, *passed)}, wanted.unclear, observed))
-    told = _tell_roots(
-        _describe_open(asks, capacity), [root for root in roots if root.metadata.uid not in wanted.unclear]
-    )
-    later = (ask.reply.since + capacity.wait - observed.now for ask in asks if ask.reply is not None)
+        wishes = [_Wish(wish.unit, wish.root, _Fate.UNDECIDED) for wish in wishes]
+    units = [_choose(wish, requests, metadata.name, capacity, now) for wish in wishes]
+    # 3. The next step of each request, and what is to be made.
+    fates = dict(chain.from_iterable(_find_fates(unit, now) for unit in units))
+    steps = [step for request in requests.values() for step in _step(request, fates.get(request.name), capacity, now)]
+    missing = [*chain.from_iterable(_find_missing(unit, now) for unit in units)][:_AT_ONCE]
+    # 4. What there is to say of it, on the roots and in the condition.
+    notes = {unit.wish.root: _describe_open(unit, roots.get(unit.wish.root), capacity) for unit in units}
+    remarks = [*_describe(units, capacity.kind, claims)]
+    if obstacle is not None:
+        notes, remarks = {}, [obstacle]
+    delays = chain.from_iterable(request.find_delays(capacity, now) for request in requests.values())
     return Outcome(
         Actions(
-            annotate=(*actions.annotate, *noted, *told),
-            ask=actions.ask,
-            delete_objects=(*actions.delete_objects, *withdrawn, *useless),
+            annotate=(*(step for step in steps if isinstance(step, Annotate)), *_note_roots(notes, roots.values())),
+            ask=tuple(filter(None, _bodies(missing, Owner(metadata.namespace, metadata.name, metadata.uid), capacity))),
+            delete_objects=(
+                *(step for step in steps if isinstance(step, DeleteObject)),
+                *_find_foreign(capacity, observed),
+            ),
         ),
-        tuple(_describe(asks, kind, passed, wanted.kept))
-        or tuple(_describe(passed, kind))
-        or tuple(_repeat(before, wanted.unclear, observed)),
-        soonest(each for each in chain(wanted.again, later) if each > 0),
+        tuple(remarks),
+        soonest(delay for delay in (*(wish.again for wish in wishes), *delays) if delay is not None and delay > 0),
     )
 
 
@@ -161,232 +197,241 @@ def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: C
     return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
 
 
-def _find_wanted(
-    inference: DisaggregatedInference, levels: Levels, capacity: Capacity, rolling: Rolling, observed: Observed
-) -> _Wanted:
-    spec, found = inference.spec, _Wanted()
-    scale, admitted = rolling.layout.scale or Scale.of(spec), list[Waiting]()
+def _find_wishes(
+    inference: DisaggregatedInference,
+    levels: Levels,
+    capacity: Capacity,
+    rolling: Rolling,
+    observed: Observed,
+    requests: Mapping[str, Request],
+) -> Iterator[_Wish]:
+    spec, scale, admitted = inference.spec, rolling.layout.scale or Scale.of(inference.spec), list[Waiting]()
     numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
     for unit in numbers:
         root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference.metadata.name, unit)))
-        told = core.condition(root.status.conditions, names.ADMITTED) if root is not None else None
-        # Room that others give is on its way already.
-        if root is None or told is None or read_claim(root) is not None:
+        if root is None:
             continue
         waiting = Waiting(unit, root.metadata.uid, rolling.layout.units[unit], scale.unit(unit))
-        if told.status == "True":
+        decision = core.condition(root.status.conditions, names.ADMITTED)
+        if decision is not None and decision.status == "True" and read_claim(root) is None:
             admitted.append(waiting)
-        elif told.reason in _UNDECIDED:
-            found.unclear.add(waiting.root)
-        elif told.reason == names.REASON_INFEASIBLE:
-            due = (core.seconds(told.last_transition_time) or observed.now) + capacity.after - observed.now
-            if due > 0:
-                found.again.append(due)
-                continue
-            claim = root.status.claim
-            if claim is not None and claim.purpose == names.PURPOSE_CAPACITY and claim.nodes:
-                found.kept[waiting.root] = claim
+        elif decision is None or decision.reason in _UNDECIDED:
+            yield _Wish(unit, waiting.root, _Fate.UNDECIDED)
+        elif decision.reason != names.REASON_INFEASIBLE or read_claim(root) is not None:
+            # Room that others give is on its way already.
+            yield _Wish(unit, waiting.root, _Fate.UNWANTED)
+        elif (due := (core.seconds(decision.last_transition_time) or observed.now) + capacity.after) > observed.now:
+            yield _Wish(unit, waiting.root, _Fate.UNWANTED, again=due - observed.now)
+        else:
             choices = find_choices(waiting, spec, levels, observed)
-            found.unclear |= {waiting.root} if choices is None else set()
-            found.choices += [choices] if choices else []
-    # Who has a queue may wait for its quota; and all minimums come first.
-    if capacity.surplus and len(admitted) == len(numbers) and rolling.progress is None and not spec.queue:
-        counts = _find_counts(capacity, observed)
-        for waiting in admitted:
+            yield _Wish(unit, waiting.root, _Fate.UNDECIDED if choices is None else _Fate.WANTED, choices)
+    # All minimums come first.
+    is_turn = len(admitted) == len(numbers) and rolling.progress is None
+    for waiting in admitted:
+        stored = [request for request in requests.values() if request.root == waiting.root]
+        surplus: tuple[Part, ...] = ()
+        # Who has a queue may wait for its quota.
+        if asks := capacity.surplus and not spec.queue and (is_turn or stored):
             surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
-            known = counts.get(waiting.root, ())
-            surplus = tuple(_join(part, known, inference.metadata.name, capacity, observed) for part in surplus)
-            found.choices += [[surplus]] if surplus else []
-            if any(not podstate.is_admitted(pod) for pod in observed.in_unit(waiting.unit).values()):
-                found.again.append(capacity.after)
-    return found
+            surplus = tuple(_join(part, stored, inference.metadata.name, capacity) for part in surplus)
+        yield _Wish(
+            waiting.unit,
+            waiting.root,
+            _Fate.WANTED if is_turn else _Fate.UNWANTED,
+            [surplus] if surplus else (),
+            capacity.after
+            if asks and not all(map(podstate.is_admitted, observed.in_unit(waiting.unit).values()))
+            else None,
+        )
 
 
-def _find_counts(capacity: Capacity, observed: Observed) -> dict[str, set[int]]:
-    """Find for how many pods there are requests that stand while nodes come one by one, by the UID of the root."""
-    found: dict[str, set[int]] = {}
-    if capacity.provider is Provider.PROVISIONING_REQUEST:
-        for (kind, _), request in observed.objects.items():
-            # Anybody may have written it.
-            match request.spec if kind == capacity.kind.type else None:
-                case {"podSets": [{"count": int(count)}, *_]}:
-                    found.setdefault(request.metadata.label(names.LABEL_ASK) or "", set()).add(count)
-    return found
-
-
-def _join(part: Part, counts: Iterable[int], inference: str, capacity: Capacity, observed: Observed) -> Part:
+def _join(part: Part, stored: Iterable[Request], inference: str, capacity: Capacity) -> Part:
     """Count the pods to which the nodes of an open request have come with those that wait for the rest of its nodes.
 
     Replicas beyond the minimum get their places one by one. A request anew for the others would bring theirs twice.
     """
-    for count in sorted(count for count in counts if count > part.count):
-        whole = replace(part, count=count)
-        if _read(whole, inference, capacity, observed, {}).answer is Answer.COMING:
-            return whole
+    for request in stored:
+        # Anybody may have written it.
+        match request.owned.spec if request.owned is not None and request.answer is Answer.COMING else None:
+            case {"podSets": [{"count": int(count)}, *_]} if count > part.count:
+                whole = replace(part, count=count)
+                if whole.name(inference, capacity.asked_in) == request.name:
+                    return whole
     return part
 
 
-def _read(part: Part, inference: str, capacity: Capacity, observed: Observed, kept: Mapping[str, core.Claim]) -> _Ask:
-    name = part.name(inference, (capacity.kind.kind, capacity.class_name))
-    template, request = (observed.objects.get((each.type, name)) for each in capacity.kinds)
-    ended = template.metadata.annotation(names.ANNOTATION_ASK_ENDED) if template is not None else None
-    if ended is not None:
-        known = Answer(ended) if ended in Answer.__members__.values() else Answer.NOTHING_CAME
-        return _Ask(part, name, template, request, ended=known)
-    reply = read_reply(request, capacity, observed.now) if request is not None else None
-    if reply is not None and (claim := kept.get(part.root)) is not None:
-        reply = reply.renew(core.seconds(claim.last_progress_time) or 0.0, capacity, observed.now)
-    return _Ask(part, name, template, request, reply)
+def _choose(wish: _Wish, requests: Mapping[str, Request], inference: str, capacity: Capacity, now: float) -> _Unit:
+    """Choose what is asked for: the first choice that is not over; one that is due waits for another one that stands."""
+    stored = {name: request for name, request in requests.items() if request.root == wish.root}
+    if wish.choices is None:
+        return _Unit(wish, [_Ask(wish.unit, request) for request in stored.values()])
+    choices: list[list[_Ask]] = []
+    states: list[int] = []
+    unknown = set(stored)
+    for parts in wish.choices:
+        named = {part.name(inference, capacity.asked_in): part for part in parts}
+        choices.append([_Ask(wish.unit, stored.get(name) or Request(name, wish.root), named[name]) for name in named])
+        states.append(_find_state(choices[-1], now))
+        unknown -= named.keys()
+        # Of all that is stored it is known by now to which choice it belongs.
+        if not unknown and min(states) < _OVER:
+            break
+    if not choices:
+        return _Unit(wish)
+    passed = {_OVER, _DUE} if _STANDS in states else {_OVER}
+    chosen = next((asks for asks, state in zip(choices, states, strict=True) if state not in passed), choices[-1])
+    others = stored.keys() - {ask.request.name for ask in chosen}
+    return _Unit(wish, chosen, [ask for asks in choices for ask in asks if ask.request.name in others])
 
 
-def _choose(choices: Iterable[list[_Ask]]) -> tuple[list[_Ask], list[_Ask]]:
-    """Return the asks of the first choice that was not refused, and those of the choices before it.
-
-    The last one names no domain and stays, whatever was answered. None is made before those that were refused have
-    gone: a unit has one choice at a time.
-    """
-    passed: list[_Ask] = []
-    for asks in choices:
-        # What may lie anywhere is asked for with each choice, and is no reason for another.
-        named = [ask for ask in asks if ask.part.domain]
-        if not any(ask.ended or ask.answer in REFUSED for ask in named):
-            stands = any(ask.request is not None for ask in passed)
-            return ([] if stands else asks), passed
-        passed += named
-    return [], passed
+def _find_state(asks: Sequence[_Ask], now: float) -> int:
+    # What may lie anywhere is asked for with each choice, and is no reason for another.
+    requests = [ask.request for ask in asks if ask.domain] or [ask.request for ask in asks]
+    if any(request.is_refused or request.rests(now) for request in requests):
+        return _OVER
+    if any(request.is_over for request in requests):
+        return _DUE
+    return _STANDS if any(request.reply is not None for request in requests) else _UNTRIED
 
 
-def _pass_over(passed: Iterable[_Ask], kind: Resource) -> tuple[list[Annotate], list[DeleteObject]]:
-    """Withdraw what was refused while there is another choice: first it is written down why, on the PodTemplate."""
-    noted: list[Annotate] = []
-    withdrawn: list[DeleteObject] = []
-    for ask in passed:
-        if not ask.ended and ask.answer in REFUSED and ask.template is not None:
-            told = {names.ANNOTATION_ASK_ENDED: ask.answer.value}
-            noted.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
-        elif ask.request is not None:
-            withdrawn += _deletion(kind.type, ask.request)
-    return noted, withdrawn
-
-
-def _act(asks: Sequence[_Ask], owner: Owner, capacity: Capacity, now: float) -> Actions:
-    refused = {ask.part.root for ask in asks if ask.answer in REFUSED}
-    annotate: list[Annotate] = []
-    delete: list[DeleteObject] = []
-    make: list[_Ask] = []
-    for ask in asks:
-        end = ask.reply.end(capacity, now) if ask.reply is not None else None
-        if ask.ended or (ask.part.root in refused and ask.answer not in REFUSED):
-            delete += _deletion(capacity.kind.type, ask.request)
-        elif ask.template is None or ask.request is None:
-            make.append(ask)
-        elif end is not None:
-            # Nothing is deleted before it is written down why.
-            told = {names.ANNOTATION_ASK_ENDED: end.value}
-            annotate.append(Annotate(POD_TEMPLATES.type, ask.name, ask.template.metadata.uid, told))
-    return Actions(
-        annotate=tuple(annotate),
-        ask=tuple(filter(None, _bodies(make[:_AT_ONCE], owner, capacity))),
-        delete_objects=tuple(delete),
+def _find_fates(unit: _Unit, now: float) -> Iterator[tuple[str, _Fate]]:
+    if unit.wish.fate is not _Fate.WANTED:
+        yield from ((ask.request.name, unit.wish.fate) for ask in unit.asks)
+        return
+    for ask in unit.others:
+        yield ask.request.name, _Fate.REFUSED if ask.request.is_refused and ask.domain else _Fate.YIELDS
+    lacks = any(
+        ask.request.answer in REFUSED and (ask.request.is_refused or ask.request.rests(now)) for ask in unit.asks
     )
+    for ask in unit.asks:
+        yield ask.request.name, _Fate.YIELDS if lacks and not ask.request.is_refused else _Fate.WANTED
 
 
-def _bodies(asks: Sequence[_Ask], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
-    """Yield what is missing: PodTemplates, and the requests that refer to those that are stored.
-
-    What the API server denies a PodTemplate for may pass; an autoscaler would say of a request without it that it failed.
-    """
-    metadata = {ask.name: owner.metadata(ask.name, {names.LABEL_ASK: ask.part.root}) for ask in asks}
-    yield tuple(
-        add_digest(
-            {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata[ask.name], "template": ask.part.template}
-        )
-        for ask in asks
-        if ask.template is None
-    )
-    head = {"apiVersion": capacity.kind.api_version, "kind": capacity.kind.kind}
-    yield tuple(
-        add_digest({**head, "metadata": metadata[ask.name], "spec": _request(ask, capacity)})
-        for ask in asks
-        if ask.request is None and ask.template is not None
-    )
-
-
-def _request(ask: _Ask, capacity: Capacity) -> Object:
-    template = {"podTemplateRef": {"name": ask.name}}
-    if capacity.provider is Provider.CAPACITY_BUFFER:
-        return {**template, "replicas": ask.part.count}
-    return {"provisioningClassName": capacity.class_name, "podSets": [{**template, "count": ask.part.count}]}
-
-
-def _find_useless(wanted: set[str], unclear: set[str], observed: Observed) -> Iterator[DeleteObject]:
-    """Find what nobody waits for any more."""
-    for (kind, name), owned in observed.objects.items():
-        if kind in _BY_TYPE and name not in wanted and owned.metadata.label(names.LABEL_ASK) not in unclear:
-            yield from _deletion(kind, owned)
+def _step(request: Request, fate: _Fate | None, capacity: Capacity, now: float) -> Iterator[Annotate | DeleteObject]:
+    """Find what is to be written of one request that is stored."""
+    template, ended, unwanted = request.template, request.ending, None
+    # What has ended goes.
+    goes, template_goes = request.reply is None or fate is _Fate.YIELDS, False
+    if fate is None:
+        ended, goes, template_goes = None, True, True
+    elif fate is _Fate.REFUSED and ended is None:
+        ended = request.end(request.answer, capacity, now)
+    elif fate is _Fate.UNWANTED and not request.is_over and request.answer not in COMING[capacity.provider]:
+        unwanted = request.unwanted or now
+        # Without a PodTemplate nobody would know since when.
+        if template is None or now >= unwanted + capacity.after:
+            goes, template_goes = True, request.ended is None
+    if ended is not None and template is not None:
+        # Nothing is deleted before it is written down why.
+        goes = template_goes = False
+    if goes:
+        yield from _delete(capacity.kind.type, request.owned)
+    if template_goes:
+        yield from _delete(POD_TEMPLATES.type, template)
+    elif template is not None:
+        notes = {names.ANNOTATION_ASK_UNWANTED: core.rfc3339(unwanted) if unwanted is not None else None}
+        notes |= {names.ANNOTATION_ASK_CAME: core.rfc3339(request.came)} if request.came is not None else {}
+        notes |= {names.ANNOTATION_ASK_ENDED: ended.dump()} if ended is not None else {}
+        new = {key: text for key, text in notes.items() if template.metadata.annotation(key) != text}
+        if new:
+            yield Annotate(POD_TEMPLATES.type, request.name, template.metadata.uid, new)
 
 
-def _deletion(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
+def _delete(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
     if owned is not None and owned.metadata.deletion_timestamp is None:
         yield DeleteObject(kind, owned.metadata.name, owned.metadata.uid)
 
 
-def _tell_roots(told: Mapping[str, str | None], roots: Iterable[Owned]) -> Iterator[Annotate]:
+def _find_foreign(capacity: Capacity, observed: Observed) -> Iterator[DeleteObject]:
+    """Find what another provider was asked."""
+    types = {kind.type for kind in ASK_KINDS} - {kind.type for kind in capacity.kinds}
+    for (kind, _), owned in observed.objects.items():
+        if kind in types:
+            yield from _delete(kind, owned)
+
+
+def _find_missing(unit: _Unit, now: float) -> Iterator[tuple[Part, Request]]:
+    """Find what is to be made: all parts of a unit come together, and one choice at a time."""
+    lacks = any(ask.request.is_refused or ask.request.rests(now) for ask in unit.asks)
+    is_turn = not lacks and all(ask.request.owned is None for ask in unit.others)
+    for ask in unit.asks if unit.wish.fate is _Fate.WANTED else ():
+        stands = ask.request.owned is not None
+        if ask.part is not None and (is_turn or stands) and not (stands and ask.request.template is not None):
+            yield ask.part, ask.request
+
+
+def _bodies(missing: Sequence[tuple[Part, Request]], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
+    """Yield what is missing: PodTemplates, and the requests that refer to those that are stored.
+
+    What the API server denies a PodTemplate for may pass; an autoscaler would say of a request without it that it failed.
+    """
+    metadata = {request.name: owner.metadata(request.name, {names.LABEL_ASK: part.root}) for part, request in missing}
+    yield tuple(
+        add_digest(
+            {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata[request.name], "template": part.template}
+        )
+        for part, request in missing
+        if request.template is None
+    )
+    head = {"apiVersion": capacity.kind.api_version, "kind": capacity.kind.kind}
+    yield tuple(
+        add_digest({**head, "metadata": metadata[request.name], "spec": _spec(request.name, part.count, capacity)})
+        for part, request in missing
+        if request.template is not None
+    )
+
+
+def _spec(name: str, count: int, capacity: Capacity) -> Object:
+    template = {"podTemplateRef": {"name": name}}
+    if capacity.provider is Provider.CAPACITY_BUFFER:
+        return {**template, "replicas": count}
+    return {"provisioningClassName": capacity.class_name, "podSets": [{**template, "count": count}]}
+
+
+def _note_roots(notes: Mapping[str, str | None], roots: Iterable[Owned]) -> Iterator[Annotate]:
     """Write on roots, by UID, what the scheduler process is to know of requests that are open; nothing on others."""
     for root in roots:
-        wanted = told.get(root.metadata.uid)
-        if root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) != wanted:
-            change = {names.ANNOTATION_CAPACITY_ASKED: wanted}
+        note = notes.get(root.metadata.uid)
+        if root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) != note:
+            change = {names.ANNOTATION_CAPACITY_ASKED: note}
             yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
 
 
-def _describe_open(asks: Iterable[_Ask], capacity: Capacity) -> dict[str, str]:
-    """Describe the nodes that are on their way to minimums, by the UID of the root, where all its requests are open.
+def _describe_open(unit: _Unit, root: Owned | None, capacity: Capacity) -> str | None:
+    """Describe the nodes that are on their way to a minimum, where all its requests are open.
 
     Of a domain that is asked for by name nobody has to say that they are: no other node has its labels.
     """
-    by_root: dict[str, list[_Ask]] = {}
-    for ask in asks:
-        if not ask.part.surplus:
-            by_root.setdefault(ask.part.root, []).append(ask)
-    found: dict[str, str] = {}
-    for root, own in by_root.items():
-        named, answers = [ask for ask in own if ask.part.domain], {ask.answer for ask in own}
-        begun = [
-            core.seconds(ask.request.metadata.creation_timestamp) or 0.0 for ask in own if ask.request and not ask.ended
-        ]
-        if len(begun) == len(own) and answers <= OPEN and (named or not answers.isdisjoint(COMING[capacity.provider])):
-            selectors = (ask.part.template["spec"].get("nodeSelector", {}).items() for ask in named or own)
-            labels = set.intersection(*map(set, selectors))
-            found[root] = NodesAsked(min(begun), capacity.wait, dict(labels)).dump()
-    return found
+    standing = [ask.request for ask in unit.asks if ask.request.reply is not None and ask.request.answer in OPEN]
+    if unit.wish.choices is None:
+        # What was said stays while nodes may come.
+        return root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) if root is not None and standing else None
+    parts = [ask.part for ask in unit.asks if ask.part is not None and not ask.part.surplus]
+    named = [part for part in parts if part.domain]
+    is_coming = any(request.answer in COMING[capacity.provider] for request in standing)
+    if not parts or len(standing) < len(parts) or not (named or is_coming):
+        return None
+    labels = set.intersection(*(set(part.template["spec"].get("nodeSelector", {}).items()) for part in named or parts))
+    begun = [core.seconds(request.owned.metadata.creation_timestamp) or 0.0 for request in standing if request.owned]
+    return NodesAsked(min(begun), capacity.wait, dict(labels)).dump()
 
 
-def _describe(
-    asks: Sequence[_Ask], kind: Resource, passed: Sequence[_Ask] = (), kept: Mapping[str, core.Claim] | None = None
-) -> Iterator[Remark]:
-    told = [ask for ask in asks if ask.request is not None or ask.ended]
-    if not told:
+def _describe(units: Sequence[_Unit], kind: Resource, claims: Mapping[str, core.Claim]) -> Iterator[Remark]:
+    others = [ask for unit in units for ask in unit.others]
+    every = ([ask for unit in units for ask in unit.asks], others)
+    asks = next(
+        filter(None, ([ask for ask in asks if ask.request.owned or ask.request.is_over] for asks in every)), None
+    )
+    if asks is None:
         return
     order = list(Answer)
-    told.sort(key=lambda ask: order.index(ask.answer))
-    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-    message = "; ".join(ask.describe(kind) for ask in told[:_NAMED]) + more
-    refused = list(dict.fromkeys(ask.part.domain for ask in passed))
+    asks.sort(key=lambda ask: order.index(ask.request.answer))
+    message = "; ".join(ask.describe(kind) for ask in asks[:_NAMED])
+    message += f" and {len(asks) - _NAMED} more" if len(asks) > _NAMED else ""
+    refused = list(dict.fromkeys(ask.domain for ask in others if ask.domain))
     message += f"; refused: {', '.join(refused[:_NAMED])}" if refused else ""
     message += f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
-    roots = dict.fromkeys(ask.part.root for ask in told[:_NAMED])
-    message += "".join(f"; {claim.message}" for root in roots if (claim := (kept or {}).get(root)) is not None)
-    lives = any(ask.request is not None and not ask.ended for ask in told)
-    yield Remark(names.CAPACITY_ASKED, told[0].answer, message, holds=lives)
-
-
-def _repeat(before: Mapping[str, Any], unclear: set[str], observed: Observed) -> Iterator[Remark]:
-    """Repeat what was said of requests that stand while it cannot be said whether they are wanted."""
-    stands = any(
-        kind in _BY_TYPE and owned.metadata.label(names.LABEL_ASK) in unclear
-        for (kind, _), owned in observed.objects.items()
-    )
-    for each in before.get("conditions") or () if stands else ():
-        if each["type"] == names.CAPACITY_ASKED:
-            yield Remark(each["type"], each["reason"], each["message"], holds=each["status"] == "True")
+    roots = dict.fromkeys(ask.request.root for ask in asks[:_NAMED])
+    message += "".join(f"; {claims[root].message}" for root in roots if root in claims)
+    lives = any(ask.request.reply is not None for ask in asks)
+    yield Remark(names.CAPACITY_ASKED, asks[0].request.answer, message, holds=lives)

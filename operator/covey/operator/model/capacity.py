@@ -44,6 +44,11 @@ class Capacity:
         return PROVISIONING_REQUESTS if self.provider is Provider.PROVISIONING_REQUEST else CAPACITY_BUFFERS
 
     @property
+    def asked_in(self) -> tuple[str, str]:
+        """Kind and class of requests, which are in the name of each."""
+        return self.kind.kind, self.class_name
+
+    @property
     def kinds(self) -> tuple[Resource, ...]:
         """The kinds that are written."""
         return (POD_TEMPLATES, self.kind)
