@@ -28,7 +28,7 @@ among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
-	advisories bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures kustomize-schema reference fmt image image-check lint \
+	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -111,10 +111,15 @@ check: $(READY) ## Formatting, lint, types, layers, figures of the product, and 
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
 	@PYTHONPATH=operator:dev:tests $(BIN)/python dev/house.py
+	@PYTHONPATH=dev $(BIN)/python -m corpus --check
 	@PYTHONPATH=operator:dev $(BIN)/python -m handbook --check
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		&& diff -r crds helm/covey/files/crds \
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
+
+# Each in a copy of the tree, by the tests that execute it; ARGS="--edits NAME" for one, ARGS=--write keeps what was found.
+corpus: $(READY) ## See which of the faults in dev/corpus/edits.toml the unit tests find, against those that they found before
+	@PYTHONPATH=dev $(BIN)/python -m corpus $(ARGS)
 
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/plan_speed.py $(ARGS)

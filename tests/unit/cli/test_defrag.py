@@ -66,6 +66,14 @@ def test_one_move_starts_a_gang(scattered: list[object]) -> None:
     assert not set(answer["nodes"]) & set(answer["moves"][0]["target"])
 
 
+def test_replica_never_moves_when_its_pod_has_claims(tmp_path: Path) -> None:
+    pods = [member("chat", "w", 0, 0, "n0-0-0"), member("chat", "w", 1, 0, "n0-1-0")]
+    for holder in pods:
+        holder["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    arguments = files(tmp_path, [inference("chat", role("w", 2, 1))], cluster(2, 2), pods)
+    assert plan(*arguments, "--defrag", "--free", "1 rack")["consolidation"]["moves"] == []
+
+
 def test_an_ordinary_pod_never_moves(tmp_path: Path) -> None:
     arguments = files(
         tmp_path, [inference("chat", role("w", 1, 1))], cluster(1, 1), [pod("a", "n0-0-0"), pod("b", "n0-1-0")]

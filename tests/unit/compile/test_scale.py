@@ -80,3 +80,12 @@ def test_groups_are_told_what_their_own_unit_has() -> None:
     }
     assert [wanted[f"llama-{unit}-prefill"] for unit in (0, 1)] == [3, 2]
     assert [wanted[f"llama-{unit}-decode"] for unit in (0, 1)] == [2, 1]
+
+
+def test_group_wants_as_many_as_there_are_when_a_surge_makes_more() -> None:
+    resource = llama()
+    wanted = Scale.of(resource.spec).count(0, "decode").replicas
+    revision = Revision.of(resource.spec).roles["decode"]
+    tree = compile_inference(resource, layout=Layout({0: {"decode": dict.fromkeys(range(wanted + 1), revision)}}))
+    groups = {body["metadata"]["name"]: body["spec"] for level in tree.levels for body in level.objects}
+    assert {groups["llama-0-decode"].get(key) for key in ("desiredCount", "desiredGroupCount")} == {wanted + 1, None}

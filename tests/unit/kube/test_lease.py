@@ -264,6 +264,15 @@ async def test_the_lease_is_given_up_before_anybody_else_may_take_it() -> None:
     assert now() >= 6.0 + 15.0
 
 
+@virtual
+async def test_renewal_counts_from_when_it_was_sent_when_its_answer_is_late() -> None:
+    _, link, candidate = await leading()
+    link.wires = [Wire(back=4.0), DEAD]
+    with pytest.raises(LeaseLost, match="could not be renewed"):
+        await candidate.hold()
+    assert now() == 2.0 + 10.0
+
+
 @pytest.mark.parametrize("wire", [Wire(lost=True), Wire(back=6.0), Wire(there=6.0)])
 @virtual
 async def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.inferences import inference, role
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from unit.operator.world import World
 
@@ -100,3 +100,14 @@ def test_a_marked_replica_never_comes_back() -> None:
     assert not marked & {item.pod.metadata.name for item in planned.actions.delete_pods}
     world.now += 30
     assert {item.pod.metadata.name for item in world.plan().actions.delete_pods} == marked
+
+
+def test_gate_of_a_replica_opens_when_all_of_its_pods_run() -> None:
+    gated = template(readinessGates=[{"conditionType": names.GATE_SERVING}])
+    world = World.settled(inference(role("prefill", size=2, template=gated)))
+    world.bind_all()
+    first, second = world.pods
+    world.run(first)
+    assert not world.plan().actions.serve
+    world.run(second)
+    assert {action.pod.metadata.name for action in world.plan().actions.serve} == {first, second}

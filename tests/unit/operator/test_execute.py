@@ -20,7 +20,7 @@ from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
@@ -43,6 +43,7 @@ class Server:
         self.denied: dict[tuple[str, str], Exception] = {}
         self.patched: list[str] = []
         self.bodies: list[Any] = []
+        self.applied: list[str] = []
         self.ungated: dict[str, object] = {}
         self.deleted: list[str] = []
         self.created: list[str] = []
@@ -58,6 +59,7 @@ class Server:
 
     async def apply(self, _: Resource, body: Any, **__: Any) -> None:
         self._refuse("patch", body["metadata"]["name"])
+        self.applied.append(body["metadata"]["name"])
 
     async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
         self._refuse("patch", name)
@@ -380,6 +382,40 @@ async def test_a_denied_record_or_budget_keeps_no_pod_from_being_made(kind: str)
     assert "hands off" in blocked.value.problem.message
 
 
+async def test_pod_gets_another_name_when_a_stranger_has_its_name(world: World) -> None:
+    world.fail(pod_of(world, "0-decode-1-0"))
+    server, tried = Server(world), []
+    create = server.create
+
+    async def take_first(resource: Resource, body: Mapping[str, Any], **options: Any) -> Any:
+        tried.append(name := body["metadata"]["name"])
+        if len(tried) == 1:
+            world.pods[name] = core.Pod(core.Meta(name=name, namespace="ml", uid="stranger"))
+            raise AlreadyExists(409, "AlreadyExists", name)
+        return await create(resource, body, **options)
+
+    server.create = take_first  # type: ignore[method-assign]
+    await run(world, server)
+    assert len(set(tried)) == 2
+
+
+async def test_pod_stays_when_it_serves_by_the_time_it_is_deleted(world: World) -> None:
+    name = pod_of(world, "0-decode-2-0")
+    seen = msgspec.structs.replace(world.pods[name], status=core.PodStatus())
+    server, changed = Server(world), [Conflict(409, "Conflict", "it was changed")]
+
+    async def delete(_: Resource, pod: str, __: str, **___: Any) -> None:
+        if changed:
+            raise changed.pop()
+        server.deleted.append(pod)
+
+    server.delete = delete  # type: ignore[method-assign]
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+    with pytest.raises(Conflict, match="serves by now"):
+        await executor.run(Actions(delete_pods=(DeletePod(seen, "surplus"),)))
+    assert server.deleted == []
+
+
 async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
     """All of it in one patch: a process that is killed has written all of it, or nothing."""
     server = Server(world)
@@ -410,4 +446,4 @@ async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: i
         executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():
             await executor.run(actions)
-        assert [*server.patched, *server.deleted] == expected
+        assert [*server.patched, *server.applied, *server.deleted] == expected

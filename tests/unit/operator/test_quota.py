@@ -288,6 +288,14 @@ def test_what_has_a_node_is_not_given_back() -> None:
     assert not found.actions.delete_pods
 
 
+def test_pod_is_not_given_back_when_it_is_pinned_and_not_bound_yet() -> None:
+    world = World.settled(inference(*PAIR))
+    lose(world, "0-decode-0-0")
+    (name,) = world.pods
+    world.pin(name)
+    assert not plan_with(world, gpus(12, 8)).actions.delete_pods
+
+
 def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
     world = World.serving(inference(*PAIR))
     lose(world, "0-decode-0-0")

@@ -69,6 +69,14 @@ class TestPreferredLevels:
         plan = minimum(make_gang(make_role("w", 3, 2), required="block", preferred="rack"), inventory)
         assert {a.path[1:3] for a in plan.assignments} == {("b2", "r1")}
 
+    def test_finer_level_of_a_role_comes_first_when_the_unit_s_broader_one_excludes_it(self) -> None:
+        inventory = make_inventory({"b1/r1": [8], "b1/r2": [8], "b1/r3": [8], "b1/r4": [8], "b2/r1": [8, 8]})
+        gang = make_gang(make_role("a", 1, size=2, preferred="rack"), make_role("b", 2), preferred="block")
+        assert minimum(gang, inventory).preferred == (
+            Preference("unit", "block", achieved=False, reached="zone"),
+            Preference("role/a", "rack", achieved=True, reached="rack"),
+        )
+
     def test_a_preferred_level_broader_than_the_required_one_is_refused(self) -> None:
         answer = plan_minimum(
             make_gang(make_role("w", 1), required="rack", preferred="zone"), make_inventory({"r": [8]})

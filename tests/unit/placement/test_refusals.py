@@ -71,6 +71,12 @@ def more(free: Sequence[int], amount: int) -> Iterator[list[int]]:
             yield list(after)
 
 
+def test_minimum_is_refused_by_the_domains_when_it_is_torn_between_two() -> None:
+    gang = place(make_gang(make_role("a", 3), required="rack"), {"a-0-0": "b-x-n0", "a-1-0": "b-y-n0"})
+    answer = refuse(gang, make_inventory({"b/x": [8, 8], "b/y": [8, 8]}))
+    assert "requires one rack, but has members in z/b/x and z/b/y" in answer.message
+
+
 @given(
     racks=st.lists(st.lists(st.sampled_from((0, 4, 8)), min_size=1, max_size=4), min_size=1, max_size=2),
     roles=st.lists(

@@ -139,6 +139,24 @@ def test_a_partition_that_keeps_a_whole_role_keeps_those_that_change_with_it() -
     assert shapes(unit) == [{"prefill": {"a": 2}, "decode": {"a": 2}}]
 
 
+def test_minimum_is_kept_when_more_may_be_unavailable() -> None:
+    unit = Unit({"prefill": Role.serving(4, minimum=3, budget=Budget(surge=0, unavailable=2))})
+    unit.begin("b")
+    assert unit.roles["prefill"].ready == 3
+
+
+def test_serving_replicas_stay_when_a_partition_is_raised_for_old_ones_that_do_not() -> None:
+    unit = Unit({"prefill": Role.serving(4)})
+    for _ in range(3):
+        unit.begin("b")
+        unit.thrive()
+    assert unit.shape() == {"prefill": {"a": 2, "b": 3}}
+    unit.set(Stage.STARTING, [("prefill", number) for number in unit.roles["prefill"].state.old])
+    unit.roles["prefill"].budget = Budget(partition=3)
+    unit.step()
+    assert unit.roles["prefill"].ready == 3
+
+
 def test_what_stays_is_neither_replaced_nor_given_back() -> None:
     unit = Unit({"prefill": Role.serving(3), "decode": Role.serving(3)})
     unit.begin("b")

@@ -18,6 +18,12 @@ def gate(progress: Progress | None) -> Gate | None:
     return progress.hold.gate if progress.hold is not None else None
 
 
+def test_rollout_gets_further_when_only_old_replicas_go() -> None:
+    last = Progress("b", wave=1, ready=2, outdated=3, since=0.0)
+    assert last.is_behind(ready=2, outdated=2)
+    assert not last.is_behind(ready=2, outdated=3)
+
+
 def test_each_wait_has_its_gate_and_its_beginning() -> None:
     unit = Unit({"prefill": Role.serving(2), "decode": Role.serving(2)})
     assert told(unit, None, 0.0) is None

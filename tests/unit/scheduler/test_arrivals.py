@@ -14,6 +14,7 @@ from covey.api import core
 from covey.api.annotations import NodesAsked
 from covey.api.constants import ANNOTATION_CAPACITY_ASKED
 from covey.observability import scheduler_metrics as metrics
+from covey.scheduler import arrivals
 from covey.scheduler.guard import FilterArgs, Guard
 from covey.scheduler.reservations import KeptNodes, Limits
 from scheduler_loop import Loop, labels, tree
@@ -76,6 +77,15 @@ async def test_half_a_rack_is_kept_until_the_other_half_is_there() -> None:
     assert claim_of(loop) is None
     put(loop.cache, fresh("n4"))
     assert await loop.turn() == {"small-decode-0-0": "n4"}
+
+
+async def test_gang_keeps_nothing_when_more_nodes_came_than_a_status_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "MOST_NODES", 1)
+    loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking()))
+    await loop.turn()
+    put_all(loop, fresh("n0"), fresh("n1"))
+    await loop.turn()
+    assert claim_of(loop) is None
 
 
 async def test_when_no_other_node_comes_it_is_given_up() -> None:

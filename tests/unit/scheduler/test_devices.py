@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from builders.members import cache, group, put, root_key
 from builders.requests import GPU, TOPOLOGY, make_node, make_shape
+from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
@@ -71,6 +72,15 @@ def test_what_is_shown(stage: Stage) -> None:
     assert seen.by("resource", "covey_devices_unguarded") == {}
     stage.guarded.clear()
     assert stage.look().by("resource", "covey_devices_unguarded") == {GPU: 1}
+
+
+def test_devices_that_claims_are_counted_by_are_never_unguarded() -> None:
+    stage, counted = Stage(), Ask("gpu.nvidia.com").resource
+    stage.guarded.clear()
+    stage.node("a", "r1", extra={counted: 4})
+    seen = stage.look()
+    assert seen("covey_devices", state="whole", resource=counted) == 4
+    assert seen.by("resource", "covey_devices_unguarded") == {GPU: 1}
 
 
 def test_every_change_is_seen(stage: Stage) -> None:
