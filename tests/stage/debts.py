@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from localcluster.components import FAKE_NODE
+from scheduler_trees import pin_of
+from soak.facts import read_node, read_pod
 
 #: The taint of a node that is not heard of, which comes within seconds; and seconds for which evictions are waited for.
 _UNREACHABLE: Final = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
@@ -60,16 +62,23 @@ def _is_started(pod: Object) -> bool:
 
 
 def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
-    """A pod that is let go has been tried: it is bound, or was found to have no place."""
-    for pod in lists["Pod"]:
-        spec, meta = pod["spec"], pod["metadata"]
-        if spec.get("nodeName") or spec.get("schedulingGates") or "deletionTimestamp" in meta:
+    """A pod that is let go has been tried: it is bound, or was found to have no place.
+
+    One that Covey has pinned to a node with room for it is tried again, however it went before.
+    """
+    nodes = {node.name: node for node in map(read_node, lists["Node"])}
+    free = {name: node.gpus for name, node in nodes.items() if node.fit}
+    pods = [read_pod(pod) for pod in lists["Pod"]]
+    for pod in pods:
+        if pod.node in free and not pod.ended:
+            free[pod.node] -= pod.gpus
+    for found, pod in zip(lists["Pod"], pods, strict=True):
+        if pod.node or pod.gates or pod.going or pod.ended or pod.scheduler not in schedulers:
             continue
-        told = next(
-            (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "PodScheduled"), {}
-        )
-        if spec.get("schedulerName") in schedulers and told.get("reason") != "Unschedulable":
-            yield f"kube-scheduler: pod {meta['name']} is to be tried"
+        conditions = found.get("status", {}).get("conditions", ())
+        refused = any(each["type"] == "PodScheduled" and each["reason"] == "Unschedulable" for each in conditions)
+        if not refused or (not pod.released and free.get(pin_of(found) or "", -1) >= pod.gpus):
+            yield f"kube-scheduler: pod {pod.name} is to be tried"
 
 
 def _of_garbage_collector(lists: Lists) -> Iterator[str]:

@@ -43,7 +43,8 @@ PATIENCE: Final = 120.0
 AHEAD: Final = 4.0
 #: Seconds that may have passed before Covey is begun anew, for a new story.
 DRIFT: Final = 60.0
-OPERATOR, SCHEDULER = "operator", "scheduler"
+OPERATOR, SCHEDULER, KUBE_SCHEDULER = "operator", "scheduler", "kube-scheduler"
+COVEY_PROFILE: Final = "covey-scheduler"
 EVERYTHING: Final = "*"
 #: Kinds that are not recorded and that others than the test write, where there are some.
 _OTHERS: Final = frozenset({"resourceclaims", "persistentvolumeclaims", "persistentvolumes"})
@@ -99,7 +100,7 @@ class Ground:
         self._spare: list[str] = []
         self._moved = time.monotonic()
         #: How things stood at the last rest.
-        self._rested: tuple[float, ...] = ()
+        self._rested: tuple[object, ...] = ()
 
     def __enter__(self) -> Self:
         self.cluster.start()
@@ -110,7 +111,7 @@ class Ground:
         }
         self.loop.call(self._open())
         self.cluster.start_scheduler(scheduler_config(SimpleNamespace(url=f"http://{self._extender}")))  # type: ignore[arg-type] # its address is all that is read
-        self.profiles.add("covey-scheduler")
+        self.profiles.add(COVEY_PROFILE)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -189,7 +190,7 @@ class Ground:
         task = self._running.pop(name)
         await asyncio.wait({task})
         self._processes.pop(name)
-        self.wires[name].clear()
+        await self.wires[name].renew()
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
@@ -217,7 +218,7 @@ class Ground:
         Raises:
             NotAtRestError: nothing has moved for minutes; the message says what is owed by whom.
         """
-        if self._rested == (*self._marks(), self.cluster.writes, self.time.ahead):
+        if self._rested == (*self._marks(), self.cluster.writes, self.time.ahead, *self.profiles):
             return
         moved, owed = (-1, -1), ["nothing is known yet"]
         end = self.time.ahead + 2 * ahead
@@ -240,7 +241,7 @@ class Ground:
                     if listed:
                         self.record.rests += 1
                         self.cluster.written.clear()
-                        self._rested = (*self._marks(), writes, self.time.ahead)
+                        self._rested = (*self._marks(), writes, self.time.ahead, *self.profiles)
                     return
             with self.loop.changed:
                 if self._marks() == before:
@@ -293,7 +294,7 @@ class Ground:
         for informer in self._informers():
             store = {key: int(item.metadata.resource_version) for key, item in informer.store.items()}
             copies.append((OPERATOR, store, Listing(informer.kind.path(None))))
-        found = []
+        found = [f"{name}: has died" for name, wire in self.wires.items() if wire.is_cut and name in self._running]
         for owner, copy, listing in copies:
             if listing.path in stored:
                 items = stored[listing.path].items()
@@ -349,7 +350,7 @@ class Ground:
                 raise NotAtRestError(f"not so for minutes: {what}")
 
     def _is_busy(self) -> bool:
-        return any(wire.open for wire in self.wires.values())
+        return any(wire.asking for wire in self.wires.values())
 
     def _note_change(self) -> None:
         with self.loop.changed:

@@ -7,15 +7,17 @@ so meanwhile is claimed of its history (``was``, ``never``, ``order``).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from builders.manifests import role
 from cluster.workbench import is_gated, is_ready, label, name_of, uid_of
+from covey.api.core import seconds
 from covey.kube.resources import PRIORITY_CLASSES, Resource
 from localcluster import Nodes, concurrently
 from scheduler_trees import node_of
-from stage.ground import AHEAD, OPERATOR, Ground
+from stage.ground import AHEAD, COVEY_PROFILE, KUBE_SCHEDULER, OPERATOR, Ground
 from stage.laws import JUDGED, find_violations
 from stage.record import KINDS, Event, Object
 from stage.wire import Death, Denial, Write
@@ -25,7 +27,6 @@ RACK: Final = "cloud.provider.com/topology-rack"
 INFERENCE: Final = "DisaggregatedInference"
 #: Two roles of four and two pods.
 ROLES: Final = (role("prefill", replicas=2, size=2), role("decode", replicas=2))
-_OUT_OF_SERVICE: Final = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 
 
 class Stage:
@@ -106,12 +107,11 @@ class Stage:
         self._touched |= {uid_of(pod) for pod in self.all("Pod") if node_of(pod) in dead}
         concurrently(self.cluster.fail_node, dead)
         for node in dead if out_of_service else ():
-            # The node life cycle controller adds taints of its own beside it.
-            taints = [
-                *self.cluster.api("GET", f"/api/v1/nodes/{node}")["spec"].get("taints", ()),
-                _OUT_OF_SERVICE,
-            ]
-            self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+            self.taint(node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+
+    def taint(self, node: str, taint: str) -> None:
+        """Add a taint to a node: ``key=value:Effect``."""
+        self.cluster.kubectl("taint", "node", node, taint)
 
     def delete_nodes(self, *names: str) -> None:
         """Delete nodes."""
@@ -174,6 +174,15 @@ class Stage:
         """Those of them that belong to some resource."""
         return [item for item in self.all(kind) if item["metadata"].get("ownerReferences")]
 
+    def kubectl(self, *arguments: str) -> str:
+        """What kubectl prints about this namespace."""
+        return self.cluster.kubectl(*arguments, "--namespace", self.namespace)
+
+    def outlive_second_of(self, item: Object) -> None:
+        """Have what is created from now on be younger than an object: times of objects are in whole seconds."""
+        since = seconds(item["metadata"]["creationTimestamp"]) or 0.0
+        self.ground.wait(lambda: time.time() >= since + 1.0, "a later second")
+
     def pods(self, **labels: Any) -> list[Object]:
         """Live pods with these ``covey.dev`` labels."""
         wanted = {f"covey.dev/{key}": str(value) for key, value in labels.items()}
@@ -229,7 +238,8 @@ class Stage:
 
     def event_notes(self, reason: str) -> list[str]:
         """The notes of the Events with a reason."""
-        return [event["note"] for event in self.all("Event") if event["reason"] == reason]
+        found = [event.object for event in self.history("Event") if event.change == "ADDED"]
+        return [event["note"] for event in found if event["reason"] == reason]
 
     def writes(self, process: str, verb: str, resource: str) -> list[Write]:
         """What a process has written of a resource (plural) in this story."""
@@ -332,12 +342,24 @@ class Stage:
 
     @contextlib.contextmanager
     def away(self, *processes: str) -> Iterator[None]:
-        """Have processes away: stopped as at SIGTERM at the beginning of the block, and started again at its end."""
-        self.ground.stop(*processes)
+        """Have processes away: stopped as at SIGTERM at the beginning of the block, and started again at its end.
+
+        ``kube-scheduler`` is killed.
+        """
+        ours = [name for name in processes if name != KUBE_SCHEDULER]
+        if KUBE_SCHEDULER in processes:
+            self.cluster.processes[KUBE_SCHEDULER].kill()
+            self.ground.profiles.discard(COVEY_PROFILE)
+        if ours:
+            self.ground.stop(*ours)
         try:
             yield
         finally:
-            self.ground.start(*processes)
+            if ours:
+                self.ground.start(*ours)
+            if KUBE_SCHEDULER in processes:
+                self.cluster.processes[KUBE_SCHEDULER].start()
+                self.ground.profiles.add(COVEY_PROFILE)
 
     def restart(self, **settings: Mapping[str, Any]) -> None:
         """Begin both processes anew, with these settings until the story ends: by process, field and value."""

@@ -99,6 +99,12 @@ class Death:
     at: Write | None = None
 
 
+class _Life:
+    """Of one process, from its start to its end."""
+
+    ended = False
+
+
 class Wire:
     """The wire of one process; it outlives it, since its successor has the same.
 
@@ -112,9 +118,8 @@ class Wire:
         self.process = process
         self._die = die
         self._changed = changed
-        #: Requests without an answer so far, and those that were begun.
-        self.open = 0
-        self.begun = 0
+        #: Those who wait for an answer.
+        self.asking: set[asyncio.Task[Any]] = set()
         #: All writes so far.
         self.writes: list[Write] = []
         self.denials: list[Denial] = []
@@ -125,28 +130,34 @@ class Wire:
         self.copies: dict[Listing, dict[Key, int]] = {}
         #: Those of them that are watched.
         self.watched: set[Listing] = set()
-        self._cut = False
+        self._life = _Life()
+
+    @property
+    def is_cut(self) -> bool:
+        """Nothing passes any more: the process is dead, or about to be."""
+        return self._life.ended
 
     def connect(self, *args: Any, **kwargs: Any) -> Transport:
         """Make what carries the requests of one client."""
-        self._cut = False
-        return _Carrier(self, *args, **kwargs)
+        return _Carrier(self, self._life, *args, **kwargs)
 
-    def clear(self) -> None:
-        """Forget what a process was told that has ended."""
+    async def renew(self) -> None:
+        """End what a process has left behind that has ended, and forget what it was told."""
+        self.cut()
+        while self.asking:
+            for task in self.asking:
+                task.cancel()
+            await asyncio.wait(set(self.asking))
         self.copies.clear()
         self.watched.clear()
-        self.open = 0
+        self._life = _Life()
 
     def cut(self) -> None:
         """Let nothing pass any more: the process is dead, whatever it would still do at its end."""
-        self._cut = True
+        self._life.ended = True
 
-    async def admit(self, request: Request) -> Write | None:
+    def admit(self, request: Request) -> Write | None:
         """Let a request pass, or deny it; return it where it is a write."""
-        if self._cut:
-            raise asyncio.CancelledError
-        self.begun += 1
         if request.verb in _READS or ("dryRun", "All") in request.params:
             return None
         write = Write(self.process, request.verb, request.resource, request.path)
@@ -194,20 +205,24 @@ class Wire:
 class _Carrier(Transport):
     """What a client sends, by way of the wire."""
 
-    def __init__(self, wire: Wire, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, wire: Wire, life: _Life, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._wire = wire
+        self._life = life
 
     async def send(self, request: Request, *, seconds: float) -> bytes:
         """The body of the answer."""
-        wire = self._wire
-        wire.open += 1
+        wire, task = self._wire, asyncio.current_task()
+        assert task is not None
+        if self._life.ended:
+            raise asyncio.CancelledError
+        wire.asking.add(task)
         try:
-            write = await wire.admit(request)
+            write = wire.admit(request)
             body = await super().send(request, seconds=seconds)
             await wire.answer(write)
         finally:
-            wire.open -= 1
+            wire.asking.discard(task)
             wire.note_change()
         if request.verb == "list":
             wire.note_list(request, body)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from builders.manifests import Object, workers
-from cluster.workbench import label, name_of
+from cluster.workbench import OWNED, label, name_of, uids
 from scheduler_trees import Bench, Role, gates_of, node_of, pin_of
 from stage import Stage
 from stage.play import BLOCK, RACK, by_replica
@@ -100,10 +102,10 @@ def test_surplus_when_room_is_for_a_part_of_a_replica_comes_by_whole_replicas(st
 
 def test_racks_of_equal_names_under_two_blocks_are_two_racks(stage: Stage) -> None:
     stage.nodes(blocks=2, racks=1, nodes=2, local_racks=True)
-    stage.create(workers("decode", size=3, topology={"required": "rack"}), name="split")
-    assert "rack" in stage.refusal("split")
-    stage.create(workers("decode", size=2, topology={"required": "rack"}), name="fits", topology={"required": "block"})
-    assert len(stage.domains(stage.ready(2, inference="fits"), BLOCK)) == 1
+    stage.create(workers("decode", size=4, topology={"required": "rack"}), topology={"required": "block"})
+    assert "rack" in stage.refusal()
+    stage.change(roles=[workers("decode", size=2, topology={"required": "rack"})])
+    assert len(stage.domains(stage.ready(2), BLOCK, RACK)) == 1
 
 
 def test_nodes_without_a_rack_count_for_their_block_only(stage: Stage) -> None:
@@ -149,6 +151,155 @@ def test_topology_when_several_are_there_and_none_is_marked_is_refused(stage: St
     mark = {"metadata": {"annotations": {"scheduling.covey.dev/default": "true"}}}
     stage.cluster.api("PATCH", f"{TOPOLOGIES}/a", mark)
     stage.ready(1, inference="which")
+
+
+def test_refusal_is_what_people_see_wherever_they_look(stage: Stage) -> None:
+    stage.nodes(nodes=3)
+    stage.create(*pair(), topology={"required": "block"})
+    message = stage.refusal()
+    # It names role, level, resource and how much of it is missing.
+    assert "prefill" in message or "decode" in message
+    assert "block" in message
+    assert "8 more nvidia.com/gpu" in message or "(8 nvidia.com/gpu) is missing" in message
+    assert message in stage.kubectl("get", "dinf", "-o", "wide")
+    assert message in stage.kubectl("describe", "dinf", "llm")
+    assert message in stage.event_notes("Infeasible")
+    assert stage.kubectl("get", "pods", "--no-headers").count("SchedulingGated") == 4
+    stage.nodes(racks=3, nodes=3)
+    stage.ready(4)
+    assert stage.condition("Available")[:2] == ("True", "Available")
+    assert "True" in stage.kubectl("get", "dinf", "llm", "-o", "wide")
+
+
+def pair(*, prefill: int = 1) -> list[Object]:
+    """Two roles whose replicas of two need a rack each."""
+    rack = {"required": "rack"}
+    return [workers("prefill", replicas=prefill, size=2, topology=rack), workers("decode", size=2, topology=rack)]
+
+
+def test_surplus_when_room_comes_for_both_minimums_and_one_more_replica_is_last(stage: Stage) -> None:
+    stage.nodes()
+    for name in ("first", "second"):
+        stage.create(*pair(prefill=2), name=name, topology={"required": "block"})
+        stage.refusal(name)
+    # It must see all of the room at once: with the first nodes alone the first gang would rightly take its surplus.
+    with stage.away("scheduler"):
+        stage.nodes(racks=5, nodes=2)
+    stage.settle()
+    pods = stage.bound()
+    assert len(pods) == 10
+    assert all(len(members) == 2 for members in by_replica(pods).values())
+    order = [(label(pod, "inference"), label(pod, "role")) for pod in first_pinned(stage)]
+    assert len(set(order[:8])) == 4
+    for name in ("first", "second"):
+        assert stage.condition("Available", name)[:2] == ("True", "Available")
+    # Whoever has no room for its surplus says so, and is not called anything worse.
+    said = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for room"
+    assert list(stage.told().values()).count(said) == 1
+
+
+def test_roles_that_need_no_rack_leave_nodes_with_one_to_those_that_do(stage: Stage) -> None:
+    block = {BLOCK: "block", "topology.kubernetes.io/zone": "zone"}
+    bare = set(stage.nodes(nodes=3, labels=block | {RACK: None}))
+    racked = set(stage.nodes(labels=block))
+    roles = [workers("prefill", size=3), workers("decode", topology={"required": "rack"})]
+    stage.create(*roles, topology={"required": "block"})
+    pods = stage.ready(4)
+    assert {node_of(pod) for pod in pods if label(pod, "role") == "decode"} == racked
+    assert {node_of(pod) for pod in pods if label(pod, "role") == "prefill"} == bare
+
+
+def test_room_when_it_is_freed_goes_to_the_gang_that_it_suffices_for(stage: Stage) -> None:
+    names = stage.nodes(racks=2, nodes=2)
+    others = [stage.occupy(name) for name in names]
+    stage.create(*pair(), name="large", topology={"required": "block"})
+    stage.create(workers("decode"), name="small")
+    for name in ("large", "small"):
+        stage.refusal(name)
+    stage.delete("Pod", others[0], grace=0)
+    [pod] = stage.ready(1, inference="small")
+    assert node_of(pod) == names[0]
+    stage.refusal("large")
+    stage.delete("DisaggregatedInference", "small")
+    for other in others[1:]:
+        stage.delete("Pod", other, grace=0)
+    stage.ready(4, inference="large")
+
+
+def test_units_when_there_is_room_for_one_are_admitted_one_by_one(stage: Stage) -> None:
+    stage.nodes(racks=2, nodes=2)
+    stage.create(*pair(), replicas=2, topology={"required": "block"})
+    stage.settle()
+    status, reason, message = stage.condition("Admitted")
+    assert (status, reason) == ("False", "PartiallyAdmitted")
+    # The unit whose pods are all there first is the first.
+    found = re.match(r"1/2 units are admitted; unit ([01]): ", message)
+    assert found
+    assert message in stage.event_notes("PartiallyAdmitted")
+    assert {label(pod, "unit") for pod in stage.bound()} == {"0", "1"} - {found[1]}
+    stage.nodes(racks=4, nodes=2)
+    stage.ready(8)
+    assert stage.condition("Admitted") == ("True", "Admitted", "all 2 units are admitted")
+
+
+def test_replicas_and_units_when_they_go_leave_the_minimum_alone(stage: Stage) -> None:
+    stage.nodes(racks=3, nodes=2)
+    stage.create(*pair(), topology={"required": "block"})
+    first = uids(stage.ready(4))
+    # A surplus replica takes the third rack; one more has no room and waits, gated.
+    stage.change(roles=pair(prefill=3))
+    stage.settle()
+    assert len(stage.bound()) == 6
+    waiting = [pod for pod in stage.pods() if not node_of(pod)]
+    assert len(waiting) == 2
+    assert all(gates_of(pod) and not pin_of(pod) for pod in waiting)
+    # What waits goes first, then what was bound last; the minimum is not touched.
+    stage.change(roles=pair(prefill=2))
+    assert not uids(stage.ready(6)) & uids(waiting)
+    stage.change(roles=pair())
+    assert uids(stage.ready(4)) == first
+    # A second unit needs two racks: there is one.
+    stage.kubectl("scale", "dinf", "llm", "--replicas=2")
+    stage.settle()
+    assert stage.condition("Admitted")[:2] == ("False", "PartiallyAdmitted")
+    stage.kubectl("scale", "dinf", "llm", "--replicas=1")
+    assert uids(stage.ready(4)) == first
+    stage.delete("DisaggregatedInference", "llm")
+    stage.settle()
+    assert not [item for kind in OWNED for item in stage.owned(kind)]
+
+
+def test_resource_without_units_keeps_no_place_in_the_queue(stage: Stage) -> None:
+    """Age is since when a unit has wanted places: one that is asked for later comes later, however old its resource is."""
+    [node] = stage.nodes()
+    other = stage.occupy(node)
+    stage.create(workers("decode"), name="empty", replicas=0)
+    stage.settle()
+    stage.outlive_second_of(stage.get("Workload", "empty"))
+    stage.create(workers("decode"), name="waits")
+    stage.refusal("waits")
+    stage.outlive_second_of(stage.get("CompositePodGroup", "waits-0"))
+    stage.change("empty", replicas=1)
+    stage.refusal("empty")
+    stage.delete("Pod", other, grace=0)
+    stage.ready(1, inference="waits")
+    assert not stage.bound(inference="empty")
+
+
+@pytest.mark.slow  # 256 pods
+def test_gang_of_256_pods_comes_and_goes_whole(stage: Stage) -> None:
+    stage.nodes(racks=4, nodes=8)
+    stage.create(
+        workers("prefill", gpus=1, replicas=16, minReplicas=16, size=8, topology={"required": "rack"}),
+        workers("decode", gpus=1, replicas=8, minReplicas=8, size=16, topology={"required": "rack"}),
+        topology={"required": "block"},
+    )
+    for members in by_replica(stage.ready(256)).values():
+        assert len(stage.domains(members, BLOCK, RACK)) == 1
+    assert stage.condition("Available")[:2] == ("True", "Available")
+    stage.delete("DisaggregatedInference", "llm")
+    stage.settle()
+    assert not [item for kind in OWNED for item in stage.owned(kind)]
 
 
 @pytest.fixture
