@@ -107,6 +107,7 @@ class Loop:
         limits: Limits | None = None,
     ) -> None:
         self.cache = made
+        self._wrong: list[AssertionError] = []
         self.writer = Writer()
         writer: Any = self.writer
         queueing = Queueing(made, Topologies(made), reserve_after=reserve_after, clock=SYSTEM)
@@ -133,6 +134,25 @@ class Loop:
         """Where a pod was decided to go."""
         return self.cache.capacity.assumed[f"uid-{name}"]
 
+    def judge_claims(self, judge: Callable[[Key, core.Claim, Any], None]) -> None:
+        """Judge each claim before anybody is touched, and its gang; what is wrong with it ends the pass.
+
+        The process goes on where a plan fails: an assertion in the midst of it would be logged, and nothing else.
+        """
+        claims: Any = self.admission._books.claims
+        find = claims.find
+
+        async def find_and_judge(entry: Any, asked: Any, *rest: Any) -> core.Claim | None:
+            found: core.Claim | None = await find(entry, asked, *rest)
+            if found is not None:
+                try:
+                    judge(entry.unit.key, found, asked)
+                except AssertionError as error:
+                    self._wrong.append(error)
+            return found
+
+        claims.find = find_and_judge
+
     def claims(self) -> dict[Key, core.Claim | None]:
         """The claim of each root, as it would be written."""
         return {root: self.admission.decision(root).claim for root in self.cache.index.roots()}
@@ -141,6 +161,8 @@ class Loop:
         """One pass; returns the pods that it gave places, and where."""
         self.writer.pinned.clear()
         await self.admission._pass()
+        for error in self._wrong:
+            raise error
         for task in list(self.admission._commits.tasks):
             await task
         return dict(self.writer.pinned)

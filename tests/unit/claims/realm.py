@@ -110,16 +110,7 @@ class Realm:
         self.loop = Loop(made, limits=LIMITS)
         for name, value in self.classes.items():
             self.loop.cache.priority_classes.store["", name] = core.PriorityClass(core.Meta(name=name), value=value)
-        claims = self.loop.admission._books.reservations.claims
-        find = claims.find
-
-        async def find_and_judge(entry: Any, asked: Gang, *rest: Any) -> core.Claim | None:
-            found = await find(entry, asked, *rest)
-            if found is not None:
-                self._judge_claim(entry.unit.key, asked, found)
-            return found
-
-        claims.find = find_and_judge  # type: ignore[method-assign]
+        self.loop.judge_claims(self._judge_claim)
         self.tell()
 
     def tell(self) -> None:
@@ -223,7 +214,7 @@ class Realm:
 
     # The laws
 
-    def _judge_claim(self, root: Key, asked: Gang, claim: core.Claim) -> None:
+    def _judge_claim(self, root: Key, claim: core.Claim, asked: Gang) -> None:
         """Judge a claim by the planner alone, before anybody is touched: laws L1, L2, L3 and L7."""
         self.made += 1
         assert claim.victims, "a claim of a search names somebody"
