@@ -26,7 +26,7 @@ from covey.compile.groups import role_template
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal
 from covey.placement.planner import LIMIT, plan_minimum, plan_surplus
-from covey.placement.question.demands import place
+from covey.placement.question.demands import note_outstanding, place
 
 _GROUPS = ("CompositePodGroup", "PodGroup")
 
@@ -192,6 +192,8 @@ def plan_round(
         line.add(number, gang.order)
     minimums: dict[int, Answer] = {}
     outcomes: dict[int, Outcome] = {}
+    for number, gang in enumerate(placed):
+        note_outstanding(gang, inventory, number)
 
     def lane(number: int) -> Lane:
         return FIRST if quota is None else quota.lane(placed[number], surplus=number in minimums)
@@ -214,6 +216,7 @@ def plan_round(
         line.drop(turn)
         if turn in minimums:
             gang, before = placed[turn], outcomes[turn]
+            note_outstanding(None, inventory, turn)
             further = plan(turn, gang, plan_surplus)
             if isinstance(further, Refusal):
                 outcomes[turn] = replace(before, short=further)
@@ -223,12 +226,14 @@ def plan_round(
             # Of what borrows there is one replica of each role at a time.
             if further.assignments and (quota is not None or _has_dependent_surplus(placed[turn])):
                 line.add(turn, gang.order, surplus=True)
+                note_outstanding(placed[turn], inventory, turn)
             continue
         looked = look(turn, placed)
         answer = looked if isinstance(looked, Refusal) else plan(turn, looked, plan_minimum)
         if isinstance(answer, Plan):
             minimums[turn] = answer
             line.add(turn, placed[turn].order, surplus=True)
+        note_outstanding(placed[turn] if turn in minimums else None, inventory, turn)
         outcomes[turn] = Outcome(turn, placed[turn], answer)
     return list(outcomes.values())
 

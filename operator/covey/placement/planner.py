@@ -1,7 +1,8 @@
 """Plans one gang: every missing pod of its minimum, or as much surplus as fits.
 
 The order of aims is lexicographic: the minimum; its preferred levels, finest first; the best filled surplus;
-proximity; fewest domains; least fragmentation; a fixed order. Each is decided exactly before the next is looked at.
+proximity; room beside what other units lack there; fewest domains; least fragmentation; a fixed order. Each is decided
+before the next is looked at, and exactly, but for the room beside others, which is counted by pods.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import lcm
+from typing import Any
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution, fill_singles, nearest
@@ -124,7 +125,8 @@ class Search:
         solution = self._solution(self._gang, demands, None)
         confined = solution.problem.structure.scope == self._aims.unit
         many = sum(len(demand.missing) for demand in demands) > _MANY
-        for found in self._open(solution, demands)[:_CANDIDATES]:
+        candidates = sorted(self._open(solution, demands), key=lambda each: not solution.leaves_room(each.scope))
+        for found in candidates[:_CANDIDATES]:
             ways: list[Callable[[], dict[str, str] | None]] = [
                 partial(self._within, found.scope.path if confined else None, demands),
                 partial(self._place_mixture, solution, found, demands),
@@ -324,7 +326,11 @@ class Search:
     def _place_part(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:
         solution = self._solution(gang, part, within)
         layout = solution.layout(())
-        for scope in sorted(solution.candidates(), key=lambda d: (layout.prices.free(d), [natural(v) for v in d.path])):
+
+        def rank(scope: DomainNode) -> tuple[Any, ...]:
+            return not solution.leaves_room(scope), layout.prices.free(scope), [natural(value) for value in scope.path]
+
+        for scope in sorted(solution.candidates(), key=rank):
             if solution.fits(scope, part):
                 return solution.place(scope, layout, part)
         return None

@@ -35,6 +35,7 @@ from covey.placement.cluster.inventory import domains_of
 from covey.placement.cluster.shape import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
+from covey.placement.question.demands import place
 from covey.scheduler.books import Books
 from covey.scheduler.cache import Listener
 from covey.scheduler.commit import Commits, Placement
@@ -374,7 +375,10 @@ class Admission:
         self._quotas.note(entry.unit)
         claim = entry.decision.claim if aside.want is Want.SURPLUS else None
         decision = replace(entry.decision, reason=None, message="", claim=claim)
-        self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
+        placed = place(aside.gang, {each.pod.metadata.uid: each.node for each in placements})
+        self._books.enter(
+            root, replace(entry, want=Want.NOTHING, decision=decision, gang=placed, since=None, refused=False)
+        )
         for other in self._books.reservations.find_keepers([each.node for each in placements]):
             self.mark(other)  # it needs other room, before anybody behind it takes that
         topology = entry.decision.topology

@@ -119,6 +119,7 @@ class Books:
             self.unkept = True
             self._let_next()
         self.waiting.drop(root)
+        self._cache.capacity.note_outstanding(root, None)
         self.claims.forget(root)
         self.quotas.forget(root)
         self._queueing.forget(root)
@@ -143,6 +144,7 @@ class Books:
 
     def _note_entry(self, root: Key, entry: Entry, before: Decision) -> None:
         self.quotas.note_wish(root, entry)
+        self._cache.capacity.note_outstanding(root, None if entry.refused else entry.gang)
         if self.reservations.file(root, entry):
             self.unkept = True
             self._let_next()

@@ -11,7 +11,7 @@ together with the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,7 +22,8 @@ from covey.admission.nodes import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
-from covey.placement.model import Shape, Topology
+from covey.placement.model import Gang, Shape, Topology
+from covey.placement.question.demands import note_outstanding
 from covey.scheduler.settings import SYSTEM_PRIORITY
 
 _Change = Callable[[Inventory], None]
@@ -143,6 +144,10 @@ class Capacity:
         """End such a hold."""
         self._unreserve(key)
         self._release(key)
+
+    def note_outstanding(self, unit: Hashable, gang: Gang | None) -> None:
+        """Note what a unit lacks in its domain, for the ranking of domains; None where nothing can come of it now."""
+        self._plan(lambda inventory: note_outstanding(gang, inventory, unit), ())
 
     def is_overcommitted(self, node: str) -> bool:
         """More is held on a node than it has."""

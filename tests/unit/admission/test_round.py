@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from builders.requests import make_gang, make_inventory, make_role
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from builders.requests import make_gang, make_inventory, make_role, make_shape
 from covey.admission.reservation import Kept
 from covey.admission.round import Outcome, plan_round
 from covey.placement.cluster.inventory import Inventory
@@ -92,6 +97,79 @@ def test_two_gangs_may_keep_one_domain() -> None:
         [first, second, late], inventory, reserved=[kept("b1", inventory, first), kept("b1", inventory, second)]
     )
     assert placed(outcomes) == {"a": 0, "b": 0, "c": 0}
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_a_round_when_all_fits_as_minimums_places_all_with_any_lower_minimums(data: st.DataObject) -> None:
+    """Replicas beyond a minimum cost nobody a place: each minimum goes where the whole unit fits beside the others'."""
+    racks = {
+        f"b1/r{number}": free
+        for number, free in enumerate(
+            data.draw(st.lists(st.lists(st.sampled_from([8, 8, 4]), min_size=1, max_size=3), min_size=2, max_size=4))
+        )
+    }
+    asked = st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([1, 2, 4, 8]))  # replicas, size, GPUs
+    units = data.draw(st.lists(st.lists(asked, min_size=1, max_size=2), min_size=2, max_size=5))
+
+    def gangs(minimums: Sequence[Sequence[int]] | None = None) -> list[Gang]:
+        return [
+            named(
+                replace(
+                    make_gang(
+                        *(
+                            make_role(
+                                f"w{i}",
+                                replicas,
+                                minimums[number][i] if minimums else None,
+                                size=size,
+                                shape=make_shape(gpus),
+                            )
+                            for i, (replicas, size, gpus) in enumerate(roles)
+                        ),
+                        required="rack",
+                        name=f"u{number}",
+                    ),
+                    uid=f"u{number}",
+                    created=f"{number}",
+                )
+            )
+            for number, roles in enumerate(units)
+        ]
+
+    minimums = [[data.draw(st.integers(1, replicas)) for replicas, _, _ in roles] for roles in units]
+    whole = placed(plan_round(gangs(), make_inventory(racks)))
+    assume(
+        whole
+        == {f"u{number}": sum(replicas * size for replicas, size, _ in roles) for number, roles in enumerate(units)}
+    )
+    assert placed(plan_round(gangs(minimums), make_inventory(racks))) == whole
+
+
+@pytest.mark.parametrize("level", ["rack", "block"])
+def test_units_when_each_is_required_in_one_domain_get_their_surplus_where_one_has_room(level: str) -> None:
+    """All in the tightest domain have their minimum there, and no more than that."""
+    racks = {"b1/r1": [8] * 6, "b2/r1": [8] * 7, "b3/r1": [8] * 8}
+    gangs = [
+        named(replace(make_gang(make_role("w", 4, 1), required=level, name=f"u{n}"), uid=f"u{n}", created=f"{n}"))
+        for n in range(4)
+    ]
+    assert placed(plan_round(gangs, make_inventory(racks))) == dict.fromkeys(("u0", "u1", "u2", "u3"), 4)
+
+
+def test_a_unit_when_another_of_a_broader_level_lacks_surplus_leaves_it_the_domain() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 2, "b1/r2": [8] * 2, "b2/r1": [8] * 4})
+    wide = named(replace(make_gang(make_role("w", 4, 1), required="block", name="wide"), uid="wide", created="1"))
+    narrow = named(replace(make_gang(make_role("w", 2, 1), required="rack", name="narrow"), uid="narrow", created="2"))
+    assert placed(plan_round([wide, narrow], inventory)) == {"wide": 4, "narrow": 2}
+
+
+def test_a_round_leaves_nothing_outstanding() -> None:
+    inventory = make_inventory({"r1": [8] * 3})
+    gangs = [make("g", 4, 1, created="1"), make("h", 3, 2, created="2")]
+    torn = place(make("torn", 9, 9), {"torn/w-0-0": "b-r1-n0"})
+    plan_round([*gangs, torn], inventory)
+    assert not inventory.outstanding
 
 
 def test_what_is_planned_is_held_at_once() -> None:

@@ -30,6 +30,7 @@ from covey.placement.planner import plan_minimum
 from covey.planning.facts import read_facts
 from covey.planning.request import read_manifests, workloads_of
 from covey.planning.run import plan_all
+from localcluster import Nodes
 
 
 @pytest.fixture
@@ -105,6 +106,16 @@ def test_minimums_of_all_come_before_the_surplus_of_any(files: Any) -> None:
     check(answer, nodes)
     assert admitted(workload(answer, "one")) == {"worker": 2}
     assert admitted(workload(answer, "two")) == {"worker": 1}
+
+
+def test_units_when_each_is_required_in_one_rack_get_their_surplus_where_a_rack_has_room(files: Any) -> None:
+    """Eight GPUs each, two of them the minimum: all minimums in the smallest rack leave no room there for the rest."""
+    nodes = Nodes(racks=2, nodes=3).manifests() + Nodes(nodes=2, prefix="small-").manifests()
+    parts = [role(name, 4, 1, gpus=1) for name in ("prefill", "decode")]
+    units = [inference(f"u{number}", *parts, topology={"required": "rack"}) for number in range(5)]
+    answer = plan(*files(nodes, *units))
+    counts = [admitted(workload(answer, f"u{number}")) for number in range(5)]
+    assert counts == [{"prefill": 4, "decode": 4}] * 5
 
 
 def test_an_infeasible_one_has_reasons_and_no_pods(files: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from builders.files import GPU, Object, cluster, covey, inference, node, plan, pod, pod_spec, role, workload, write
-from localcluster import Nodes
 from unit.cli.test_defrag import files
 from unit.cli.test_plan_members import claim, local, with_claim
 from unit.cli.test_preempt import serving
@@ -200,18 +199,6 @@ def test_pods_when_a_spread_over_racks_is_required_lie_in_several(tmp_path: Path
     answer = plan(*files(tmp_path, [inference("llm", role("w", 2, 2, template=template))], nodes, []))
     racks = {body["metadata"]["name"]: body["metadata"]["labels"][RACK] for body in nodes}
     assert {racks[place] for place in places(answer, "llm")} == {"r0", "r1"}
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_units_when_each_is_required_in_one_rack_get_their_surplus_where_a_rack_has_room(tmp_path: Path) -> None:
-    """Eight GPUs each, two of them the minimum: all minimums in the smallest rack leave no room there for the rest."""
-    nodes = Nodes(racks=2, nodes=3).manifests() + Nodes(nodes=2, prefix="small-").manifests()
-    parts = [role(name, 4, 1, gpus=1) for name in ("prefill", "decode")]
-    units = [inference(f"u{number}", *parts, topology={"required": "rack"}) for number in range(5)]
-    answer = plan(*files(tmp_path, units, nodes, []))
-    assert {f"u{number}": len(places(answer, f"u{number}")) for number in range(5)} == dict.fromkeys(
-        (f"u{number}" for number in range(5)), 8
-    )
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")

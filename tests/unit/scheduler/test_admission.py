@@ -61,6 +61,30 @@ async def test_surplus_waits_for_minimums_that_are_still_being_created() -> None
     assert await loop.turn() == {"new-decode-0-0": "n2", "new-decode-1-0": "n2"}
 
 
+async def test_a_minimum_goes_where_all_of_its_unit_fits_beside_the_surplus_that_others_lack() -> None:
+    """Either rack holds one unit whole; the first takes the smaller one, and half of it is there."""
+    wish = {"topology": [{"level": "rack", "mode": "Required"}]}
+    nodes = [node(f"r{rack}-n{number}", labels=labels(f"r{rack}")) for rack in (1, 2) for number in range(4 + rack)]
+    first = tree("a", replicas=4, minimum=1, schedulingConstraints=wish)
+    second = tree("b", replicas=4, minimum=1, schedulingConstraints=wish)
+    loop = Loop(cache(*nodes, *first, *second))
+    places = await loop.turn()
+    assert {name: place[:2] for name, place in places.items()} == {"a-decode-0-0": "r1", "b-decode-0-0": "r2"}
+    for name in "ab":
+        put(loop.cache, member("decode", 0, root=name, node=loop.place(f"{name}-decode-0-0"), gpus=8))
+    assert {name: place[:2] for name, place in (await loop.turn()).items()} == {
+        f"{name}-decode-{number}-0": rack for name, rack in (("a", "r1"), ("b", "r2")) for number in (1, 2, 3)
+    }
+
+
+async def test_a_minimum_when_its_unit_fits_nowhere_beside_the_surplus_of_others_is_placed() -> None:
+    wish = {"topology": [{"level": "rack", "mode": "Required"}]}
+    nodes = [node(f"n{number}", labels=labels()) for number in range(4)]
+    units = [tree(name, replicas=3, minimum=1, schedulingConstraints=wish) for name in "abcd"]
+    loop = Loop(cache(*nodes, *(body for unit in units for body in unit)))
+    assert set(await loop.turn()) == {f"{name}-decode-0-0" for name in "abcd"}
+
+
 @pytest.mark.parametrize(
     "newcomer",
     [

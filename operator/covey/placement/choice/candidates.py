@@ -7,6 +7,7 @@ do: the first one taken may block two others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,8 +22,8 @@ from covey.placement.capacity.engine import engine_for
 from covey.placement.capacity.tables import Array, Budget, Table, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, natural
-from covey.placement.question.demands import Demand, admitted_counts
+from covey.placement.model import Gang, Path, Shape, natural
+from covey.placement.question.demands import Demand, admitted_counts, lacking_pods
 from covey.placement.question.problem import Problem, host_depth
 from covey.placement.sharing.layout import Layout, counted_depths
 from covey.placement.sharing.prices import Prices
@@ -232,6 +233,8 @@ class Solution:
         self, gang: Gang, inventory: Inventory, problem: Problem, demands: Sequence[Demand], budget: Budget
     ) -> None:
         self.problem = problem
+        self._gang = gang
+        self._inventory = inventory
         self.engine = engine_for(inventory, problem.structure)
         self._budget = budget
         #: What was asked, and for which candidates alike this look has paid.
@@ -302,7 +305,10 @@ class Solution:
         return [Choice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
 
     def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
-        """Choose among equally full candidates: fewest domains, least broken, tightest, then the first by name."""
+        """Choose among equally full candidates: fewest domains, least broken, tightest, then the first by name.
+
+        Before all that, one in which the whole gang fits beside what others in it lack, where there is such a one.
+        """
         if len(scopes) == 1:
             return scopes[0]
         target = self.target(chosen)
@@ -311,11 +317,30 @@ class Solution:
         ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
         for scope in scopes:
             domains, rest = layout.prices.split(layout.price(scope, target))
-            ranked.setdefault((domains, _free_bits(scope, above), rest), []).append(scope)
-        tied = [(layout.prices.free(scope), scope) for scope in ranked[min(ranked)]]
-        least = min(free for free, _ in tied)
-        tightest = [scope for free, scope in tied if free == least]
-        return min(tightest, key=lambda scope: [natural(value) for value in scope.path])
+            ranked.setdefault((domains, _free_bits(scope, above), *self._left_free(scope, layout), rest), []).append(
+                scope
+            )
+        for rank in sorted(ranked) if self._inventory.outstanding else ():
+            roomy = [scope for scope in ranked[rank] if self.leaves_room(scope)]
+            if roomy:
+                return _tightest(roomy, layout)
+        return _tightest(ranked[min(ranked)], layout)
+
+    def leaves_room(self, scope: DomainNode) -> bool:
+        """Tell whether the whole gang fits into a candidate beside what the units that are pinned there lack."""
+        gang, outstanding = self._gang, self._inventory.outstanding
+        return not outstanding or outstanding.leaves_room(gang.topology, scope, self._lacking, gang.excluded_nodes)
+
+    @cached_property
+    def _lacking(self) -> Counter[Shape]:
+        return lacking_pods(self._gang)
+
+    def _left_free(self, scope: DomainNode, layout: Layout) -> tuple[tuple[int, ...], ...]:
+        """Return what a candidate has free beside what is outstanding; nothing where that is nothing anywhere."""
+        outstanding = self._inventory.outstanding
+        if not outstanding:
+            return ()
+        return (layout.prices.free(scope, outstanding.requests(self._gang.topology, scope)),)
 
     def layout(self, used: Collection[Path]) -> Layout:
         """Return a layout that charges nothing for domains that are used already."""
@@ -370,6 +395,13 @@ class Solution:
             for kind in role.kinds[:count]:
                 by_class[kind] += 1
         return tuple(by_class[kind] for kind in self.order)
+
+
+def _tightest(scopes: Sequence[DomainNode], layout: Layout) -> DomainNode:
+    free = {scope: layout.prices.free(scope) for scope in scopes}
+    least = min(free.values())
+    tied = (scope for scope in scopes if free[scope] == least)
+    return min(tied, key=lambda scope: [natural(value) for value in scope.path])
 
 
 def _free_bits(domain: DomainNode, known: dict[Path, int]) -> int:

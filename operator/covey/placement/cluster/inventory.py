@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from covey.api import constants, core
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState
+from covey.placement.cluster.outstanding import Outstanding
 from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
 from covey.placement.model import Clique, Path, Shape, Topology
 from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms
@@ -38,6 +39,8 @@ class Inventory:
         self.full = 0
         #: The anti-affinity of all holders.
         self.terms = Terms()
+        #: What units lack in the domains that they are pinned to, for the ranking of domains alone.
+        self.outstanding = Outstanding()
         self._holds: dict[str, tuple[str, Held]] = {}
         self._on: dict[str, dict[str, Held]] = {}
         #: Terms on domains broader than a host → the nodes of their holders.

@@ -12,11 +12,11 @@ may aim at different levels, because a preference counts for the minimum alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest, Rule
+from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest, Rule, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,37 @@ def in_view(gang: Gang) -> list[Demand]:
     ]
     found = [demand for demand in surplus_demands(gang) if not demand.partial]
     return sorted([*found, *soon], key=lambda d: (d.role, d.replica.replica))
+
+
+def lacking_pods(gang: Gang) -> Counter[Shape]:
+    """Count the pods, by shape, that the gang lacks in its unit's domain: the whole of what is asked for.
+
+    Replicas that are not created yet are taken to be like the last one of their role.
+    """
+    found = Counter[Shape]()
+    for role in (gang.roles[i] for i in followers(gang)):
+        found.update(pod.shape for replica in role.replicas for pod in replica.pods if pod.node is None)
+        for pod in role.replicas[-1].pods if role.replicas else ():
+            found[pod.shape] += max(role.desired - len(role.replicas), 0)
+    return +found
+
+
+def note_outstanding(gang: Gang | None, inventory: Inventory, unit: Hashable) -> None:
+    """Note in an inventory what a unit lacks in the domain that its required level pins it to.
+
+    Args:
+        gang: the unit as it is placed now; None where nothing can come of what it lacks.
+        inventory: what plans are made from.
+        unit: names the unit.
+    """
+    path, pods = None, Counter[Shape]()
+    if gang is not None and gang.required is not None and gang.topology in inventory.topologies:
+        path = unit_anchor(gang, inventory, inventory.topologies[gang.topology].depth(gang.required))
+        pods = lacking_pods(gang)
+    if gang is None or not path or not pods:
+        inventory.outstanding.forget(unit)
+    else:
+        inventory.outstanding.note(unit, gang.topology, path, pods)
 
 
 def admitted_counts(gang: Gang) -> list[int]:

@@ -13,7 +13,7 @@ feasible. The children come cheapest first, and each takes as much as it can: go
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, Generic
 
@@ -29,6 +29,8 @@ from covey.placement.sharing.cover import NO_WAY, Child, Share
 _WORD: Final = 60
 
 Place = DomainNode | NodeState
+
+_NOTHING: Final[Mapping[str, int]] = {}
 #: Words, the more important first.
 Price = tuple[int, ...]
 
@@ -85,9 +87,12 @@ class Prices:
         self._known: dict[tuple[int, bool], Price] = {}
         self.one_host = self.hosts(1)
 
-    def free(self, place: Place) -> tuple[int, ...]:
-        """Return what is free of the gang's scarce resources (its devices, else cpu), the scarcest first."""
-        return tuple([max(0, place.free.get(name, 0)) for name in self._scarce])
+    def free(self, place: Place, beside: Mapping[str, int] = _NOTHING) -> tuple[int, ...]:
+        """Return what is free of the gang's scarce resources (its devices, else cpu), the scarcest first.
+
+        ``beside``: amounts that are to be left over.
+        """
+        return tuple([max(0, place.free.get(name, 0) - beside.get(name, 0)) for name in self._scarce])
 
     def domain(self, domain: DomainNode) -> Price:
         """The price of putting anything into a domain."""
