@@ -32,6 +32,7 @@ from covey.api.constants import (
     ANNOTATION_CAPACITY_ASKED,
     PURPOSE_CAPACITY,
     PURPOSE_EVACUATION,
+    PURPOSE_SUCCESSION,
     REASON_INFEASIBLE,
     REASON_UNKNOWN,
     REASON_WAITING,
@@ -132,11 +133,11 @@ def assess(
         rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         settled = rooted or unit.all_there() or now >= since + SETTLE
         return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
-    evacuates = decision.claim is not None and decision.claim.purpose == PURPOSE_EVACUATION
+    replaces = decision.claim is not None and decision.claim.purpose in {PURPOSE_EVACUATION, PURPOSE_SUCCESSION}
     decision, kept = replace(decision, claim=None), decision
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
         since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
-        decision = kept if evacuates else decision
+        decision = kept if replaces else decision
         return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_requested_resources(unit, shape))
     return Entry(unit, Want.NOTHING, decision, gang)
 

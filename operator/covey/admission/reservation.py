@@ -29,6 +29,7 @@ from covey.api.constants import (
     PURPOSE_CAPACITY,
     PURPOSE_EVACUATION,
     PURPOSE_EXCHANGE,
+    PURPOSE_SUCCESSION,
 )
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
@@ -42,9 +43,9 @@ N = TypeVar("N", bound=tuple[str, ...] | str)
 
 
 #: Purposes of claims of a unit that serves, on replicas of its own.
-OF_SERVING: Final = frozenset({PURPOSE_EXCHANGE, PURPOSE_EVACUATION})
+OF_SERVING: Final = frozenset({PURPOSE_EXCHANGE, PURPOSE_EVACUATION, PURPOSE_SUCCESSION})
 #: Purposes of claims that end when there is no need of them any more.
-BY_NEED: Final = frozenset({PURPOSE_CAPACITY, PURPOSE_EVACUATION})
+BY_NEED: Final = frozenset({PURPOSE_CAPACITY, PURPOSE_EVACUATION, PURPOSE_SUCCESSION})
 
 
 def claims_room(root: core.Group) -> bool:

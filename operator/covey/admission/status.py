@@ -32,6 +32,7 @@ from covey.api.constants import (
     REASON_WAITING,
     REFUSALS,
     SCHEDULED,
+    SURPLUS_ADMITTED,
     TOPOLOGY_SATISFIED,
 )
 from covey.placement.cluster.shape import is_spread_unkept, unmodelled_constraints
@@ -87,7 +88,7 @@ class Decision:
 
     ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
     the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept
-    in the root's status.
+    in the root's status. Of a unit whose minimum is admitted ``reason`` and ``message`` are about its surplus.
     """
 
     reason: str | None = None
@@ -96,6 +97,7 @@ class Decision:
     excluded: tuple[core.ExcludedNode, ...] = ()
     claim: core.Claim | None = None
     move: str = ""
+    succession: core.GroupSuccession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +158,17 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
         ),
         Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, _tally(unit, podstate.bound, "are bound")),
         *_preferences(unit, decision.topology, path_of),
+        *_refused_surplus(unit, decision, admitted=admitted),
         *([] if admitted or not decision.move else [Said(MOVABLE, true=True, reason=decision.move, message=_MOVES)]),
     ]
     nodes = _places(unit.followers())
     tree = unit.tree
     return Facts(unit.root, said, tree.count_met(podstate.is_placed), tree.count_met(podstate.bound), nodes, decision)
+
+
+def _refused_surplus(unit: Unit, decision: Decision, *, admitted: bool) -> Iterator[Said]:
+    if admitted and decision.reason in REFUSALS and not all(map(podstate.is_placed, unit.pods())):
+        yield Said(SURPLUS_ADMITTED, true=False, reason=decision.reason, message=decision.message)
 
 
 def _group(node: Node, desired: int | None) -> Facts:
@@ -285,6 +293,8 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
     }
     if facts.decision.claim is not None:
         status["claim"] = msgspec.to_builtins(facts.decision.claim)
+    if facts.decision.succession is not None:
+        status["succession"] = msgspec.to_builtins(facts.decision.succession)
     return {key: value for key, value in status.items() if value not in ([], None)}
 
 
@@ -317,4 +327,6 @@ def observed_status(group: core.Group) -> Mapping[str, Any]:
     }
     if status.claim is not None:
         found["claim"] = msgspec.to_builtins(status.claim)
+    if status.succession is not None:
+        found["succession"] = msgspec.to_builtins(status.succession)
     return {key: value for key, value in found.items() if value not in ([], None)}

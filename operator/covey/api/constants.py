@@ -153,6 +153,8 @@ ANNOTATION_DRAIN: Final = "covey.dev/drain"
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 #: On a root: the numbers of replicas that its unit is to have, once they can be had (``api.exchange``).
 ANNOTATION_EXCHANGE: Final = f"{SCHEDULING_GROUP}/exchange"
+#: On a root: the replicas that wait for places, and those that may go for them (``api.succession``).
+ANNOTATION_SUCCESSION: Final = f"{SCHEDULING_GROUP}/succession"
 
 #: On the PodTemplate of a request for nodes that is over, without any that helped: a JSON object of ``reason`` (of
 #: ``CapacityAsked``), ``again`` (RFC 3339: when the same may be asked for again; null: never), ``backoffSeconds`` and
@@ -177,6 +179,7 @@ PURPOSE_PREEMPTION: Final = "Preemption"
 PURPOSE_RECLAIM: Final = "Reclaim"
 PURPOSE_EXCHANGE: Final = "Exchange"
 PURPOSE_EVACUATION: Final = "Evacuation"
+PURPOSE_SUCCESSION: Final = "Succession"
 PURPOSE_CAPACITY: Final = "Capacity"
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
@@ -223,6 +226,8 @@ CAPACITY_ASKED: Final = "CapacityAsked"
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
 MOVABLE: Final = "Movable"
+#: On a root: its minimum has its places, and more of it was refused; the reason is that of ``Admitted`` for a minimum.
+SURPLUS_ADMITTED: Final = "SurplusAdmitted"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -274,10 +274,11 @@ class Claim(Model):
     With Capacity: when the last of the nodes came."""
     retry_time: Timestamp | None = None
     """Until when the root is at the back of the line, because it came no nearer for long."""
-    purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation", "Capacity"] = ""
+    purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation", "Succession", "Capacity"] = ""
     """The reason for which others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue),
     Exchange (replicas of another role of the same unit). Evacuation: nobody does, replicas of the unit itself drain, and
-    room is kept for their successors. Capacity: nodes have come for which an autoscaler was asked, but not all of them.
+    room is kept for their successors. Succession: the same for replicas of the unit that go for their successors in a
+    rollout. Capacity: nodes have come for which an autoscaler was asked, but not all of them.
     Empty where the gang waits for what comes free."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
     """Those that give way, as the plan needs them. The operator takes down whole what stands here, and nothing else."""
@@ -338,12 +339,36 @@ class GroupExchange(Model):
     """The nearest numbers of replicas of this unit that would do: decode=2,prefill=5."""
 
 
+class SuccessorStatus(Model):
+    """A replica that waits, the first of a set that comes whole, and what would give it its places."""
+
+    role: DnsLabel
+    """Its role."""
+    replica: Annotated[int, Field(ge=0, le=99_999)]
+    """Its number in the role."""
+    reason: Word = ""
+    """The reason for which it has no places, whatever goes; empty where it would have them."""
+    message: Annotated[str, Field(max_length=32_768)] = ""
+    """The same in a sentence; or what it waits for."""
+    victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
+    """The replicas of the same unit whose places it, and those before it in this list, need: without them it is placed."""
+
+
+class GroupSuccession(Model):
+    """The answer to the question in the annotation scheduling.covey.dev/succession."""
+
+    asked: Annotated[str, Field(min_length=1, max_length=253)]
+    """The question that it answers."""
+    successors: Annotated[tuple[SuccessorStatus, ...], ATOMIC, Field(max_length=64)] = ()
+    """The replicas that were asked for, or the first of each set."""
+
+
 class GroupStatus(Model):
     """The observed state, as the scheduler process saw it last."""
 
     conditions: Conditions = ()
-    """Admitted, Scheduled; on a root with preferred levels TopologySatisfied, and on one that was refused Movable, where it
-    would fit if it could be moved."""
+    """Admitted, Scheduled; on a root with preferred levels TopologySatisfied, on one that was refused Movable, where it
+    would fit if it could be moved, and on one whose surplus was refused SurplusAdmitted, which says why."""
     admitted: Count | None = None
     """Members (pods, or child groups) that have their nodes reserved."""
     scheduled: Count | None = None
@@ -361,6 +386,8 @@ class GroupStatus(Model):
     """On a root that was asked: how many replicas of each role of its resource could have places."""
     exchange: GroupExchange | None = None
     """On a root that was asked: whether replicas of some roles can take the places of those of others."""
+    succession: GroupSuccession | None = None
+    """On a root that was asked: which replicas would have to go for their successors to have places."""
 
 
 class PodGroup(Model):

@@ -248,8 +248,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Starting": Explanation("Objects are being created, or pods are starting."),
     "SurplusWaiting": Explanation(
-        "The minimum serves, and replicas beyond it wait for room or are starting.",
-        "Nothing, if the minimum is enough for now; else free or add nodes.",
+        "The minimum serves, and replicas beyond it wait for places or are starting.",
+        "Nothing, if the minimum is enough for now; else see the message, which says who refuses them and why.",
     ),
     "Scheduled": Explanation("Every unit has its minimum bound."),
     "Available": Explanation("Every unit has its minimum Ready."),
@@ -318,6 +318,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Exchange": Explanation("Replicas of a role give way to those of another role of the unit, as its scaling asks."),
     "Evacuation": Explanation("Replicas leave nodes that are to be empty, and room is kept for their successors."),
+    "Succession": Explanation("Replicas go for their successors in a rollout, and their room is kept for these."),
     "Capacity": Explanation("Some of the nodes that an autoscaler was asked for have come, and are kept for the unit."),
     # Scaling from outside (conditions of RoleScalers)
     "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
@@ -361,8 +362,9 @@ GATES: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     "Room": Explanation(
-        "New replicas have no nodes. Old ones make room for them after half a minute, as far as budgets and minimums allow.",
-        "Free or add nodes, or raise maxUnavailable.",
+        "New replicas have no places, and it is not proven that giving up old ones would give them some: nothing goes.",
+        "See the message, which says who refuses them and why: correct the template, free or add nodes, raise a quota, or "
+        "let replicas be missing with update.maxUnavailable.",
     ),
     "Readiness": Explanation(
         "New replicas are not Ready yet.", "See their pods; after progressDeadlineSeconds the rollout is held."

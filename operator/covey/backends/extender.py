@@ -122,6 +122,7 @@ class Extender:
             core.condition(conditions, names.TOPOLOGY_SATISFIED),
             max((placement.path for placement in root.status.placement or ()), key=len, default=()),
             _movable(root),
+            _surplus(root),
         )
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
@@ -141,6 +142,11 @@ class Extender:
     def release(self, _progress: Progress) -> Release:
         """Release nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()
+
+
+def _surplus(root: Owned) -> str:
+    found = core.condition(root.status.conditions, names.SURPLUS_ADMITTED)
+    return found.message if found is not None and found.status == "False" else ""
 
 
 def _movable(root: Owned) -> str:

@@ -102,6 +102,7 @@ class UnitReport:
     ``uid`` and ``created`` (RFC 3339) are those of its root. ``admitted`` and ``topology`` are conditions, None while
     nothing has been said; ``path`` is the finest domain that holds all its pods. ``movable``: what could be placed if
     it were given up, ``Role`` (the roles that have too few replicas) or ``Unit``; empty where nothing is known.
+    ``surplus``: why more than its minimum has no places, in the scheduler's words; empty where nothing is known.
     """
 
     uid: str
@@ -110,6 +111,7 @@ class UnitReport:
     topology: core.Condition | None = None
     path: tuple[str | None, ...] = ()
     movable: str = ""
+    surplus: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, Routing
 from covey.api.roles import Serves
 from covey.backends import Backend
+from covey.backends.extender import can_reserve
 from covey.compile import Layout, Scale, Tree
 from covey.compile.groups import Levels
 from covey.compile.revision import Revision
 from covey.operator.model.observed import Observed
 from covey.operator.objects import Deviation, find_deviations, with_former_budget
+from covey.operator.quota.fit import find_shortage
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.capability import find_lacking
 from covey.operator.rolling.evacuate import Idle, find_idle
@@ -22,9 +24,9 @@ from covey.operator.rolling.exclusive import find_exclusive
 from covey.operator.rolling.give_way import Victims
 from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
-from covey.operator.rolling.observe import make_refusal_check
 from covey.operator.rolling.pairing import Pairing, find_pairing, with_pairs
 from covey.operator.rolling.remake import Remake, find_remake
+from covey.operator.rolling.succession import Shortage, Successions
 from covey.operator.scaling.exchange import Vector, find_committed
 from covey.operator.scaling.scaler import Scalers, find_scalers
 
@@ -86,6 +88,10 @@ def desire(
         tree = backend.compile(inference, layout=layout, revision=in_force, levels=levels)
         return with_former_budget(tree, spec, observed)
 
+    def shortage_in(layout: Layout) -> Shortage:
+        tree = compile_layout(layout)
+        return lambda coming, gone: "; ".join(map(str, find_shortage(tree, observed, coming, gone)))
+
     # 1. What runs, of which revision; which replicas have to leave their nodes; what autoscalers ask for.
     running = running_revisions(observed, in_force)
     states = replica_states(observed, in_force, running)
@@ -95,14 +101,14 @@ def desire(
     committed = find_committed(spec, inference.metadata.name, observed, states, before) if spec.is_exchanged else {}
     totals = {**scalers.totals, **committed}
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
-    lacking = make_refusal_check(compile_layout, observed)
-    rolling = roll(spec, in_force, observed, states, running, lacking, before, totals, leaving)
+    asked = Successions(inference.metadata.name, observed, shortage_in, asks=can_reserve(backend.name))
+    rolling = roll(spec, in_force, observed, states, running, asked, before, totals, leaving)
     tree = compile_layout(rolling.layout)
     deviations = _deviations(tree, observed)
     # 3. What the API server would not change is made again, one unit at a time: next to it if it serves.
     remake = find_remake(backend, rolling.layout, deviations, scale, states, confirmed=_is_confirmed(inference))
     if remake.beside is not None:
-        rolling = roll(spec, in_force, observed, states, running, lacking, before, totals, leaving, remake.beside)
+        rolling = roll(spec, in_force, observed, states, running, asked, before, totals, leaving, remake.beside)
         tree = compile_layout(rolling.layout)
         deviations = _deviations(tree, observed)
         remake = remake.with_move(backend, deviations, rolling.move)

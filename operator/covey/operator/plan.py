@@ -66,6 +66,7 @@ from covey.operator.rolling.layout import Rolling, is_complete, revision_left, r
 from covey.operator.rolling.observe import find_unmarked, read_complete
 from covey.operator.rolling.pool import find_pool
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
+from covey.operator.rolling.succession import put_questions
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.exchange import (
     confine_claims,
@@ -201,6 +202,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             released,
             ending.outcome,
             find_evacuation(spec, want.leaving, want.idle, want.rolling),
+            put_questions(inference.metadata.name, want.rolling.questions, observed),
             failing.outcome,
             put_scalers(tree.owner, want.scalers, observed, [together_name(tree.owner.name)] if exchange else ()),
             put_exchange(tree.owner, exchange, layout, observed) if exchange else Outcome(),

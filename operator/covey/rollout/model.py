@@ -27,8 +27,9 @@ A role whose ceiling is one replica cannot have two revisions: it has its old on
 What does not serve counts as if it did until the new side has shown that it can serve: otherwise a new revision that
 never gets ready would take the place of every old replica that is lost. After that it goes first.
 
-**Without room for a surge** (``starved``) a role whose new replicas wait has none, and where ``maxUnavailable`` is not
-given it gives up as many serving replicas as wait, down to its minimum.
+**Where a surge has no place** and it is proven that it would have one without some old replicas, these are ``cleared``: a
+role whose new replicas wait then has no surge, and where ``maxUnavailable`` is not given exactly these go, in one step.
+Who asks for the proof, and where it comes from, is none of this (``operator.rolling.succession``).
 
 Lower bound of waves (a wave: all that was created gets Ready): whatever the other roles do, ``w`` new replicas serving
 allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs
@@ -86,6 +87,10 @@ class RoleState:
 
     ``spare`` has numbers without replicas whose objects exist already; they are taken first. ``yields``: where there is
     no room for the successor of a replica that leaves, it goes even though the role has no more than its minimum.
+    ``cleared``: old replicas that may go although nothing serves in their place yet, for it is proven that their going
+    gives successors their places, or that nothing does and they have to go all the same. ``refusal``: why replicas that
+    wait have no places, in the words of whoever refused them; empty where nobody has. ``starved``: it is proven that
+    those which wait have none.
     """
 
     target: RoleRevision
@@ -95,6 +100,9 @@ class RoleState:
     replicas: Mapping[int, Replica]
     spare: Collection[int] = ()
     yields: bool = False
+    cleared: frozenset[int] = frozenset()
+    refusal: str = ""
+    starved: bool = False
 
     @property
     def alive(self) -> Mapping[int, Replica]:
@@ -128,6 +136,12 @@ class RoleState:
         """Those whose nodes are to be empty."""
         return {n: each for n, each in self.alive.items() if each.leaving}
 
+    @property
+    def makes_room(self) -> bool:
+        """Tell whether replicas that wait are to have the places of old ones: then there is no surge."""
+        waits = any(replica.stage is Stage.WAITING for replica in self.new.values())
+        return waits and not self.cleared.isdisjoint(self.old)
+
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
@@ -137,7 +151,6 @@ class UnitState:
         roles: by name.
         stays: nothing is replaced now (paused, or given up).
         blocked: why nothing of it that has run can be replaced at all; empty where it can.
-        starved: new replicas have found no room for a while, and nothing is going that would leave any.
         ranks: age of each role's revisions by (role, hash), a greater number being newer; of what is not there nothing
             is known.
     """
@@ -145,7 +158,6 @@ class UnitState:
     roles: Mapping[str, RoleState]
     stays: bool = False
     blocked: str = ""
-    starved: bool = False
     ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -233,8 +245,8 @@ class _Role:
     floor: int
     #: Old replicas that are to stay for good.
     kept: int
-    #: New ones wait for room.
-    short: bool
+    #: Those that are cleared, of the ones that may serve.
+    cleared: int
 
     @property
     def most(self) -> int:
@@ -250,7 +262,8 @@ class _Role:
     def keep(self) -> int:
         """Old replicas that must stay now."""
         pair = 1 if self.ceiling > 1 and self.state.wanted else 0
-        return min(self.old, max(self.kept, pair, min(self.hopeful, self.floor - self.ready)))
+        lacking = self.state.wanted - self.ready if self.cleared else self.floor - self.ready
+        return min(self.old, max(self.kept, pair, min(self.hopeful - self.cleared, lacking)))
 
     @property
     def room(self) -> int:
@@ -268,14 +281,13 @@ class _Role:
         return min(-(-self.state.wanted * pace // of), self.most)
 
 
-def windows(roles: Mapping[str, RoleState], *, starved: bool) -> Mapping[str, Window] | None:
+def windows(roles: Mapping[str, RoleState]) -> Mapping[str, Window] | None:
     """The window of each changing role; None where a partition holds them all.
 
     Args:
         roles: the roles that have replicas of another revision than their target.
-        starved: there is no room for a surge.
     """
-    counted = _count_roles(roles, starved=starved)
+    counted = _count_roles(roles)
     active = [role for role in counted.values() if role.state.wanted]
     if any(role.most == 0 for role in active):
         return None
@@ -286,48 +298,41 @@ def windows(roles: Mapping[str, RoleState], *, starved: bool) -> Mapping[str, Wi
     return {name: _window(role, pace, of) for name, role in counted.items()}
 
 
-def floor(state: RoleState, *, starved: bool = False) -> int:
+def floor(state: RoleState) -> int:
     """Serving replicas of a role that no deletion may go below."""
     wanted, least, budget = state.wanted, state.minimum, state.budget
-    short = _short(state) if starved else 0
-    if short and budget.unavailable is None:
-        return min(wanted, max(least, serving(state.alive) - short))
+    if state.makes_room and budget.unavailable is None:
+        going = serving({n: replica for n, replica in state.old.items() if n in state.cleared})
+        return min(wanted, max(least, serving(state.alive) - going))
     found = max(0, wanted - (budget.unavailable or 0))
     if least < wanted:
         found = max(found, least)
-    return max(found, 1) if least and wanted + (0 if short else budget.surge) > 1 else found
+    return max(found, 1) if least and wanted + (0 if state.makes_room else budget.surge) > 1 else found
 
 
-def _short(state: RoleState) -> int:
-    """New replicas that wait for room."""
-    return sum(each.stage is Stage.WAITING for each in state.new.values())
-
-
-def _count_roles(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
+def _count_roles(roles: Mapping[str, RoleState]) -> dict[str, _Role]:
     # A role that shall have none keeps none, and is gone in the next step.
     partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
     proven = all(serving(state.new) or not state.wanted for state in roles.values())
-    return {
-        name: _count(state, starved=starved, partitioned=partitioned, proven=proven) for name, state in roles.items()
-    }
+    return {name: _count(state, partitioned=partitioned, proven=proven) for name, state in roles.items()}
 
 
-def _count(state: RoleState, *, starved: bool, partitioned: bool, proven: bool) -> _Role:
+def _count(state: RoleState, *, partitioned: bool, proven: bool) -> _Role:
     old = state.old
-    hopeful = [each for each in old.values() if not proven or each.stage >= Stage.DOUBTFUL]
+    hopeful = {n for n, replica in old.items() if not proven or replica.stage >= Stage.DOUBTFUL}
     kept = max(state.budget.partition, 1 if partitioned else 0)
     kept = min(kept, len(old), state.wanted)
-    short = _short(state) if starved else 0
+    gives = state.makes_room and state.budget.unavailable is None
     return _Role(
         state,
         old=len(old),
         new=len(state.new),
         ready=min(serving(state.new), state.wanted - kept),
         hopeful=len(hopeful),
-        ceiling=state.wanted + (0 if short else state.budget.surge),
-        floor=floor(state, starved=starved),
+        ceiling=state.wanted + (0 if state.makes_room else state.budget.surge),
+        floor=floor(state),
         kept=kept,
-        short=bool(short),
+        cleared=len(hopeful & state.cleared) if gives else 0,
     )
 
 
@@ -336,5 +341,5 @@ def _window(role: _Role, pace: int, of: int) -> Window:
         return Window(0, 0)
     new = max(min(role.new, role.most), min(role.share(pace, of), role.room))
     # The surge is given back when there is nothing more to bring, or no room for it.
-    old = role.keep if role.short or role.ready >= role.most else max(role.keep, role.ceiling - new)
+    old = role.keep if role.state.makes_room or role.ready >= role.most else max(role.keep, role.ceiling - new)
     return Window(min(role.old, old), new)

@@ -15,9 +15,6 @@ from covey.compile.revision import RoleRevision
 from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
 from covey.rollout.step import is_fresh
 
-#: Seconds that new replicas wait for room before old ones make some.
-PATIENCE: Final = 30.0
-
 
 class Gate(StrEnum):
     """Reasons for which a rollout waits, the most important first."""
@@ -27,7 +24,7 @@ class Gate(StrEnum):
     PAUSED = "Paused"
     #: What is asked for cannot be brought in beside what runs.
     UNSUPPORTED = "Unsupported"
-    #: New replicas have no nodes.
+    #: New replicas have no places, and old ones are not given up for them.
     ROOM = "Room"
     #: New replicas are not Ready.
     READINESS = "Readiness"
@@ -83,13 +80,6 @@ class Progress:
         """True where it has not got any further for too long."""
         return self.hold is not None and self.hold.gate is Gate.FAILED
 
-    def starves(self, units: Iterable[UnitState], now: float) -> bool:
-        """New replicas have waited for room long enough, and nothing has changed since it was last looked."""
-        states = [state for unit in units for state in unit.roles.values()]
-        if self.is_behind(*_counts(states)):
-            return False
-        return self.hold is not None and self.hold.gate is Gate.ROOM and now - self.hold.since >= PATIENCE
-
     def is_behind(self, ready: int, outdated: int) -> bool:
         """Tell whether the rollout is further now."""
         return ready > self.ready or outdated < self.outdated
@@ -107,10 +97,8 @@ class Progress:
         """Seconds after which time alone changes something."""
         if settings.paused or self.done or self.failed:
             return None
-        ends = [self._ends(settings)]
-        if self.hold is not None and self.hold.gate is Gate.ROOM:
-            ends.append(self.hold.since + PATIENCE)
-        return min((end - now for end in ends if end > now), default=None)
+        end = self._ends(settings)
+        return end - now if end > now else None
 
 
 def resume_progress(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
@@ -217,7 +205,9 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
         return
     waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
     if any(waiting.values()):
-        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without room"
+        refusals = dict.fromkeys(state.refusal for name, state in roles.items() if waiting[name] and state.refusal)
+        why = f": {'; '.join(refusals)}" if refusals else ""
+        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without places{why}"
         return
     starting = {name: len(found) - serving(found) for name, found in new.items()}
     if any(starting.values()):

@@ -11,7 +11,7 @@ In-place updates: old replicas that become new ones by other images in their pod
 
 The windows are the same: a replica that is updated in place is an old one that was to go and a new one that was to come, so
 what a deletion may take from the serving ones is all that an in-place update takes. ``maxUnavailable: 0`` therefore brings a
-surge replica first. When the old side ends, the surge has served its purpose: the last old replicas are updated in place as
+surge replica first; where that has no place, an old one that is cleared is updated in place in its stead. When the old side ends, the surge has served its purpose: the last old replicas are updated in place as
 well, and the surge goes once they serve.
 
 A revision arrives with all its roles: nothing is updated in place while another changing role would still wait for its first
@@ -125,19 +125,18 @@ def next_step(unit: UnitState) -> UnitStep:
     if not unit.stays and is_fresh(unit):
         return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
     changing = {name: state for name, state in unit.roles.items() if state.outdated}
-    found = None if unit.is_held else windows(changing, starved=unit.starved)
+    found = None if unit.is_held else windows(changing)
     # 2. No other revision is to be brought in, or may be: sizes, and successors of what leaves.
     if not found:
-        return UnitStep({name: _stay(state, starved=unit.starved) for name, state in unit.roles.items()})
+        return UnitStep({name: _stay(state) for name, state in unit.roles.items()})
     # 3. Changing roles by their windows, the others by their size.
     arrives = all(window.new or not changing[name].wanted for name, window in found.items())
     halves = _halves(changing, unit.ranks)
     kept = {
-        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
-        for name, window in found.items()
+        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks)) for name, window in found.items()
     }
     turned = choose_in_place({n: (changing[n], window, kept[n].every) for n, window in found.items()})
-    steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
+    steps = {name: _stay(state) for name, state in unit.roles.items() if name not in found}
     steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
     first = {name: state for name, state in changing.items() if not turned.get(name)}
     return UnitStep({name: steps[name] for name in unit.roles}, _together(first, steps))
@@ -153,13 +152,13 @@ def _fresh(state: RoleState) -> Replicas:
     return _of(_fill(_best(state.alive, state.wanted), state.wanted, state), state.target)
 
 
-def _stay(state: RoleState, *, starved: bool) -> Replicas:
+def _stay(state: RoleState) -> Replicas:
     """Keep as many as are wanted, each of the revision that it has; new ones of the one that serves most.
 
     Between two revisions the surge stays as well.
     """
     if state.leaving:
-        return _evacuate(state, starved=starved)
+        return _evacuate(state)
     alive = state.alive
     kept = _choose(alive, state.wanted + (state.budget.surge if state.wanted else 0))
     if not state.outdated.keys() & kept or not state.updated.keys() & kept:
@@ -168,12 +167,12 @@ def _stay(state: RoleState, *, starved: bool) -> Replicas:
     return _sort_replicas({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
 
 
-def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
+def _evacuate(state: RoleState) -> Replicas:
     """Each replica that leaves is succeeded by one of its own revision, as in a rollout of this role alone."""
-    alike = _alike(state, starved=starved)
-    found = windows({"": alike}, starved=starved)
+    alike = _alike(state)
+    found = windows({"": alike})
     assert found is not None, "no partition holds it"
-    kept = _kept_replicas(alike, found[""], lambda _: (True, 0), starved=starved)
+    kept = _kept_replicas(alike, found[""], lambda _: (True, 0))
     numbers = _roll(alike, found[""], kept, (), arrives=True)
     alive, orphans = state.alive, list(_successions(state, alike))
     new = (number for number in numbers if number not in alive)
@@ -181,29 +180,20 @@ def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
     return {n: alive[n].revision if n in alive else revisions[n] for n in numbers}
 
 
-def _alike(state: RoleState, *, starved: bool) -> RoleState:
+def _alike(state: RoleState) -> RoleState:
     """The role as if all were of the target; what leaves alone is to be replaced, and never below the minimum.
 
     A rollout may go below where ``maxUnavailable`` asks for it. Who drains a node has not asked this resource.
     """
     replicas = {n: replace(each, revision=state.target, updatable=False) for n, each in state.replicas.items()}
     budget = replace(state.budget, partition=0)
-    if state.yields and starved:
-        least = 0 if budget.unavailable is not None else _kept_for_successors(state, 0)
-        return replace(state, replicas=replicas, minimum=least, budget=budget)
-    if budget.unavailable is None and starved:
-        return replace(state, replicas=replicas, minimum=_kept_for_successors(state, state.minimum), budget=budget)
+    alike = replace(state, replicas=replicas, budget=budget)
+    if state.yields and alike.makes_room:
+        return replace(alike, minimum=0)
     if budget.unavailable is not None:
-        budget = replace(budget, unavailable=min(budget.unavailable, max(0, state.wanted - state.minimum)))
-    return replace(state, replicas=replicas, budget=budget)
-
-
-def _kept_for_successors(state: RoleState, minimum: int) -> int:
-    """The minimum, and those that serve and are patient: without room for successors all others may go."""
-    if not any(each.patient for each in state.leaving.values()):
-        return minimum
-    urgent = {n: each for n, each in state.leaving.items() if not each.patient}
-    return max(minimum, serving(state.alive) - serving(urgent))
+        missing = min(budget.unavailable, max(0, state.wanted - state.minimum))
+        return replace(alike, budget=replace(budget, unavailable=missing))
+    return alike
 
 
 def _successions(state: RoleState, alike: RoleState) -> Iterator[RoleRevision]:
@@ -226,9 +216,9 @@ class _Kept:
         return (*self.old, *self.new, *self.rescued)
 
 
-def _kept_replicas(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
-    old, new = _survivors(state.old, window.old, rank), _choose(state.new, window.new)
-    return _Kept(old, new, _rescue(state, [*old, *new], starved=starved))
+def _kept_replicas(state: RoleState, window: Window, rank: Rank) -> _Kept:
+    old, new = _survivors(state, window.old, rank), _choose(state.new, window.new)
+    return _Kept(old, new, _rescue(state, [*old, *new]))
 
 
 def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], *, arrives: bool) -> Replicas:
@@ -247,29 +237,36 @@ def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], 
     return _sort_replicas(layout | _of(lacking, state.target if arrives else _prevailing(state)))
 
 
-def _rescue(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
+def _rescue(state: RoleState, kept: Collection[int]) -> list[int]:
     """Serving replicas that the floor still needs: a partition that was raised would take them."""
     alive = state.alive
-    must = min(serving(alive), floor(state, starved=starved))
+    must = min(serving(alive), floor(state))
     lacking = must - serving({n: alive[n] for n in kept})
     left = [n for n, each in alive.items() if each.stage is Stage.SERVING and n not in kept]
     return sorted(left, key=lambda n: (n not in state.new, n))[: max(0, lacking)]
 
 
-def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
-    """The old replicas that stay.
+def _survivors(state: RoleState, number: int, rank: Rank) -> list[int]:
+    """The old replicas that stay."""
+    going = islice(_in_order_of_loss(state, rank), max(0, len(state.old) - number))
+    return sorted(state.old.keys() - set(going))
 
-    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles
-    goes first, then one that has more replicas, so that each keeps one as long as possible, then the newest; of one
-    revision the highest number.
+
+def _in_order_of_loss(state: RoleState, rank: Rank) -> Iterator[int]:
+    """The old replicas in the order in which they go.
+
+    First goes what is cleared, then what does not serve, then what leaves, the patient last. Of several old revisions one
+    that lacks roles goes first, then one that has more replicas, so that each keeps one as long as possible, then the
+    newest; of one revision the highest number.
     """
-    left = dict(old)
+    left, cleared = dict(state.old), state.cleared if state.makes_room else frozenset()
     sizes = Counter(each.revision.hash for each in left.values())
 
     def loss(number: int) -> tuple[object, ...]:
         each = left[number]
         whole, age = rank(each.revision.hash)
         return (
+            number not in cleared,
             each.stage,
             not each.leaving,
             each.patient,
@@ -280,10 +277,17 @@ def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]
             -number,
         )
 
-    while len(left) > number:
+    while left:
         victim = min(left, key=loss)
         sizes[left.pop(victim).revision.hash] -= 1
-    return sorted(left)
+        yield victim
+
+
+def order_of_loss(unit: UnitState, role: str) -> list[int]:
+    """The old replicas of a role in the order in which they would go if nothing but their worth decided."""
+    changing = {name: state for name, state in unit.roles.items() if state.outdated}
+    halves = _halves(changing, unit.ranks) if role in changing else ()
+    return list(_in_order_of_loss(unit.roles[role], _rank(role, halves, unit.ranks)))
 
 
 def _rank(role: str, halves: Collection[tuple[str, str]], ages: Mapping[tuple[str, str], int]) -> Rank:

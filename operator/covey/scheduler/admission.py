@@ -288,7 +288,12 @@ class Admission:
             if alike and self._books.take_over(root, entry, asked, closed):
                 await self._books.reserve(root, asked)
                 return
-            answer = await self._ask(root, asked, want)
+            parts = self._books.successors.split(entry, asked) if want is Want.SURPLUS else (asked,)
+            for part in parts:
+                answer = await self._ask(root, part, want)
+                if isinstance(answer, Plan) and answer.assignments:
+                    break
+        assert answer is not None, "there is one part at least"
         if answer.verdict is not Verdict.UNKNOWN:
             self._books.parking.note_answer(root)
         if isinstance(answer, Refusal):
@@ -374,7 +379,7 @@ class Admission:
         self._misses.forget(root)
         self._quotas.note(entry.unit)
         claim = entry.decision.claim if aside.want is Want.SURPLUS else None
-        decision = replace(entry.decision, reason=None, message="", claim=claim)
+        decision = replace(entry.decision, reason=None, message="", claim=claim, succession=None)
         placed = place(aside.gang, {each.pod.metadata.uid: each.node for each in placements})
         self._books.enter(
             root, replace(entry, want=Want.NOTHING, decision=decision, gang=placed, since=None, refused=False)

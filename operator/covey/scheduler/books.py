@@ -20,7 +20,11 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
-from covey.api.constants import PURPOSE_EXCHANGE, REASON_FAILED, REASON_OVER_QUOTA
+from covey.api.constants import (
+    PURPOSE_EXCHANGE,
+    REASON_FAILED,
+    REASON_OVER_QUOTA,
+)
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
@@ -29,6 +33,7 @@ from covey.scheduler.context import Context
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.succession import Successors
 
 log = get_logger(__name__)
 
@@ -64,6 +69,7 @@ class Books:
         self._stir = stir
         self.reservations = reservations
         self.claims, self.arrivals = reservations.claims, reservations.arrivals
+        self.successors = Successors(context, queueing, reservations)
         self.parking = Parking(context.clock.monotonic)
         self.waiting = Waiting(context.clock.wall)
         self.shelf = Shelf()
@@ -100,12 +106,12 @@ class Books:
         ):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
-        entry = self.reservations.with_exchange(entry)
+        entry = self.successors.with_answer(self.reservations.with_exchange(entry), before)
         problem = self.quotas.problem(root)
         if problem is not None and entry.want is Want.NOTHING:
             entry = replace(entry, decision=replace(entry.decision, reason=problem.reason, message=problem.message))
         if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
-            said = replace(entry.decision, reason=parked.reason, message=parked.message)
+            said = replace(entry.decision, reason=parked.reason, message=parked.message, succession=None)
             entry = replace(entry, decision=said, refused=True)
             self.sleep(root, entry, ANYTHING)
         else:
@@ -180,7 +186,8 @@ class Books:
     def park(self, root: Key, entry: Entry, reason: str, message: str, ask: Ask = ANYTHING) -> None:
         """Leave a unit alone for a while, and say why."""
         self.parking.park(root, reason, message)
-        parked = replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True)
+        decision = replace(entry.decision, reason=reason, message=message, succession=None)
+        parked = replace(entry, decision=decision, refused=True)
         self.sleep(root, parked, replace(ask, key=None))
         self.alarm(root, parked)
 
@@ -222,9 +229,12 @@ class Books:
             await self.reserve(root, asked)
 
     async def refuse_surplus(self, root: Key, entry: Entry, asked: Gang, ask: Ask, closed: frozenset[str]) -> None:
-        """A unit's surplus found no room; what its replicas that drain set free may be kept for it."""
+        """A unit's surplus found no room; what its replicas that go set free may be kept for it."""
+        refusal = await self.successors.explain(entry, asked)
+        self._breath.begin()
         await self.count(ask)
-        self.sleep(root, replace(entry, refused=True), ask, closed)
+        refused = queue.refusal(entry, refusal) if refusal is not None else replace(entry, refused=True)
+        self.sleep(root, refused, ask, closed)
         await self.reserve(root, asked)
 
     async def ease(self) -> None:
@@ -268,6 +278,15 @@ class Books:
         claim = entry.decision.claim
         if entry.unit.root.is_native or (claim is not None and claim.purpose == PURPOSE_EXCHANGE):
             return
+        if (question := self.successors.question_of(entry)) is not None:
+            succession, found = await self.successors.answer(entry, question)
+            self._breath.begin()
+            if self.shelf.entries.get(root) is not entry:
+                return
+            self._keep(root, entry, found or claim, succession)
+            if found is not None:
+                return
+            entry = self.shelf.entries[root]
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         found = self.reservations.renew(found)
         ends = claim is not None and claim.purpose in BY_NEED
@@ -281,12 +300,15 @@ class Books:
         if self.shelf.entries.get(root) is entry:
             self._keep(root, entry, found)
 
-    def _keep(self, root: Key, entry: Entry, found: core.Claim | None) -> None:
-        """Give a refused unit its claim, or none."""
-        if found == entry.decision.claim:
+    def _keep(
+        self, root: Key, entry: Entry, found: core.Claim | None, succession: core.GroupSuccession | None = None
+    ) -> None:
+        """Give a refused unit its claim, or none, and the answer about its successors, where there is a new one."""
+        succession = succession or entry.decision.succession
+        if (found, succession) == (entry.decision.claim, entry.decision.succession):
             return
         before = self.shelf.decision(root)
-        amended = replace(entry, decision=replace(entry.decision, claim=found))
+        amended = replace(entry, decision=replace(entry.decision, claim=found, succession=succession))
         self.shelf.amend(root, amended)
         self._note_entry(root, amended, before)
         self.alarm(root, amended)

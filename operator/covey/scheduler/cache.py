@@ -21,7 +21,12 @@ from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
-from covey.api.constants import ANNOTATION_AVOID, ANNOTATION_CAPACITY_ASKED, ANNOTATION_EVICTIONS_REFUSED
+from covey.api.constants import (
+    ANNOTATION_AVOID,
+    ANNOTATION_CAPACITY_ASKED,
+    ANNOTATION_EVICTIONS_REFUSED,
+    ANNOTATION_SUCCESSION,
+)
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector, Selection, expose
@@ -47,7 +52,12 @@ from covey.scheduler.dra import DriverDevices
 from covey.scheduler.index import Index, workload_key
 
 #: Annotations by which the operator tells of a root what changes plans.
-_FROM_OPERATOR: Final = (ANNOTATION_AVOID, ANNOTATION_EVICTIONS_REFUSED, ANNOTATION_CAPACITY_ASKED)
+_FROM_OPERATOR: Final = (
+    ANNOTATION_AVOID,
+    ANNOTATION_EVICTIONS_REFUSED,
+    ANNOTATION_CAPACITY_ASKED,
+    ANNOTATION_SUCCESSION,
+)
 
 
 class Workload(core.Read, frozen=True):

@@ -152,13 +152,13 @@ class Claims:
                 for purpose, question in questions:
                     if entry.decision.claim is None or purpose != entry.decision.claim.purpose:
                         continue  # the right to what goes was another one
-                    more = await self._search(unit, question, asked, going)
+                    more = await self.ask(unit, question, asked, going)
                     beside = self._build(asked, more, purpose, left) if isinstance(more, Taking) else None
                     claim = beside and await self.follow(entry, asked, beside, quotas)
                     if claim is not None and len(claim.victims) <= MOST_STEPS:
                         return self._note_made(unit, claim)
             for purpose, question in questions:
-                found = await self._search(unit, question, asked)
+                found = await self.ask(unit, question, asked)
                 if isinstance(found, Taking):
                     return self._note_made(unit, self._build(asked, found, purpose))
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
@@ -248,7 +248,7 @@ class Claims:
         right = quotas.right(entry) if claim.purpose == PURPOSE_RECLAIM else None
         ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
         question = partial(still_needed, victims=claim.victims, ending=ending, right=right)
-        standing = await self._search(entry.unit, question, asked)
+        standing = await self.ask(entry.unit, question, asked)
         if not standing.feasible:
             return None
         left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
@@ -261,9 +261,7 @@ class Claims:
             unproven=standing.unproven,
         )
 
-    async def _search(
-        self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()
-    ) -> A:
+    async def ask(self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()) -> A:
         """Ask a question of the inventory as the planner sees it, in a thread; only of pods that go where some are named."""
         freeing = going or frozenset(self._freeing(self._cache.index.ending()))
         with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
@@ -293,7 +291,7 @@ class Claims:
             current = None
         elif retry is not None:
             return current
-        nodes = await self._search(unit, partial(find_room_beside, surplus=surplus), gang, going)
+        nodes = await self.ask(unit, partial(find_room_beside, surplus=surplus), gang, going)
         if not nodes or len(nodes) > MOST_NODES:
             return None
         since = current.since if current is not None else core.rfc3339(now)

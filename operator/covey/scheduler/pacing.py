@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
@@ -22,7 +22,7 @@ from typing import Any, Final
 from covey.admission.status import observed_status
 from covey.admission.tree import Key
 from covey.api import core
-from covey.api.constants import ADMITTED, REASON_WAITING, REFUSALS
+from covey.api.constants import ADMITTED, REASON_WAITING, REFUSALS, SURPLUS_ADMITTED
 from covey.kube.queue import Rounds
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -129,11 +129,25 @@ def lane(group: core.Group, status: Mapping[str, Any]) -> Lane | None:
     """The lane in which a root's new status waits; None when it is to be written at once."""
     new = next((each for each in status["conditions"] if each["type"] == ADMITTED), None)
     old = core.condition(group.status.conditions, ADMITTED)
+    if new is not None and new["status"] == "True" and _says_surplus_anew(group, status):
+        return Lane.NUMBERS
     if new is None or new["status"] == "True" or new["reason"] not in REFUSALS:
         return None
     if old is not None and old.status == "True":
         return None  # it has lost its places: news for whoever repairs it
     return Lane.NUMBERS if _essence(observed_status(group)) == _essence(status) else Lane.VERDICT
+
+
+def _says_surplus_anew(group: core.Group, status: Mapping[str, Any]) -> bool:
+    """Tell whether nothing is new but the words for which surplus was refused."""
+    stored = observed_status(group)
+    if _essence(stored) != _essence(status):
+        return False
+
+    def words(conditions: Iterable[Mapping[str, Any]]) -> list[str]:
+        return [each["message"] for each in conditions if each["type"] != SURPLUS_ADMITTED]
+
+    return words(stored["conditions"]) == words(status["conditions"])
 
 
 def _essence(status: Mapping[str, Any]) -> object:

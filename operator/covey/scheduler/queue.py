@@ -233,7 +233,8 @@ class Queueing:
         """The unit waits and would be planned in another topology, keeps nodes that are gone, or others that may be open."""
         claim = entry.decision.claim
         if entry.want is Want.NOTHING or entry.want is Want.SURPLUS:
-            return claim is not None and claim.purpose == PURPOSE_EVACUATION
+            asks = entry.decision.succession is not None
+            return asks or (claim is not None and claim.purpose == PURPOSE_EVACUATION)
         if claim is not None and any(self._cache.node(name) is None for name in claim.nodes):
             return True
         try:
@@ -280,6 +281,8 @@ class Queueing:
             retry = core.seconds(claim.retry_time)
             soon = FOLLOW if claim.victims else RECONSIDER
             yield retry - now if retry is not None and retry > now else soon
+        elif entry.refused and entry.decision.succession is not None:
+            yield RECONSIDER  # room that was to come free may not have come
         elif entry.refused:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)

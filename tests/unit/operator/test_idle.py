@@ -10,8 +10,9 @@ from builders.inferences import CONTAINER, inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
+from unit.operator.answering import refuse
 from unit.operator.budgets import budgets_of
-from unit.operator.test_evacuating import act, blocked, cordon, refuse
+from unit.operator.test_evacuating import act, blocked, cordon
 from unit.operator.world import World
 
 DEADLINE = 600
@@ -77,7 +78,7 @@ def test_without_room_it_does_not_block_either() -> None:
     crash(world, of(world, "decode")[0])
     cordon(world, "decode-0")
     act(world)
-    refuse(world, "decode-1", 0)
+    refuse(world)
     world.now += 120
     act(world)
     assert blocked(world) == ("", "")

@@ -8,7 +8,7 @@ from builders import inferences
 from builders.inferences import template
 from covey.api.inference import DisaggregatedInference
 from covey.operator.model.node_drain import Notice
-from unit.operator.test_evacuating import refuse
+from unit.operator.answering import refuse
 from unit.operator.test_loss import act, bound, condition, of_unit
 from unit.operator.world import World
 
@@ -83,7 +83,7 @@ def test_what_an_evacuation_may_take_is_no_loss() -> None:
     world.notices[world.pods[leaving].spec.node_name or ""] = Notice("cordoned")
     wait(world)
     assert of_unit(world)["metMinimum"][0] == {"name": "prefill", "replicas": 2}
-    refuse(world, "prefill", 3)
+    refuse(world)
     wait(world)
     assert leaving not in bound(world), "its successor waits for its room"
     world.notices.clear()

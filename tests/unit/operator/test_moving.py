@@ -11,7 +11,8 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
 from covey.operator.model import podstate
-from unit.operator.test_evacuating import act, cordon, refuse
+from unit.operator.answering import refuse
+from unit.operator.test_evacuating import act, cordon
 from unit.operator.world import World
 
 DEADLINE = 600
@@ -43,7 +44,7 @@ def moving(**prefill: Any) -> World:
     world.tell()
     cordon(world, "decode-0")
     act(world)
-    refuse(world, "decode", 1)
+    refuse(world)
     world.now += 60
     act(world, 1)
     for name, pod in world.pods.items():
@@ -76,14 +77,12 @@ def test_what_serves_stays_while_the_other_unit_is_still_coming() -> None:
     assert (ready(world, 0, "prefill"), ready(world, 1, "prefill")) == (0, 8)
 
 
-def test_the_rest_is_given_up_once_it_has_been_refused_for_a_while() -> None:
+def test_the_rest_is_given_up_once_it_is_proven_that_it_has_no_places() -> None:
     world = moving()
-    refuse(world, "prefill", 1, unit=1)
-    world.now += 29
+    refuse(world, unit=1, reason="Denied")
     act(world)
-    assert ready(world, 0, "prefill") == 8
-    assert again(world) <= 1, "it is looked at again when the time is over"
-    world.now += 1
+    assert ready(world, 0, "prefill") == 8, "who denies its pins may change his mind"
+    refuse(world, unit=1)
     act(world)
     assert (ready(world, 0, "prefill"), ready(world, 1, "prefill")) == (0, 1)
 
@@ -133,7 +132,7 @@ def test_no_more_is_asked_for_than_serves_now() -> None:
 def test_below_the_minimum_it_never_takes_over() -> None:
     world = moving(minReplicas=3)
     serve(world, 1, "prefill", 2)
-    refuse(world, "prefill", 2, unit=1)
+    refuse(world, unit=1)
     world.now += 3600
     act(world)
     assert ready(world, 0, "prefill") == 8

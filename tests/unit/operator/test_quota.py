@@ -334,6 +334,7 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
     full = 32
     for _ in range(60):
         found = plan_with(world, gpus(full, 8 * len(world.pods)))
+        world.retire(world.observe(), found)
         for step in world.steps(found.actions):
             step()
         assert len(world.pods) * 8 <= full

@@ -250,7 +250,8 @@ def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> N
     waiting = [name for name in world.pods if name.startswith(rest)]
     assert len(waiting) == 2
     assert before < set(world.pods), "nobody has said that there is no room for its third replica of prefill"
-    said = core.Condition("PodScheduled", "False", "Unschedulable", "0/9 nodes are available")
+    words = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu. preemption: 0/9 nodes are available"
+    said = core.Condition("PodScheduled", "False", "Unschedulable", words)
     for name in waiting:
         world.change(name, spec={"scheduling_gates": None}, status={"conditions": (said,)})
     act(world)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from builders.inferences import llama, template
 from covey.api import constants as names
-from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.model import podstate
 from covey.operator.model.observed import StoredRevision, current
+from unit.operator.answering import prove, question_of, refuse
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
@@ -244,7 +243,7 @@ def test_a_hold_says_what_is_waited_for_and_since_when(world: World) -> None:
 def test_without_progress_it_stops_and_goes_on_when_there_is_some(world: World) -> None:
     world.inference = llama(decode={"template": NEW}, rollout={"progressDeadlineSeconds": 60})
     act(world)
-    assert world.plan().rolling.again == pytest.approx(30)  # type: ignore[union-attr] # it is there
+    assert world.plan().rolling.again == pytest.approx(60)  # type: ignore[union-attr] # it is there
     act(world)
     world.now += 61
     act(world)
@@ -291,45 +290,55 @@ def test_a_partition_ends_as_complete(world: World) -> None:
     assert [each["updated"] for each in world.status["roles"]] == [2, 1]
 
 
-def refuse(world: World, name: str, admitted: int) -> None:
-    """The scheduler process has looked at a group and has no nodes for all of it."""
-    owned = world.objects[POD_GROUPS.type, name]
-    conditions = (core.Condition("Admitted", "True" if admitted else "False", observed_generation=9),)
-    status = core.GroupStatus(conditions=conditions, admitted=admitted)
-    world.objects[POD_GROUPS.type, name] = msgspec.structs.replace(owned, status=status)
-
-
-def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
+def test_an_old_replica_goes_at_once_where_that_places_its_successor(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
     act(world, 2)
-    refuse(world, "llama-0-decode", 3)
-    world.now += 29
-    act(world)
-    assert ready(world, "decode") == 3
-    world.now += 2
+    prove(world)
     act(world)
     assert ready(world, "decode") == 2
-    # The word is older than the room: it is asked again before another one goes.
-    act(world)
+    # The answer was to another question: it is asked again before another one goes.
+    act(world, 3)
     assert ready(world, "decode") == 2
     serve(world)
     go_on(world, 4)
     assert len(told(world)["decode"]) == 1
 
 
-def test_only_one_goes_for_each_wait_although_the_status_is_of_the_pass_before(world: World) -> None:
+def test_nothing_goes_for_a_successor_that_has_no_places_whatever_goes(world: World) -> None:
     world.inference = llama(decode={"template": NEW})
     act(world, 2)
-    refuse(world, "llama-0-decode", 3)
-    world.now += 31
-    before = dict(world.status)
-    act(world)
-    assert ready(world, "decode") == 2
-    # What is written is what was seen before the deletion.
-    world.status = before
-    refuse(world, "llama-0-decode", 2)
-    act(world)
-    assert ready(world, "decode") == 2
+    refuse(world, message="decode: 7 nodes are out: 7 node selector")
+    world.now += 600
+    act(world, 4)
+    assert ready(world, "decode") == 3
+    hold = world.status["rollout"]["hold"]
+    places = "1 of decode of the new revision without places"
+    assert (hold["gate"], hold["message"]) == ("Room", f"{places}: decode: 7 nodes are out: 7 node selector")
+
+
+def test_an_answer_counts_only_for_the_pods_that_were_asked_about(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world, 2)
+    prove(world)
+    victim = question_of(world).predecessors["decode"].serving[0]  # type: ignore[union-attr] # it asks
+    lost = next(name for name, pod in world.pods.items() if pod.spec.hostname == f"0-decode-{victim}-0")
+    world.vanish(lost)
+    act(world, 3)
+    assert ready(world, "decode") == 2, "what was lost, and nothing beside it"
+
+
+def test_the_question_stays_while_those_go_that_were_named_and_no_longer(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world, 2)
+    prove(world)
+    asked = question_of(world)
+    world.carry_out()
+    world.tell()
+    assert any(pod.metadata.deletion_timestamp for pod in world.pods.values())
+    assert question_of(world) == asked, "its places are kept for it"
+    world.finish()
+    serve(world)
+    assert question_of(world) is None
 
 
 def test_a_scheduler_that_says_nothing_makes_nobody_go(world: World) -> None:

@@ -10,7 +10,8 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.operator.plan import Plan
-from unit.operator.test_evacuating import act, cordon, refuse
+from unit.operator.answering import refuse
+from unit.operator.test_evacuating import act, cordon
 from unit.operator.world import World
 
 
@@ -34,7 +35,7 @@ def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
     world.tell()
     cordon(world, "decode-0")
     act(world)
-    refuse(world, "decode", decode["replicas"])
+    refuse(world)
     world.now += 60
     act(world, 1)
     minimum = {"decode": decode["minReplicas"], "prefill": prefill["minReplicas"]}
@@ -43,8 +44,9 @@ def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
         if pod.metadata.label(names.LABEL_UNIT) == "1" and number < minimum[pod.metadata.label(names.LABEL_ROLE) or ""]:
             world.bind(name, f"other-{name}")
             world.ready(name)
-    # There is no room for more of it.
-    refuse(world, "prefill", minimum["prefill"], unit=1)
+    if prefill["replicas"] > minimum["prefill"]:
+        # There is no room for more of it.
+        refuse(world, unit=1)
     return world
 
 

@@ -209,10 +209,27 @@ def test_surplus_that_has_no_room_is_told_from_surplus_that_starts() -> None:
         if "prefill-1" in name:
             world.pin(name)
     computed = compute(world)
-    text = "the minimum is Ready; prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room"
+    text = "the minimum is Ready; prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for places"
     assert computed["summary"]["reason"] == text
     assert conditions(computed)["Progressing"] == ("True", "SurplusWaiting")
     assert conditions(computed)["Available"] == ("True", "Available")
+
+
+def test_surplus_that_waits_says_why_in_the_words_of_whoever_refuses() -> None:
+    world = World.settled(inference(role("prefill", replicas=2), role("decode")))
+    decide(world)
+    for name in list(world.pods):
+        if "prefill-1" not in name:
+            world.bind(name)
+            world.ready(name)
+    key = (COMPOSITE_POD_GROUPS.type, "llama-0")
+    words = "the API server denied the pin of pod llama-0-prefill-1-0: not before Monday"
+    told = core.Condition(names.SURPLUS_ADMITTED, "False", "Denied", words)
+    status = world.objects[key].status
+    status = msgspec.structs.replace(status, conditions=(*(status.conditions or ()), told))
+    world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)
+    text = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for places"
+    assert compute(world)["summary"]["reason"] == f"{text}: {words}"
 
 
 def test_the_worst_units_are_listed() -> None:

@@ -101,7 +101,10 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
     told = {"purpose": "Preemption", "victims": (gone,), "message": "takes decode/3", "unproven": True}
     held = core.Claim(("b1",), at, "block", "nvidia.com/gpu", ("n1",), 2, at, at, **told)
     left_out = (core.ExcludedNode("n4", "no volume there", "2026-01-01T00:00:00Z"),)
-    decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, claim=held, excluded=left_out)
+    waits = core.SuccessorStatus("decode", 4, "Infeasible", "8 GPUs are missing", (gone,))
+    succession = core.GroupSuccession("one", (waits,))
+    terms = {"claim": held, "excluded": left_out, "succession": succession}
+    decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, **terms)
     root = msgspec.structs.replace(preferring("rack"), metadata=core.Meta(name="root", uid="root", generation=3))
     statuses = [
         group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),

@@ -128,7 +128,7 @@ class World(Stored):
         observed = self.observe()
         planned = plan(self.judge(bad_template), observed, self.status)
         self.clock.note(_KEY, self.now, stands=planned.rolling is not None and planned.rolling.stands)
-        self._retire(observed, planned)
+        self.retire(observed, planned)
         return planned
 
     def tell(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class World(Stored):
         """The conditions of the status as it is told now, by type."""
         return {each["type"]: each for each in self.tell()["conditions"]}
 
-    def _retire(self, observed: Observed, planned: Plan) -> None:
+    def retire(self, observed: Observed, planned: Plan) -> None:
         """As the ledger does before a plan is carried out."""
         places = set(planned.layout.slots())
         self.graves = {

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from covey.compile.revision import RoleRevision
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
+from covey.rollout.model import serving
+from covey.rollout.step import order_of_loss
 
 
 def revision(name: str) -> RoleRevision:
@@ -73,7 +75,8 @@ class Unit:
     roles: dict[str, Role]
     ages: dict[tuple[str, str], int] = field(default_factory=dict)
     stays: bool = False
-    starved: bool = False
+    #: By role, the old replicas that may go now, as somebody has proven.
+    cleared: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, role in self.roles.items():
@@ -81,8 +84,26 @@ class Unit:
 
     @property
     def state(self) -> UnitState:
-        roles = {name: role.state for name, role in self.roles.items()}
-        return UnitState(roles, self.stays, starved=self.starved, ranks=dict(self.ages))
+        roles = {
+            name: replace(role.state, cleared=self.cleared.get(name, frozenset())) for name, role in self.roles.items()
+        }
+        return UnitState(roles, self.stays, ranks=dict(self.ages))
+
+    def clear(self) -> None:
+        """Clear one old replica of each role of which a new one waits, down to its minimum, where nothing goes."""
+        self.cleared = {}
+        for name in self.roles if not self.all(Stage.GOING) else ():
+            role, state = self.roles[name], self.state.roles[name]
+            rolled = bool(state.outdated) and not self.state.is_held
+            waits = any(each.stage is Stage.WAITING for each in self.state.staying(name).values())
+            old = {n: each for n, each in state.old.items() if each.stage > Stage.WAITING}
+            if not rolled:
+                old = {n: each for n, each in old.items() if each.leaving and not each.patient}
+            least = 0 if role.yields and not rolled else role.minimum
+            room = serving(state.alive) > least
+            order = [n for n in order_of_loss(self.state, name) if n in old and (room or old[n].stage < Stage.SERVING)]
+            if waits and order:
+                self.cleared[name] = frozenset(order[:1])
 
     def edit(self, target: str, *names: str) -> None:
         """Another revision of these roles (all when none is named) is wanted."""
@@ -116,7 +137,7 @@ class Unit:
     def act_without_room(self, passes: int) -> None:
         """So many steps, in which nothing new finds a place before something old is gone."""
         for _ in range(passes):
-            self.starved = bool(self.all(Stage.WAITING)) and not self.all(Stage.GOING)
+            self.clear()
             self.step()
             self.gone()
 
@@ -173,15 +194,11 @@ class Unit:
         )
 
 
-def least(role: Role, *, starved: bool = False) -> int:
-    """Serving replicas that must be left, said in other words than the planner's."""
-    surge = 0 if starved else role.budget.surge
-    if role.budget.unavailable is None:
-        found = role.minimum if starved else role.wanted
-    else:
-        found = role.wanted - role.budget.unavailable
-        if role.minimum < role.wanted:
-            found = max(found, role.minimum)
-    if role.minimum and role.wanted + surge > 1:
+def least(role: Role, *, makes_room: bool = False) -> int:
+    """Serving replicas that must be left by the budget, said in other words than the planner's."""
+    found = role.wanted - (role.budget.unavailable or 0)
+    if role.minimum < role.wanted:
+        found = max(found, role.minimum)
+    if role.minimum and role.wanted + (0 if makes_room else role.budget.surge) > 1:
         found = max(found, 1)
     return min(max(found, 0), role.wanted)

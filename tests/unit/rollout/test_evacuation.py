@@ -91,7 +91,7 @@ def test_without_room_it_shrinks_to_the_minimum_and_waits() -> None:
         acting.act_without_room(1)
         assert acting.roles["prefill"].ready >= 2
     assert acting.roles["prefill"].ready == 2
-    assert len(alive(acting, "prefill")) == 4
+    assert len(alive(acting, "prefill")) == 5, "successors wait, of which one is the surge"
     acting.roles["prefill"].yields = True
     acting.act_without_room(12)
     assert acting.roles["prefill"].ready == 0
@@ -104,10 +104,11 @@ def test_the_only_replica_stays_without_room_unless_it_may_go() -> None:
     acting = unit(decode=Role.serving(1))
     leave(acting, "decode", 0)
     acting.step()
-    acting.starved = True
+    acting.clear()
     acting.step()
     assert alive(acting, "decode") == {0, 1}
     acting.roles["decode"].yields = True
+    acting.clear()
     acting.step()
     assert alive(acting, "decode") == {1}
 

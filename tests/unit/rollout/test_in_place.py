@@ -125,9 +125,9 @@ def test_a_reversal_too_and_a_surge_of_it_goes() -> None:
 
 
 def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
-    unit = Unit({"decode": in_place(3)}, starved=False)
+    unit = Unit({"decode": in_place(3)})
     unit.begin("b")
-    unit.starved = True
+    unit.clear()
     unit.step()
     unit.gone()
     assert numbers(unit) == {0: "a", 1: "a", 2: "b"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from covey.rollout import Budget, Stage, next_step
@@ -193,23 +195,37 @@ def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
     assert unit.shape() == {"prefill": {"a": 2}, "decode": {"a": 4}}
 
 
-def test_without_room_it_goes_down_to_the_minimum_and_no_further() -> None:
-    unit = Unit({"prefill": Role.serving(3, minimum=1), "decode": Role.serving(2, minimum=2)})
+def test_a_successor_that_waits_takes_nothing_that_is_not_cleared_for_it() -> None:
+    unit = Unit({"prefill": Role.serving(3), "decode": Role.serving(2)})
     unit.begin("b")
-    unit.starved = True
-    seen = []
     for _ in range(4):
         unit.step()
-        unit.gone()
-        seen.append({name: role.ready for name, role in unit.roles.items()})
-    assert seen == [{"prefill": 2, "decode": 2}, {"prefill": 1, "decode": 2}] + 2 * [{"prefill": 1, "decode": 2}]
+    assert unit.shape() == {"prefill": {"a": 3, "b": 1}, "decode": {"a": 2, "b": 1}}
+
+
+def test_what_is_cleared_goes_in_one_step_and_nothing_else_of_the_role() -> None:
+    unit = Unit({"prefill": Role.serving(4, budget=Budget(surge=2)), "decode": Role.serving(2)})
+    unit.begin("b")
+    unit.roles["prefill"].replicas[3] = replace(unit.roles["prefill"].replicas[3], stage=Stage.STARTING)
+    unit.cleared = {"prefill": frozenset({0, 2}), "decode": frozenset({0})}
+    unit.step()
+    assert {n for n, each in unit.roles["prefill"].replicas.items() if each.stage is Stage.GOING} == {0, 2}
+    assert {n for n, each in unit.roles["decode"].replicas.items() if each.stage is Stage.GOING} == {0}
+
+
+def test_what_is_cleared_never_takes_a_role_below_its_minimum() -> None:
+    unit = Unit({"prefill": Role.serving(3, minimum=2)})
+    unit.begin("b")
+    unit.cleared = {"prefill": frozenset({0, 1, 2})}
+    unit.step()
+    assert unit.roles["prefill"].ready == 2
 
 
 def test_a_stated_budget_holds_without_room_too() -> None:
     unit = Unit({"prefill": Role.serving(3, budget=Budget(1, 0))})
     unit.begin("b")
-    unit.starved = True
     for _ in range(4):
+        unit.clear()
         unit.step()
         unit.gone()
     assert unit.roles["prefill"].ready == 3

@@ -111,9 +111,15 @@ def happen(unit: Unit, kind: str, number: int) -> None:
         case "yield":
             role.yields = bool(number % 2)
         case "starve":
-            unit.starved = bool(number % 2)
+            clear(unit, name, number)
         case _:
             plan(unit)
+
+
+def clear(unit: Unit, name: str, number: int) -> None:
+    """Somebody has proven that some old replicas of a role may go, whichever."""
+    old = sorted(unit.state.roles[name].old)
+    unit.cleared = {**unit.cleared, name: frozenset(n for n in old if number % (n + 2) == 0)}
 
 
 def plan(unit: Unit) -> None:
@@ -123,12 +129,10 @@ def plan(unit: Unit) -> None:
     serving = {name: role.ready for name, role in unit.roles.items()}
     changing = [name for name, role in unit.roles.items() if role.state.outdated]
     leaving = [name for name, role in unit.roles.items() if role.state.leaving]
-    yields = {name for name in leaving if unit.starved and unit.roles[name].yields}
-    # The successor of one that leaves is of its revision, also while nothing is rolled.
-    beside = {name: role.state.alive if name in leaving else role.state.new for name, role in unit.roles.items()}
+    yields = {name for name in leaving if unit.cleared.get(name) and unit.roles[name].yields}
     short = {
-        name: unit.starved and any(each.stage is Stage.WAITING for each in found.values())
-        for name, found in beside.items()
+        name: sum(each.stage is Stage.SERVING for n, each in alive[name].items() if n in unit.cleared.get(name, ()))
+        for name in unit.roles
     }
     fresh = all(each.fresh for found in alive.values() for each in found.values())
     state = unit.state
@@ -137,8 +141,11 @@ def plan(unit: Unit) -> None:
         layout = planned.roles[name]
         # 1. No more is given up than may be missing, and never the last one of the gang that could stay.
         if name not in yields:
-            assert role.ready >= min(serving[name], least(role, starved=short[name])), name
-        if role.minimum and role.wanted + role.budget.surge > 1 and not short[name]:
+            floor = least(role, makes_room=bool(unit.cleared.get(name)))
+            if role.budget.unavailable is None and unit.cleared.get(name):
+                floor = min(floor, max(serving[name] - short[name], role.minimum))
+            assert role.ready >= min(serving[name], floor), name
+        if role.minimum and role.wanted + role.budget.surge > 1 and not unit.cleared.get(name):
             assert role.ready >= min(serving[name], 1)
         # What leaves goes below the minimum only where that is allowed.
         if name in leaving and name not in changing and name not in yields:
@@ -165,7 +172,9 @@ def plan(unit: Unit) -> None:
     # 6. No half revisions.
     moving = [name for name in changing if unit.roles[name].wanted]
     pairs = [
-        name for name in moving if unit.roles[name].wanted + (0 if short[name] else unit.roles[name].budget.surge) > 1
+        name
+        for name in moving
+        if unit.roles[name].wanted + (0 if unit.cleared.get(name) else unit.roles[name].budget.surge) > 1
     ]
     if pairs == moving and not unit.stays and not fresh and not leaving:
         old = {any(each.hash != unit.roles[name].target for each in planned.roles[name].values()) for name in moving}
@@ -195,9 +204,10 @@ def plan(unit: Unit) -> None:
             assert turned | placed == set(moving), "half of the new revision has its nodes"
     # 7. Planned again before anything has happened, it is the same. A role that only leaves once its rollout is over, or
     # is only rolled once nothing leaves, takes another step or two.
-    for _ in range(3 if leaving and not unit.starved else 0):
+    is_clear, unit.cleared = not unit.cleared, {}
+    for _ in range(3 if leaving and is_clear else 0):
         unit.step()
-    assert unit.starved or next_step(unit.state).roles == (unit.step() if leaving else planned).roles, (state, planned)
+    assert not is_clear or next_step(unit.state).roles == (unit.step() if leaving else planned).roles, (state, planned)
 
 
 @given(units(), events)
@@ -205,7 +215,7 @@ def test_every_promise_holds_whatever_happens(unit: Unit, happened: list[tuple[s
     for kind, number in happened:
         happen(unit, kind, number)
     # Left alone, it ends.
-    unit.stays = unit.starved = False
+    unit.stays, unit.cleared = False, {}
     for role in unit.roles.values():
         role.budget = replace(role.budget, partition=0)
         if not role.budget.surge:
@@ -226,7 +236,7 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
     """The cluster has room for what is wanted and for nothing more; every role may be one short of what is wanted."""
     for kind, number in happened:
         happen(unit, kind, number)
-    unit.stays = unit.starved = False
+    unit.stays, unit.cleared = False, {}
     for role in unit.roles.values():
         role.budget = Budget(role.budget.surge, None if role.budget.surge else 1)
         role.wanted = max(role.wanted, 2)
@@ -235,7 +245,8 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
         role.replicas = {n: replace(each, patient=False) for n, each in role.replicas.items()}
     for turn in range(400):
         # Who waits is heard of only now and then.
-        unit.starved = bool(unit.all(Stage.WAITING)) and not unit.all(Stage.GOING) and turn % pause == 0
+        if turn % pause == 0:
+            unit.clear()
         plan(unit)
         unit.gone()
         for name, role in unit.roles.items():

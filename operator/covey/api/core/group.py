@@ -172,6 +172,27 @@ class GroupExchange(Read, frozen=True):
     nearest: tuple[str, ...] = ()
 
 
+class SuccessorStatus(Read, frozen=True):
+    """A waiting replica, the first of a set that comes whole, and what would give it its places.
+
+    ``victims``: replicas without which it has them; none where it has, or room comes free. ``reason``: why it has none
+    whatever goes, empty where it has; ``message`` says so in a sentence.
+    """
+
+    role: str
+    replica: int
+    reason: str = ""
+    message: str = ""
+    victims: tuple[Victim, ...] = ()
+
+
+class GroupSuccession(Read, frozen=True):
+    """The answer to the question which replicas would have to go for others of their unit to have places."""
+
+    asked: str
+    successors: tuple[SuccessorStatus, ...] = ()
+
+
 class GroupStatus(Read, frozen=True):
     """The status of a group, written by the scheduler process alone."""
 
@@ -186,6 +207,7 @@ class GroupStatus(Read, frozen=True):
     scheduled: int | None = None
     headroom: Headroom | None = None
     exchange: GroupExchange | None = None
+    succession: GroupSuccession | None = None
 
 
 class Group(Read, frozen=True):

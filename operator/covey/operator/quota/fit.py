@@ -26,7 +26,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import PodFactory, ReplicaKey
+from covey.compile import PodFactory, ReplicaKey, Tree
 from covey.compile.identity import hostname
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
@@ -256,6 +256,21 @@ def _what(batch: _Batch) -> str:
 def _list_shortages(short: Sequence[Shortage]) -> str:
     first = "; ".join(map(str, short[:3]))
     return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
+
+
+def find_shortage(
+    tree: Tree, observed: Observed, coming: Iterable[ReplicaKey], gone: Iterable[ReplicaKey]
+) -> tuple[Shortage, ...]:
+    """Find what quotas lack for replicas of a tree that are to be created, once others of it are gone."""
+    charge = charging(tree.pods, observed)
+
+    def demand(replicas: Iterable[ReplicaKey], sign: int) -> Demand:
+        slots = (slot for replica in replicas for slot in tree.replicas.get(replica, ()))
+        return {each: sign * count for each, count in Counter(charge(CreatePod(slot)) for slot in slots).items()}
+
+    balance = Balance(observed.quotas, observed.reserved)
+    balance.take(demand(gone, -1))
+    return balance.shortages(demand(coming, 1))
 
 
 def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], Charge]:

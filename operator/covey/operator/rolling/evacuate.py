@@ -181,8 +181,8 @@ def _waits(role: RoleState) -> bool:
 
 
 def _lacks_room(unit: UnitState, name: str) -> bool:
-    """Tell whether successors of this role wait for room; of another role's room nothing follows."""
-    return unit.starved and any(each.stage is Stage.WAITING for each in unit.staying(name).values())
+    """Tell whether it is proven that successors of this role have no places."""
+    return unit.roles[name].starved and any(each.stage is Stage.WAITING for each in unit.staying(name).values())
 
 
 def _goes(role: RoleState) -> bool:

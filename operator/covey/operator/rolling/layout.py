@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Layout, ReplicaKey, Revision, Scale
-from covey.compile.revision import RoleCount, Unit
+from covey.api.succession import SuccessionQuestion
+from covey.compile import Layout, Revision, Scale
+from covey.compile.revision import RoleCount
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
 from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything_leaving, takes_over
-from covey.operator.rolling.observe import Refused, Seen, read_progress
-from covey.rollout import Stage, UnitState, UnitStep, next_step
+from covey.operator.rolling.observe import Seen, read_progress
+from covey.operator.rolling.succession import Judged, Successions
+from covey.rollout import Stage, UnitState, UnitStep
 from covey.rollout.progress import Progress, Settings, resume_progress, tell
 
 _DEADLINE: Final = 1800.0
@@ -39,6 +40,8 @@ class Rolling:
     move: Move | None = None
     #: Something is on its way out, and the deadline stands still.
     stands: bool = False
+    #: What is asked about successors, on the root of each unit.
+    questions: Mapping[int, SuccessionQuestion | None] = field(default_factory=dict)
 
     @property
     def states(self) -> dict[int, UnitState | None]:
@@ -64,7 +67,7 @@ def roll(
     observed: Observed,
     states: States,
     running: Running,
-    lacking: Refused | None = None,
+    successions: Successions | None = None,
     before: Mapping[str, Any] | None = None,
     totals: Mapping[str, int] | None = None,
     leaving: Leaving | None = None,
@@ -78,7 +81,7 @@ def roll(
         observed: the snapshot.
         states: how far each replica has come.
         running: of which revision each replica is.
-        lacking: tells for a layout which replicas found no room in it.
+        successions: judges what waits, and what may go for it.
         before: the status so far; nothing is remembered without it.
         totals: replicas over all units, by role, where it is not the spec that says how many.
         leaving: the replicas that have to leave their nodes.
@@ -95,26 +98,29 @@ def roll(
     chosen = choose_units(scale, observed, states)
     scale = scale.over(chosen)
     seen = Seen(spec, in_force, observed, states, running, leaving or Leaving(), late=late, rolls=last is not None)
-    units = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
-    crowded = last is not None and last.starves(units.values(), now)
-    overdue = set(units) if crowded else {unit for unit, state in units.items() if seen.is_overdue(unit, state)}
-    if lacking is not None and overdue:
-        lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
-        units |= {unit: _mark_starved(unit, units[unit], lacks) for unit in overdue}
+
+    def judge(unit: int, scale: Scale, *, arrives: bool = False) -> Judged:
+        state = seen.unit(unit, scale.unit(unit), stays=stays)
+        if successions is None:
+            return Judged(state)
+        return replace(successions, is_kept_waiting=seen.is_kept_waiting).judge(unit, state, arrives=arrives)
+
+    judged = {unit: judge(unit, scale) for unit in chosen}
+    units = {unit: each.state for unit, each in judged.items()}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
-        other = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
-        given_up = _given_up(seen, move.to, other, lacking, settings.deadline)
-        move = replace(move, done=takes_over(units[move.unit], other, given_up))
+        judged[move.to] = judge(move.to, move.count_into(scale), arrives=True)
+        given_up = _given_up(seen, move.to, judged[move.to].state, settings.deadline)
+        move = replace(move, done=takes_over(units[move.unit], judged[move.to].state, given_up))
         scale = move.count_into(scale)
-        units[move.to] = other
-        units = {unit: units[unit] for unit in sorted(units) if not (move.done and unit == move.unit)}
-    steps = {unit: (state, next_step(state)) for unit, state in units.items()}
+        judged = {unit: judged[unit] for unit in sorted(judged) if not (move.done and unit == move.unit)}
+    steps = {unit: each.next_step() for unit, each in judged.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
     again = [progress.next_change_after(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
     due = min((each for each in again if each is not None), default=None)
-    return Rolling(layout, progress, due, steps, move, stands)
+    questions = {unit: each.question for unit, each in judged.items()}
+    return Rolling(layout, progress, due, steps, move, stands, questions)
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:
@@ -127,37 +133,15 @@ def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: S
     return Layout(units, together, scale if scale.totals else None)
 
 
-def _as_they_are(state: UnitState) -> Unit:
-    return {name: {n: each.revision for n, each in role.alive.items()} for name, role in state.roles.items()}
-
-
-def _given_up(
-    seen: Seen, unit: int, state: UnitState, lacking: Refused | None, deadline: float
-) -> Callable[[str, int], bool]:
-    """Make a function that tells whether a replica (role, number) was refused for a while, or has stalled."""
-    lacks = cache(lambda: lacking(Layout({unit: _as_they_are(state)})) if lacking is not None else None)
+def _given_up(seen: Seen, unit: int, state: UnitState, deadline: float) -> Callable[[str, int], bool]:
+    """Make a function that tells whether a replica (role, number) has no places, as is proven, or has stalled."""
 
     def is_given_up(role: str, number: int) -> bool:
-        place = (unit, role, number)
-        if state.roles[role].replicas[number].stage is not Stage.WAITING:
-            return seen.has_stalled(place, deadline)
-        is_refused = lacks() if seen.is_kept_waiting(place) else None
-        return is_refused is not None and is_refused(place)
+        if state.roles[role].replicas[number].stage is Stage.WAITING:
+            return state.roles[role].starved
+        return seen.has_stalled((unit, role, number), deadline)
 
     return is_given_up
-
-
-def _mark_starved(unit: int, state: UnitState, lacks: Callable[[ReplicaKey], bool]) -> UnitState:
-    """The unit, marked as starved where it is known to have no room for a surge."""
-    waiting = [
-        (unit, name, n)
-        for name in state.roles
-        for n, each in state.staying(name).items()
-        if each.stage is Stage.WAITING
-    ]
-    going = any(each.stage is Stage.GOING for role in state.roles.values() for each in role.replicas.values())
-    starved = bool(waiting) and not going and all(map(lacks, waiting))
-    return replace(state, starved=starved)
 
 
 def revision_left(in_force: Revision, observed: Observed, running: Running) -> str:

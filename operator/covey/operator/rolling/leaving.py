@@ -192,9 +192,7 @@ def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
 
 def _is_stuck(unit: UnitState) -> bool:
     """Tell whether a unit is at its minimum, without room for a successor. A unit that is rolled moves by that."""
-    if not unit.starved or _is_rolled(unit):
-        return False
-    return any(map(_is_held, unit.roles.values()))
+    return not _is_rolled(unit) and any(map(_is_held, unit.roles.values()))
 
 
 def _is_rolled(unit: UnitState) -> bool:
@@ -204,4 +202,4 @@ def _is_rolled(unit: UnitState) -> bool:
 def _is_held(role: RoleState) -> bool:
     serve = sum(each.stage is Stage.SERVING for each in role.alive.values())
     waits = any(each.stage is Stage.WAITING for each in role.new.values())
-    return bool(role.leaving) and waits and not role.yields and serve <= role.minimum
+    return bool(role.leaving) and waits and role.starved and not role.yields and serve <= role.minimum

@@ -8,13 +8,11 @@ The first replicas of a revision carry a mark and how many they are, and the sch
 before that many carry it. Once one has its nodes, the others are ordinary replicas. If the one is lost then, its
 successor has no mark, and those that wait would wait for it for ever. Groups lose the mark when they are applied; their
 pods here.
-
-Replicas for which a scheduler has no nodes, as far as it has said so, or quotas have no room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -25,7 +23,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace
 from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
-from covey.compile import Layout, ReplicaKey, Slot, Tree
+from covey.compile import ReplicaKey, Slot, Tree
 from covey.compile.revision import Revision, RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Relabel
@@ -34,7 +32,7 @@ from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.operator.rolling.leaving import Leaving
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
-from covey.rollout.progress import PATIENCE, Gate, Hold, Progress
+from covey.rollout.progress import Gate, Hold, Progress
 
 
 def read_progress(before: Mapping[str, Any]) -> Progress | None:
@@ -110,42 +108,8 @@ def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Ite
         yield from (Relabel(pod, _REMOVED) for pod in pods if not podstate.is_admitted(pod))
 
 
-#: Whether the scheduler has looked at a replica as it is wanted now, and has no nodes for it; asked for a layout.
-Refused = Callable[[Layout], Callable[[ReplicaKey], bool]]
-
-
-def _without_nodes(observed: Observed) -> frozenset[ReplicaKey]:
-    """Replicas with a pod for which kube-scheduler, or Volcano, has no node."""
-    return frozenset(
-        (slot.unit, slot.role, slot.replica)
-        for slot, pod in observed.current.items()
-        if podstate.unschedulable(pod) is not None
-    )
-
-
-def make_refusal_check(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
-    """Make a function that tells which replicas are refused, by quotas and the statuses of groups or of pods.
-
-    Where those say nothing of a replica, it does not count as refused.
-    """
-
-    def check_of(layout: Layout) -> Callable[[ReplicaKey], bool]:
-        pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
-        return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
-
-    return check_of
-
-
-def _is_refused(owned: Owned | None) -> bool:
-    """Tell whether the scheduler has looked at a group as it is wanted now, and not all of it has nodes."""
-    if owned is None:
-        return False
-    admitted = core.condition(owned.status.conditions, names.ADMITTED)
-    wanted = owned.spec.get("desiredCount")
-    seen = admitted is not None and (admitted.observed_generation or 0) >= owned.metadata.generation
-    return seen and isinstance(wanted, int) and (owned.status.admitted or 0) < wanted
-
-
+#: Seconds for which a scheduler that nobody can ask has no node, before old replicas make room.
+PATIENCE: Final = 30.0
 #: Seconds for which a replica that is not Ready any more counts as one that may be again.
 DOUBT: Final = 60.0
 
@@ -239,17 +203,6 @@ class Seen:
                 yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
             )
         return UnitState(roles, stays, describe_blocked(roles), ranks=self._ages)
-
-    def is_overdue(self, unit: int, state: UnitState) -> bool:
-        """Tell whether successors of replicas that leave have waited for room long enough."""
-        waiting = [
-            self._age((unit, name, number))
-            for name, role in state.roles.items()
-            if role.leaving
-            for number, each in state.staying(name).items()
-            if each.stage is Stage.WAITING
-        ]
-        return bool(waiting) and self._is_over(PATIENCE - max(waiting))
 
     def is_kept_waiting(self, place: ReplicaKey) -> bool:
         """Tell whether a replica without nodes has been there for long enough to be found some."""

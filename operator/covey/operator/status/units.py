@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -74,7 +75,12 @@ def describe_units(
         admitted = kept or (report.admitted if report else None)
         silence = backend.silence if backend else ""
         phase, reason, message = _progress(
-            scale.unit(number), plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
+            scale.unit(number),
+            plan.states.get(number, {}),
+            admitted,
+            silence,
+            plan.starting.of(number),
+            partial(_why_surplus_waits, number, report, observed, plan),
         )
         if reason == REASON_NOT_READY:
             message += _trouble(pod for slot, pod in observed.current.items() if slot.unit == number)
@@ -91,6 +97,7 @@ def _progress(
     admitted: core.Condition | None,
     silence: str,
     starting: str,
+    why: Callable[[], str],
 ) -> tuple[Phase, str, str]:
     bound = count_unit(roles, states, attrgetter("is_bound"))
     if not bound.has_minimum:
@@ -111,7 +118,12 @@ def _progress(
         if ready.counts[name] < count.replicas
     ]
     if surplus:
-        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
+        waits = any(
+            sum(state.is_admitted for state in states.get(name, {}).values()) < count.replicas
+            for name, count in roles.items()
+        )
+        told = f": {found}" if waits and (found := why()) else ""
+        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}{told}"
     return Phase.READY, "Ready", "every replica is Ready"
 
 
@@ -129,8 +141,17 @@ def _trouble(pods: Iterable[core.Pod]) -> str:
     return f": pod {name}: {trouble}{more}"
 
 
+def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed, plan: Plan) -> str:
+    """Say why replicas beyond the minimum have no places, in the words of quotas, kube-scheduler or the planner."""
+    if any(place[0] == unit for place in plan.fitting.unfit):
+        return "; ".join(each.message for each in plan.fitting.outcome.remarks if each.type == names.QUOTA_LIMITED)
+    said = map(podstate.unschedulable, observed.in_unit(unit).values())
+    words = next((each for each in said if each is not None), "")
+    return words or (report.surplus if report is not None else "")
+
+
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
-    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room``."""
+    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for places``."""
     ready = sum(state.is_ready for state in states.values())
     waiting = wanted - sum(state.is_admitted for state in states.values())
     starting = wanted - ready - waiting
@@ -139,5 +160,5 @@ def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
         texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
     if waiting > 0:
         what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
-        texts.append(f"{what} for room")
+        texts.append(f"{what} for places")
     return f"{role} {ready}/{wanted}: {', '.join(texts)}"

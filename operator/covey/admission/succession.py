@@ -1,0 +1,321 @@
+"""Replicas of a unit that go for others of it: the proof that these have places then, asked of the planner. Pure.
+
+A rollout brings replicas that wait beside old ones that serve. Where they have no places, an old one is given up only if
+that places its successor. So the planner is asked for each set of successors in turn:
+
+1. as things are, with the room of what ends already;
+2. with all gone that may ever go: where it does not fit even then, nothing that goes would help, and the planner's
+   sentence says why;
+3. without one of them, then without more, as few as it takes and the roles of a set in turn: what fits still fits when
+   more is gone, so those that are needed are found one after another by halving, and none of them is needless.
+
+Whatever a plan gives an earlier set counts as taken for the later ones. No search without a proof counts as an answer:
+where the planner meets its limit the answer is that nobody knows, and nothing goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from typing import Final
+
+from covey.admission.growth import is_draining
+from covey.api.constants import REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.api.succession import Predecessors, SuccessionQuestion, Successor
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Plan, Reason, Refusal, ReplicaRequest, RoleRequest, Verdict
+from covey.placement.overlay import overlay
+from covey.placement.planner import plan_minimum
+from covey.placement.refusal.shortage import RESERVED
+
+#: Plans that the answer for one set may cost, and those of them for a single replica that would be enough.
+PLANS: Final = 64
+SINGLES: Final = 16
+#: A replica that may go, and its role.
+Old = tuple[str, ReplicaRequest]
+#: Said of a set for which room comes free by itself, and of one whose pods are not all there.
+COMES_FREE: Final = "pods that end leave it room"
+NOT_THERE: Final = "its pods are not all there yet"
+#: Said where the operator has not seen yet what has its places here, or has seen more.
+OTHERS_PLACED: Final = "other replicas have their places than the operator knows of"
+#: Said before why it does not fit beside all that must stay.
+STAYS: Final = "what may go for it does not leave it enough room"
+LIMIT_MET: Final = "the search met its limit before it was known what would have to go"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The answer for one set of successors: they have ``places`` (node by pod) once ``victims`` are gone; else why not.
+
+    ``reason`` is empty where they have places, or where room comes free by itself.
+    """
+
+    first: Successor
+    victims: tuple[Old, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """The answers, and the nodes where all that have places would lie."""
+
+    proofs: tuple[Proof, ...] = ()
+    nodes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Keys of holders whose room comes free by itself: of the unit's own, which is held for it, and of others."""
+
+    own: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+
+class _LimitError(Exception):
+    """The plans of an answer are used up."""
+
+
+@dataclass
+class _Search:
+    gang: Gang
+    question: SuccessionQuestion
+    inventory: Inventory
+    ending: Ending
+    plans: int = 0
+    #: Keys of holders that are given up for earlier sets, and the members of these.
+    gone: set[str] = field(default_factory=set)
+    coming: tuple[Successor, ...] = ()
+    nodes: frozenset[str] = frozenset()
+
+    def prove(self, members: tuple[Successor, ...], spent: Sequence[tuple[str, int]]) -> Proof:
+        """Find what has to go for one set; ``spent`` has to go in any case, for quota."""
+        self.plans = 0
+        first = members[0]
+        waiting = {(role.name, each.replica): each for role in self.gang.roles for each in role.replicas}
+        if any(member[:2] not in waiting for member in members):
+            return Proof(first, reason=REASON_WAITING, message=NOT_THERE)
+        if any(map(self._differs, {member.role for member in members})):
+            return Proof(first, reason=REASON_WAITING, message=OTHERS_PLACED)
+        coming = (*self.coming, *(each for each in members if not waiting[each[:2]].placed))
+        candidates = self._candidates(members)
+        must = [each for each in candidates if (each[0], each[1].replica) in spent]
+        # 1. As things are, but for what has to go.
+        answer = self._plan(coming, must)
+        if isinstance(answer, Plan):
+            return self._accept(first, coming, must, answer)
+        if not must and self.ending.others and isinstance(self._plan(coming, (), self.ending.others), Plan):
+            return Proof(first, message=COMES_FREE)
+        # 2. With all of them gone, also those of which some must stay.
+        relaxed = self._plan(coming, candidates) if candidates else answer
+        if isinstance(relaxed, Refusal):
+            told = answer if answer.verdict is Verdict.INFEASIBLE else relaxed
+            return Proof(first, reason=_reason_of(relaxed), message=told.message)
+        # 3. Without as few as it takes.
+        found = self._find_fewest(coming, candidates, must)
+        if found is None:
+            return Proof(first, reason=_reason_of(answer), message=f"{STAYS}: {answer.message}")
+        return self._accept(first, coming, *found)
+
+    def _find_fewest(
+        self, coming: Sequence[Successor], candidates: Sequence[Old], must: Sequence[Old]
+    ) -> tuple[list[Old], Plan] | None:
+        for single in islice(candidates if not must else (), SINGLES):
+            chosen = self._within_bounds([single])
+            if chosen and isinstance(answer := self._plan(coming, chosen), Plan):
+                return chosen, answer
+        needed = list(must)
+        left = [old for old in self._within_bounds(candidates) if old not in must]
+        if not isinstance(self._plan(coming, [*needed, *left]), Plan):
+            return None
+        while not isinstance(answer := self._plan(coming, needed), Plan):
+            # Of the fewest in their order that are enough the last is needed.
+            enough = bisect_left(range(len(left)), 1, key=lambda count: self._fits(coming, [*needed, *left[:count]]))
+            needed.append(left[enough - 1])
+            left = left[: enough - 1]
+        return needed, answer
+
+    def _fits(self, coming: Sequence[Successor], chosen: Sequence[Old]) -> bool:
+        return isinstance(self._plan(coming, chosen), Plan)
+
+    def _accept(self, first: Successor, coming: tuple[Successor, ...], chosen: Sequence[Old], plan: Plan) -> Proof:
+        self.gone |= set(_keys(each for _, each in chosen))
+        self.coming = coming
+        self.nodes = frozenset(each.node for each in plan.assignments)
+        return Proof(first, tuple(chosen), {each.pod: each.node for each in plan.assignments})
+
+    def _differs(self, role: str) -> bool:
+        """Tell whether other replicas have their places than the question says."""
+        told = self.question.predecessors.get(role)
+        placed = (each for each in self.gang.roles if each.name == role)
+        return told is not None and told.placed != {
+            each.replica
+            for found in placed
+            for each in found.replicas
+            if each.placed and not is_draining(each) and self.ending.own.isdisjoint(_keys([each]))
+        }
+
+    def _candidates(self, members: Iterable[Successor]) -> list[Old]:
+        """The replicas that may go for a set and have their places."""
+        there = {
+            (role.name, each.replica): each
+            for role in self.gang.roles
+            for each in role.replicas
+            if each.placed and not is_draining(each) and self.gone.isdisjoint(_keys([each]))
+        }
+        return [(old[0], there[old]) for old in order_predecessors(self.question, members) if old in there]
+
+    def _within_bounds(self, candidates: Sequence[Old]) -> list[Old]:
+        """Those of some candidates that may go together, the first ones of each role."""
+        allowed = within_bounds(self.question, ((role, each.replica) for role, each in candidates))
+        return [old for old in candidates if (old[0], old[1].replica) in allowed]
+
+    def _plan(
+        self,
+        coming: Sequence[Successor],
+        chosen: Iterable[Old],
+        also: Collection[str] = (),
+    ) -> Plan | Refusal:
+        """Plan all that come so far without those that are chosen; ``also`` are keys of others that are gone."""
+        if self.plans >= PLANS:
+            raise _LimitError
+        self.plans += 1
+        gone = self.gone | self.ending.own | set(_keys(each for _, each in chosen))
+        with overlay(self.inventory) as changes:
+            changes.remove(gone.union(also))
+            return plan_minimum(_asking(self.gang, {member[:2] for member in coming}, gone), self.inventory)
+
+
+def order_predecessors(question: SuccessionQuestion, members: Iterable[Successor]) -> list[tuple[str, int]]:
+    """The replicas (role and number) that may go for a set, of each role in turn, in the order in which they would."""
+    lines = []
+    for name in dict.fromkeys(member.role for member in members):
+        told = question.predecessors.get(name, Predecessors())
+        lines.append([(name, number) for number in (*told.idle, *told.serving)])
+    return [old for turn in zip_longest(*lines) for old in turn if old is not None]
+
+
+def within_bounds(question: SuccessionQuestion, olds: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of some replicas (role and number) that may go together, the first ones of each role."""
+    found: list[tuple[str, int]] = []
+    serving = Counter[str]()
+    for role, number in olds:
+        told = question.predecessors[role]
+        serves = number not in told.idle
+        if not serves or serving[role] < told.most:
+            serving[role] += serves
+            found.append((role, number))
+    return found
+
+
+def find_succession(
+    gang: Gang,
+    question: SuccessionQuestion,
+    inventory: Inventory,
+    ending: Ending | None = None,
+    spent: Mapping[Successor, Sequence[tuple[str, int]]] | None = None,
+) -> Succession:
+    """Find which replicas would have to go for others of their unit to have places.
+
+    Args:
+        gang: the unit as its surplus would be planned now.
+        question: the successors, and those that may go for them.
+        inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
+        ending: whose room comes free by itself.
+        spent: by the first of a set, replicas (role and number) that have to go for it whatever the nodes say.
+    """
+    search = _Search(gang, question, inventory, ending or Ending())
+    proofs: list[Proof] = []
+    for members in question.sets:
+        try:
+            proofs.append(search.prove(members, (spent or {}).get(members[0], ())))
+        except _LimitError:
+            proofs.append(Proof(members[0], reason=REASON_UNKNOWN, message=LIMIT_MET))
+    return Succession(tuple(proofs), search.nodes)
+
+
+def split_surplus(gang: Gang, question: SuccessionQuestion, kept: Collection[str]) -> tuple[Gang, Gang]:
+    """The unit with the successors that are asked about and no other surplus, and with all other surplus elsewhere.
+
+    Args:
+        gang: the unit as its surplus may be planned.
+        question: what is asked for it.
+        kept: nodes that are kept for the successors: what goes there goes for them, and for nobody else of the unit.
+    """
+    named = {member[:2] for members in question.sets for member in members}
+
+    def only(role: RoleRequest, *, successors: bool) -> RoleRequest:
+        replicas = (r for r in role.replicas if r.placed or ((role.name, r.replica) in named) is successors)
+        return replace(role, replicas=tuple(replicas))
+
+    first, rest = (
+        replace(gang, roles=tuple(only(role, successors=each) for role in gang.roles)) for each in (True, False)
+    )
+    return first, replace(rest, excluded_nodes={**dict.fromkeys(kept, RESERVED), **rest.excluded_nodes})
+
+
+def explain_surplus(gang: Gang, inventory: Inventory) -> Refusal | None:
+    """Explain why surplus has no places: the refusal of the first replica of each role that waits, or of its set.
+
+    None where nothing of it waits, or none is refused by itself.
+    """
+    reasons: list[Reason] = []
+    seen: set[str] = set()
+    for role in gang.roles:
+        first = next((each for each in role.replicas if not each.placed and not each.after), None)
+        if first is None or (first.together is not None and first.together in seen):
+            continue
+        seen |= {first.together} if first.together is not None else set()
+        members = {
+            (other.name, each.replica)
+            for other in gang.roles
+            for each in other.replicas
+            if each is first or (first.together is not None and each.together == first.together and not each.placed)
+        }
+        answer = plan_minimum(_asking(gang, members, ()), inventory)
+        if isinstance(answer, Refusal):
+            if answer.verdict is Verdict.UNKNOWN:
+                return answer
+            reasons += answer.reasons
+    return Refusal(Verdict.INFEASIBLE, tuple(reasons)) if reasons else None
+
+
+def _asking(gang: Gang, coming: Collection[tuple[str, int]], gone: Collection[str]) -> Gang:
+    """The gang with what has its places and stays, and with those that come, all of which must be placed."""
+
+    def of(role: RoleRequest) -> RoleRequest:
+        replicas: list[ReplicaRequest] = []
+        for each in role.replicas:
+            if (role.name, each.replica) in coming and not each.placed:
+                replicas.append(replace(each, together=None, after=()))
+            elif pods := tuple(pod for pod in each.pods if pod.node is not None and pod.key not in gone):
+                parts = each.parts if len(pods) == len(each.pods) else ()
+                replicas.append(replace(each, pods=pods, together=None, parts=parts, after=()))
+        count = len(replicas)
+        return replace(role, replicas=tuple(replicas), minimum=count, desired=count, missing=None, free=False)
+
+    return replace(gang, roles=tuple(map(of, gang.roles)))
+
+
+def _keys(replicas: Iterable[ReplicaRequest]) -> Iterator[str]:
+    yield from (pod.key for each in replicas for pod in each.pods if pod.node is not None)
+
+
+def _reason_of(refusal: Refusal) -> str:
+    return REASON_INFEASIBLE if refusal.verdict is Verdict.INFEASIBLE else REASON_UNKNOWN
+
+
+__all__ = [
+    "Ending",
+    "Proof",
+    "Succession",
+    "explain_surplus",
+    "find_succession",
+    "order_predecessors",
+    "split_surplus",
+    "within_bounds",
+]

@@ -1,0 +1,232 @@
+"""Which replicas go for others of their unit, held against all sets that could."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.members import GATE, group, member, node, role_groups, unit
+from covey.admission.gangs import Surroundings, build_gang
+from covey.admission.losses import counted_shape, hold_all
+from covey.admission.succession import (
+    COMES_FREE,
+    NOT_THERE,
+    OTHERS_PLACED,
+    STAYS,
+    Ending,
+    Succession,
+    explain_surplus,
+    find_succession,
+    split_surplus,
+)
+from covey.api import core
+from covey.api.succession import Predecessors, SuccessionQuestion, Successor
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Level, Topology
+from covey.placement.planner import plan_surplus
+
+RACK = "cloud.provider.com/topology-rack"
+TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
+ROLES = ("prefill", "decode")
+
+
+def nodes_of(*gpus: int) -> Inventory:
+    """Nodes with so many devices each, all in one rack."""
+    inventory = Inventory([TOPOLOGY])
+    for number, count in enumerate(gpus):
+        inventory.set_node(node(f"n{number}", gpus=count, labels={RACK: "r0"}))
+    return inventory
+
+
+def placed(role: str, replica: int, place: int, gpus: int = 8, **state: Any) -> core.Pod:
+    return member(role, replica, 0, node=f"n{place}", gpus=gpus, **state)
+
+
+def waiting(role: str, replica: int, gpus: int = 8, **state: Any) -> core.Pod:
+    return member(role, replica, 0, gates=(GATE,), gpus=gpus, **state)
+
+
+def gang_of(inventory: Inventory, *pods: core.Pod) -> Gang:
+    hold_all(inventory, pods, counted_shape)
+    top = group("root", composite=True, minimum=2, desired=2, labels={"covey.dev/unit": "0"})
+    groups = [each for name in ROLES for each in role_groups(name, replicas=9, minimum=1, size=1, root="root")]
+    return build_gang(unit(top, groups, pods), TOPOLOGY, counted_shape, Surroundings())
+
+
+def after(role: str, *replicas: int) -> tuple[Successor, ...]:
+    return tuple(Successor(role, replica, f"uid-{role}-{replica}") for replica in replicas)
+
+
+def ask(
+    gang: Gang,
+    inventory: Inventory,
+    *sets: tuple[Successor, ...],
+    ending: Ending | None = None,
+    **predecessors: Predecessors,
+) -> Succession:
+    """The answer, which leaves no trace; all others that have places stay."""
+    told = {}
+    for role, found in predecessors.items():
+        (request,) = [each for each in gang.roles if each.name == role]
+        held = ending.own if ending is not None else frozenset()
+        there = {each.replica for each in request.replicas if each.placed and held.isdisjoint(p.key for p in each.pods)}
+        given = {name: tuple(n for n in getattr(found, name) if n in there) for name in ("idle", "serving")}
+        told[role] = replace(found, **given, stay=tuple(sorted(there.difference(found.idle, found.serving))))
+    before = {name: dict(inventory.free(name)) for name in inventory.nodes}
+    found = find_succession(gang, SuccessionQuestion(sets, told), inventory, ending)
+    assert {name: dict(inventory.free(name)) for name in inventory.nodes} == before
+    return found
+
+
+def victims(found: Succession) -> list[set[tuple[str, int]]]:
+    return [{(role, each.replica) for role, each in proof.victims} for proof in found.proofs]
+
+
+FOUR = [placed("prefill", n, n) for n in range(4)]
+TWO = [placed("decode", n, 4 + n) for n in range(2)]
+MOST = Predecessors(serving=(3, 2, 1, 0), most=3)
+
+
+def test_a_successor_on_a_full_cluster_takes_the_place_of_the_first_that_may_go() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
+    found = ask(gang, inventory, after("prefill", 4), prefill=MOST)
+    assert victims(found) == [{("prefill", 3)}]
+    assert found.nodes == {"n3"}
+
+
+def test_a_set_takes_one_of_each_role_and_is_proven_as_a_whole() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4), waiting("decode", 2))
+    both = (*after("prefill", 4), *after("decode", 2))
+    most = Predecessors(serving=(1, 0), most=1)
+    assert victims(ask(gang, inventory, both, prefill=MOST, decode=most)) == [{("prefill", 3), ("decode", 1)}]
+    # Of a set of which only one role could have its places nothing goes.
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4), waiting("decode", 2, gpus=16))
+    (proof,) = ask(gang, inventory, both, prefill=MOST, decode=most).proofs
+    assert (proof.victims, proof.reason) == ((), "Infeasible")
+    assert "decode" in proof.message
+
+
+def test_each_role_by_itself_may_have_its_successor_in_one_answer() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4), waiting("decode", 2))
+    most = Predecessors(serving=(1, 0), most=1)
+    found = ask(gang, inventory, after("prefill", 4), after("decode", 2), prefill=MOST, decode=most)
+    assert victims(found) == [{("prefill", 3)}, {("decode", 1)}]
+    assert found.nodes == {"n3", "n5"}
+
+
+def test_what_no_node_takes_costs_nothing_and_says_why() -> None:
+    inventory = nodes_of(*[8] * 6)
+    selector = {"spec": {"nodeSelector": {"gpu": "h100"}}}
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4, **selector))
+    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=MOST).proofs
+    assert (proof.victims, proof.reason) == ((), "Infeasible")
+    assert "6 nodes are out: 6 node selector" in proof.message
+    refusal = explain_surplus(gang, inventory)
+    assert refusal is not None
+    assert "prefill: room for 4 of 5 replicas" in refusal.message
+    assert "6 nodes are out: 6 node selector" in refusal.message
+
+
+def test_what_needs_more_than_may_go_costs_nothing() -> None:
+    inventory = nodes_of(*[8] * 6)
+    two = [waiting("prefill", 4, gpus=8)]
+    gang = gang_of(inventory, *FOUR, *TWO, *two)
+    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=Predecessors(serving=(3, 2, 1, 0), most=0)).proofs
+    assert proof.victims == ()
+    assert proof.message.startswith(STAYS)
+
+
+def test_who_serves_nobody_goes_before_who_serves() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
+    found = ask(gang, inventory, after("prefill", 4), prefill=Predecessors((1,), (3, 2, 0), 2))
+    assert victims(found) == [{("prefill", 1)}]
+
+
+def test_what_ends_already_is_waited_for() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
+    going = next(pod.key for role in gang.roles for each in role.replicas for pod in each.pods if pod.node == "n2")
+    found = ask(gang, inventory, after("prefill", 4), ending=Ending(own=frozenset({going})), prefill=MOST)
+    assert (victims(found), found.nodes) == ([set()], {"n2"})
+    (proof,) = ask(gang, inventory, after("prefill", 4), ending=Ending(others=frozenset({going})), prefill=MOST).proofs
+    assert (proof.victims, proof.reason, proof.message) == ((), "", COMES_FREE)
+
+
+def test_a_set_of_which_pods_are_missing_is_no_answer() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO)
+    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=MOST).proofs
+    assert (proof.reason, proof.message) == ("Waiting", NOT_THERE)
+
+
+def test_where_the_operator_knows_of_others_than_have_their_places_it_is_asked_again() -> None:
+    """It has seen a pod go that is still here, and would give up another one for the same successor."""
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
+    question = SuccessionQuestion((after("prefill", 4),), {"prefill": Predecessors(serving=(2, 1, 0), most=2)})
+    (proof,) = find_succession(gang, question, inventory).proofs
+    assert (proof.victims, proof.reason, proof.message) == ((), "Waiting", OTHERS_PLACED)
+
+
+def test_what_goes_for_successors_is_for_nobody_else_of_the_unit() -> None:
+    inventory = nodes_of(*[8] * 6)
+    gang = gang_of(inventory, *FOUR[:3], *TWO, waiting("prefill", 4), waiting("decode", 2))
+    question = SuccessionQuestion((after("prefill", 4),))
+    first, rest = split_surplus(gang, question, ["n3"])
+    assert [each.pod for each in plan_surplus(first, inventory).assignments] == ["uid-root-prefill-4-0"]
+    assert not plan_surplus(rest, inventory).assignments
+
+
+places = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 8)), min_size=1, max_size=6)
+
+
+@given(places, st.integers(1, 12), st.integers(0, 6), st.data())
+@settings(max_examples=150, deadline=None)
+def test_something_goes_exactly_where_some_set_would_do_and_no_replica_of_it_is_needless(
+    found: list[tuple[int, int]], gpus: int, most: int, data: st.DataObject
+) -> None:
+    room = [8, 8, 8, 12, 4]
+    pods: list[core.Pod] = []
+    for place, count in found:
+        if room[place] >= count:
+            room[place] -= count
+            pods.append(placed("prefill", len(pods), place, count))
+    numbers = list(range(len(pods)))
+    idle = data.draw(st.sets(st.sampled_from(numbers))) if numbers else set()
+    inventory = nodes_of(8, 8, 8, 12, 4)
+    gang = gang_of(inventory, *pods, placed("decode", 0, 0, 0), waiting("prefill", 8, gpus))
+    told = Predecessors(tuple(sorted(idle)), tuple(n for n in reversed(numbers) if n not in idle), most)
+    (proof,) = ask(gang, inventory, after("prefill", 8), prefill=told).proofs
+
+    held = {n: (int((pod.spec.node_name or "n0")[1:]), pod) for n, pod in enumerate(pods)}
+    asks = {n: int(pod.spec.containers[0].resources.requests["nvidia.com/gpu"]) for n, (_, pod) in held.items()}
+
+    def fits(gone: set[int]) -> bool:
+        free = list(room)
+        for n in gone:
+            free[held[n][0]] += asks[n]
+        return max(free) >= gpus
+
+    def may_go(gone: tuple[int, ...]) -> bool:
+        return sum(n not in idle for n in gone) <= most
+
+    sets = [set(gone) for k in range(len(numbers) + 1) for gone in combinations(numbers, k) if may_go(gone)]
+    gone = {each.replica for _, each in proof.victims}
+    if any(map(fits, sets)):
+        assert proof.reason == ""
+        assert fits(gone)
+        assert may_go(tuple(gone))
+        assert not any(fits(gone - {n}) for n in gone)
+        assert (len(gone) == 1) == (not fits(set()) and any(fits({n}) for n in numbers if may_go((n,))))
+    else:
+        assert proof.reason == "Infeasible"
+        assert not gone
