@@ -39,8 +39,8 @@ Old = tuple[str, ReplicaRequest]
 #: Said of a set for which room comes free by itself, and of one whose pods are not all there.
 COMES_FREE: Final = "pods that end leave it room"
 NOT_THERE: Final = "its pods are not all there yet"
-#: Said where the operator has not seen yet what has its places here, or has seen more.
-OTHERS_PLACED: Final = "other replicas have their places than the operator knows of"
+#: Said where the operator has not seen yet what has its places here, or has seen it go.
+OTHERS_PLACED: Final = "more replicas have their places than the operator knows of"
 #: Said before why it does not fit beside all that must stay.
 STAYS: Final = "what may go for it does not leave it enough room"
 LIMIT_MET: Final = "the search met its limit before it was known what would have to go"
@@ -149,15 +149,15 @@ class _Search:
         return Proof(first, tuple(chosen), {each.pod: each.node for each in plan.assignments})
 
     def _differs(self, role: str) -> bool:
-        """Tell whether other replicas have their places than the question says."""
+        """Tell whether more replicas have their places than the question knows of: one of them may be gone already."""
         told = self.question.predecessors.get(role)
-        placed = (each for each in self.gang.roles if each.name == role)
-        return told is not None and told.placed != {
+        return told is not None and not told.placed.issuperset(
             each.replica
-            for found in placed
+            for found in self.gang.roles
+            if found.name == role
             for each in found.replicas
             if each.placed and not is_draining(each) and self.ending.own.isdisjoint(_keys([each]))
-        }
+        )
 
     def _candidates(self, members: Iterable[Successor]) -> list[Old]:
         """The replicas that may go for a set and have their places."""

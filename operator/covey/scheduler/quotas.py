@@ -165,14 +165,23 @@ class Quotas:
         if name is None or gang is None:
             return None
         free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
-        judge = partial(judge_gang, self.ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
+        ledger = self._without_holds(entry.unit, name) if surplus else self.ledger
+        judge = partial(judge_gang, ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
         if not surplus:
             with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
                 found = judge()
             if found is not None and found.inside:
                 return found
-        with self._promises.charge_others(self.ledger, entry.unit.key):
+        with self._promises.charge_others(ledger, entry.unit.key):
             return judge()
+
+    def _without_holds(self, unit: Unit, name: str) -> Ledger:
+        """The ledger without the room that is held for lost replicas of a unit: its surplus is what takes it."""
+        if not self._held(unit.key):
+            return self.ledger
+        ledger = self.ledger.copy()
+        ledger.enter(unit.key, charges(unit, replace(self._ground(unit.key, name, unit), held=())))
+        return ledger
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
         """The reason for which nothing of a unit's wish may be planned; it sleeps until it is entitled to more."""
@@ -264,7 +273,9 @@ class Quotas:
         unit, name = self._cache.index.unit(root), self._queues.get(root)
         if unit is None or name is None:
             return self._problems[root].message if root in self._problems else ""
-        ground, land, policy = self._ground(root, name, unit), self._lands[name], ledger.policies[name]
+        # What comes takes the room that is held for what has gone.
+        ground = replace(self._ground(root, name, unit), held=())
+        land, policy = self._lands[name], ledger.policies[name]
 
         def stay(pod: core.Pod) -> str | None:
             leaves = pod.metadata.uid in gone or pod.metadata.label(LABEL_DRAINING) == "true"

@@ -16,6 +16,7 @@ from itertools import islice
 from covey.admission.growth import is_draining
 from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
+from covey.admission.reservation import OF_SERVING
 from covey.admission.succession import (
     Ending,
     Proof,
@@ -29,6 +30,7 @@ from covey.admission.succession import (
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import (
+    ANNOTATION_DRAINING_SINCE,
     ANNOTATION_SUCCESSION,
     LABEL_INFERENCE,
     PURPOSE_SUCCESSION,
@@ -83,11 +85,11 @@ class Successors:
         return replace(entry, decision=replace(entry.decision, succession=told))
 
     def split(self, entry: Entry, asked: Gang) -> tuple[Gang, ...]:
-        """Split the surplus of a unit into the parts that are planned: where places are kept for successors, these first."""
+        """Split the surplus of a unit into the parts that are planned: successors first, and for them what is kept."""
         claim, question = entry.decision.claim, self.question_of(entry)
-        if question is None or claim is None or claim.purpose != PURPOSE_SUCCESSION:
+        if question is None:
             return (asked,)
-        return split_surplus(asked, question, claim.nodes)
+        return split_surplus(asked, question, claim.nodes if claim is not None and claim.purpose in OF_SERVING else ())
 
     async def explain(self, entry: Entry, asked: Gang) -> Refusal | None:
         """Explain why a unit's surplus found no room; None where none of it is refused by itself."""
@@ -119,7 +121,10 @@ class Successors:
             found = denied
         status = partial(_status_of, unit, short)
         succession = core.GroupSuccession(question.asked, tuple(map(status, found.proofs)))
-        if not question.predecessors or not 0 < len(found.nodes) <= MOST_NODES:
+        # While replicas drain, room is kept for their successors by the claim of an evacuation.
+        drains = any(pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) for pod in self._cache.index.members(unit.key))
+        keeps = question.predecessors and (not drains or any(proof.victims for proof in found.proofs))
+        if not keeps or not 0 < len(found.nodes) <= MOST_NODES:
             return succession, None
         return succession, self._make_claim(entry, gang, found)
 

@@ -48,8 +48,13 @@ def begin(serving: Serving, nodes: AddNodes) -> tuple[list[Object], set[str]]:
     serving.cluster.kubectl("cordon", left)
     claim = eventually(lambda: claim_of(serving), 90, "room is kept for the successor")
     (free,) = set(names) - {node_of(pod) for pod in before}
-    assert (claim["purpose"], set(claim["nodes"]), claim.get("victims", [])) == ("Evacuation", {beside, free}, [])
+    # It goes because that places its successor, on nodes that are kept before it is told to, and until it has gone.
+    assert (claim["purpose"], set(claim["nodes"]), claim.get("victims", [])) == ("Succession", {beside, free}, [])
     going = await_marked(serving, 2, inference="llm")
+    eventually(lambda: (claim_of(serving) or {}).get("purpose") == "Evacuation", 60, "room is kept while it drains")
+    kept = claim_of(serving)
+    assert kept is not None
+    assert (set(kept["nodes"]), kept.get("victims", [])) == ({beside, free}, [])
     assert bound(serving, "llm") == uids(before), "nobody has gone yet"
     serving.create(workers("decode"), name="late")
     await_refused(serving, "late")

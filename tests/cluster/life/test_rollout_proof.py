@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from builders.files import queue
 from builders.manifests import Object
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.test_denied_pins import MARK, WORDS, Policy
@@ -15,6 +16,8 @@ from localcluster import eventually
 from scheduler_trees import Bench, node_of
 
 __all__ = ["serving"]
+
+QUEUES = "/apis/scheduling.covey.dev/v1alpha1/queues"
 
 pytestmark = pytest.mark.usefixtures("covey")
 
@@ -182,3 +185,39 @@ def test_a_change_whose_pins_are_denied_costs_nothing_that_serves(
         policy.remove()
         serving.change({"roles": pair("3")})
         await_rolled(serving, "3", 6)
+
+
+def test_a_quota_without_room_for_a_surge_holds_no_rollout_up(serving: Serving, nodes: AddNodes) -> None:
+    """Half of the nodes are free, and the quota of the namespace, or of its queue, is used up."""
+    nodes(blocks=1, racks=1, nodes=12)
+    before = begin(serving, *pair(), count=6)
+    hard = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "48"}}}
+    quotas = f"/api/v1/namespaces/{serving.namespace}/resourcequotas"
+    serving.cluster.api("POST", quotas, hard)
+    eventually(lambda: serving.cluster.api("GET", f"{quotas}/gpus")["status"]["used"], describe="it is counted")
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": pair("2")})
+        await_rolled(serving, "2", 6)
+        history = recording.events
+    assert fewest_serving(before, history, "prefill", 1) == 3
+    assert fewest_serving(before, history, "decode", 1) == 1
+    serving.cluster.api("DELETE", f"{quotas}/gpus")
+
+
+def test_a_queue_without_quota_for_a_surge_holds_no_rollout_up(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=12)
+    before = begin(serving, *pair(), count=6)
+    tenant = queue(f"full-{serving.namespace}", 48)
+    tenant["spec"]["namespaces"] = {"selector": {"matchLabels": {"kubernetes.io/metadata.name": serving.namespace}}}
+    serving.cluster.api("POST", QUEUES, tenant)
+    path = f"{QUEUES}/{tenant['metadata']['name']}"
+    try:
+        eventually(lambda: serving.cluster.api("GET", path).get("status"), describe="it is counted")
+        with serving.cluster.record(serving.path("Pod")) as recording:
+            serving.change({"roles": pair("2")})
+            await_rolled(serving, "2", 6)
+            history = recording.events
+        assert fewest_serving(before, history, "prefill", 1) == 3
+        assert fewest_serving(before, history, "decode", 1) == 1
+    finally:
+        serving.cluster.api("DELETE", path)

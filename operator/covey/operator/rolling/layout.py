@@ -103,7 +103,12 @@ def roll(
         state = seen.unit(unit, scale.unit(unit), stays=stays)
         if successions is None:
             return Judged(state)
-        return replace(successions, is_kept_waiting=seen.is_kept_waiting).judge(unit, state, arrives=arrives)
+        asked = replace(
+            successions,
+            is_kept_waiting=seen.is_kept_waiting,
+            has_stood=lambda: last is not None and seen.has_passed(last.since),
+        )
+        return asked.judge(unit, state, arrives=arrives)
 
     judged = {unit: judge(unit, scale) for unit in chosen}
     units = {unit: each.state for unit, each in judged.items()}

@@ -208,6 +208,10 @@ class Seen:
         """Tell whether a replica without nodes has been there for long enough to be found some."""
         return self._is_over(PATIENCE - self._age(place))
 
+    def has_passed(self, since: float) -> bool:
+        """Tell whether as long has passed since a time, in seconds since the epoch, as one that cannot be asked is waited for."""
+        return self._is_over(since + PATIENCE - self.observed.now)
+
     def has_stalled(self, place: ReplicaKey, seconds: float) -> bool:
         """Tell whether a replica has not got any further for ``seconds``."""
         unit, role, replica = place

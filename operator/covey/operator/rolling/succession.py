@@ -105,6 +105,7 @@ class Successions:
         shortage: for a layout, tells what quotas lack for replicas that are to be created while others are gone.
         asks: whether the scheduler process is there to be asked.
         is_kept_waiting: whether a replica has waited long enough where nobody can be asked.
+        has_stood: whether nothing has come or gone in the rollout for as long.
     """
 
     inference: str
@@ -112,6 +113,7 @@ class Successions:
     shortage: Callable[[Layout], Shortage]
     asks: bool
     is_kept_waiting: Callable[[ReplicaKey], bool] = lambda _place: True
+    has_stood: Callable[[], bool] = lambda: True
 
     def judge(self, unit: int, state: UnitState, *, arrives: bool = False) -> Judged:
         """Judge a unit; ``arrives``: it is to take the place of another one, and nothing of it is given up."""
@@ -370,6 +372,9 @@ class _Unit:
         told = {name: self._predecessors(name) or Predecessors() for name, _ in members}
         lines = [[(name, n) for n in (*each.idle, *each.serving[: each.most])] for name, each in told.items()]
         order = [old for turn in zip_longest(*lines) for old in turn if old is not None]
+        # What was given up is counted until quotas have seen it go.
+        if any(self._is_lacking(name) for name, _ in members) and not self.by.has_stood():
+            return None, why
         if not all(self._asks_alike(name) for name, _ in members):
             return (
                 None,
@@ -382,6 +387,11 @@ class _Unit:
                     found.setdefault(name, set()).add(n)
                 return {name: frozenset(numbers) for name, numbers in found.items()}, why
         return None, why
+
+    def _is_lacking(self, name: str) -> bool:
+        """Tell whether fewer replicas of a role have places than are wanted."""
+        role = self.state.roles[name]
+        return sum(each.stage > Stage.WAITING for each in role.alive.values()) < role.wanted
 
     def _asks_alike(self, name: str) -> bool:
         """Tell whether the pods of the target ask for the same places as those of each old replica."""
