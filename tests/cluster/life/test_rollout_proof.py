@@ -9,9 +9,10 @@ import pytest
 
 from builders.files import queue
 from builders.manifests import Object
+from cluster.kubelet import Kubelet
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.test_denied_pins import MARK, WORDS, Policy
-from cluster.workbench import label, name_of
+from cluster.workbench import label, name_of, uids
 from localcluster import eventually
 from scheduler_trees import Bench, node_of
 
@@ -221,3 +222,19 @@ def test_a_queue_without_quota_for_a_surge_holds_no_rollout_up(serving: Serving,
         assert fewest_serving(before, history, "decode", 1) == 1
     finally:
         serving.cluster.api("DELETE", path)
+
+
+def test_images_in_place_wait_for_no_surge_on_a_full_cluster(serving: Serving, nodes: AddNodes) -> None:
+    """One of a role at a time, in the pods that there are."""
+    nodes(blocks=1, racks=1, nodes=6)
+    in_place = {"inPlace": "IfPossible"}
+    with Kubelet(serving):
+        before = begin(serving, *({**role, "update": in_place} for role in pair()), count=6)
+        with serving.cluster.record(serving.path("Pod")) as recording:
+            serving.change({"roles": [{**role, "update": in_place} for role in pair("2")]})
+            await_rolled(serving, "2", 6)
+            history = recording.events
+    assert fewest_serving(before, history, "prefill", 1) >= 3
+    assert fewest_serving(before, history, "decode", 1) >= 1
+    kept = uids(before) & uids(serving.pods())
+    assert len(kept) >= 4, "no more than the first of each role were made anew"
