@@ -115,7 +115,6 @@ def test_the_event_when_a_container_restarts_names_it_and_how_it_ended() -> None
 # Why surplus waits
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_surplus_when_a_resource_quota_has_none_left_does_not_wait_for_room() -> None:
     world = World.serving(resource(part("decode", replicas=1, **engine(8))))
     world.inference = resource(part("decode", replicas=3, minReplicas=1, **engine(8)))
@@ -127,7 +126,6 @@ def test_surplus_when_a_resource_quota_has_none_left_does_not_wait_for_room() ->
     assert "quota" in reason
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 async def test_surplus_when_the_block_of_its_unit_is_full_is_said_to_wait_for_that() -> None:
     """Another block is empty."""
     near, far = labels(), labels() | {"cloud.provider.com/topology-block": "b2"}
