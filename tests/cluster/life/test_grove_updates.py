@@ -126,7 +126,7 @@ def test_without_room_nothing_serving_goes_below_the_minimum(serving: Serving, n
     wanted = [workers("a", replicas=2, minReplicas=2), roles[1]]
     wanted[0]["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
     serving.change({"roles": wanted})
-    told = "1 of a of the new revision without room"
+    told = "1 of a of the new revision without places"
     eventually(lambda: told in serving.states()["llm"], 60, lambda: str(serving.states()))
     assert before <= uids(serving.pods())
     assert len(serving.pods()) == 11

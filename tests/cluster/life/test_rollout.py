@@ -128,9 +128,8 @@ def test_the_command_line_pauses_resumes_and_takes_back(serving: Serving, nodes:
     assert "there is no revision 99" in covey("undo", "llm", "--to-revision", "99", exit_code=1)
 
 
-@pytest.mark.slow
 def test_where_there_is_no_room_old_replicas_make_it(serving: Serving, nodes: AddNodes) -> None:
-    """A full cluster: after a while one replica of each role goes, in whose place the first new ones come."""
+    """A full cluster: one replica of each role goes, in whose place the first new ones come."""
     nodes(blocks=1, racks=1, nodes=7)
     serving.create(*pair())
     before = await_ready(serving, 7)

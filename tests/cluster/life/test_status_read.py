@@ -200,7 +200,6 @@ def test_an_evacuation_that_is_blocked_fails_nobody_who_serves(serving: Serving,
     serving.create(workers("decode", replicas=2, minReplicas=2))
     await_judged(serving, "Current")
     serving.cluster.kubectl("cordon", names[0])
-    # Successors wait for room for half a minute before they are said to have none.
     eventually(lambda: serving.condition("EvacuationBlocked")["reason"] == "NoRoom", 120, "it is blocked")
     assert judged(serving).status == "Current"
     serving.cluster.kubectl("uncordon", names[0])

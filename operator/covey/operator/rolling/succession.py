@@ -368,7 +368,10 @@ class _Unit:
             Layout({self.number: {n: _revisions(role) for n, role in self.state.roles.items()}})
         )
         coming = [(self.number, *member) for member in members if (self.number, *member) in self.by.observed.unfit]
-        why = shortage(coming, ()) or "quotas have no room for them"
+        short = shortage(coming, ())
+        if not short and self.by.observed.quotas:
+            return None, "other replicas come before them in the quota"
+        why = short or "spec.scaling.budget has no room for them"
         told = {name: self._predecessors(name) or Predecessors() for name, _ in members}
         lines = [[(name, n) for n in (*each.idle, *each.serving[: each.most])] for name, each in told.items()]
         order = [old for turn in zip_longest(*lines) for old in turn if old is not None]
@@ -380,7 +383,8 @@ class _Unit:
                 None,
                 f"{why}; what the new pods ask for is not what the old ones have, so that nobody can say where they fit",
             )
-        for count in range(1, len(order) + 1):
+        # Of the budget of roles that are scaled together each has as much as its successor asks for.
+        for count in range(1 if short else len(coming), len(order) + 1):
             if not shortage(coming, [(self.number, *old) for old in order[:count]]):
                 found: dict[str, set[int]] = {}
                 for name, n in order[:count]:
