@@ -18,6 +18,7 @@
     │       ├── Invalid             422 validation, and every failed test of a JSON patch
     │       └── TooManyRequests     429, after the client's own attempts
     ├── LeaseLost                   somebody else leads, or may lead
+    ├── InstalledTwice              another installation of Covey leads in this cluster
     └── Retryable                   Covey's own: try again after a delay
 """
 
