@@ -114,7 +114,7 @@ def _read_buffer(conditions: Mapping[str, core.Condition]) -> tuple[Answer, core
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RequestEnd:
     """The end of a request, as its PodTemplate says it.
 
     ``request``: the UID of the one that ended; another UID is that of a later one. ``backoff``: seconds for which the same
@@ -138,7 +138,7 @@ class Ended:
         return json.dumps(body)
 
 
-def read_ended(text: str | None) -> Ended | None:
+def read_ended(text: str | None) -> RequestEnd | None:
     """Read the annotation, which anybody may have written: what cannot be understood is a mark without times."""
     if text is None:
         return None
@@ -150,9 +150,9 @@ def read_ended(text: str | None) -> Ended | None:
             **more,
         }:
             if 0 < backoff <= _MOST:
-                return Ended(_read_answer(reason), str(more.get("request", "")), backoff, core.seconds(again))
-            return Ended(_read_answer(reason))
-    return Ended(_read_answer(text))
+                return RequestEnd(_read_answer(reason), str(more.get("request", "")), backoff, core.seconds(again))
+            return RequestEnd(_read_answer(reason))
+    return RequestEnd(_read_answer(text))
 
 
 def _read_answer(reason: str) -> Answer:

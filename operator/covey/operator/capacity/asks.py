@@ -43,7 +43,7 @@ from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
 from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer
 from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
-from covey.operator.capacity.requests import Request, read_requests
+from covey.operator.capacity.requests import NodeRequest, read_requests
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
@@ -76,11 +76,11 @@ class _Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Demand:
     """What a unit wants: one of ``choices``, best first, which are made one by one.
 
     None of them where it cannot be said for which pods it would be. ``root``: the UID of its root. ``again``: seconds
-    until time alone makes another wish of it.
+    until time alone changes it.
     """
 
     unit: int
@@ -95,7 +95,7 @@ class _Ask:
     """A request, which may not be there yet, and the part of a unit for which it is, where that is known."""
 
     unit: int
-    request: Request
+    request: NodeRequest
     part: Part | None = None
 
     @property
@@ -120,10 +120,10 @@ class _Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _Asked:
     """What is asked for a unit, and what is stored of its other choices."""
 
-    wish: _Wish
+    demand: _Demand
     asks: Sequence[_Ask] = ()
     others: Sequence[_Ask] = ()
 
@@ -151,18 +151,18 @@ def find_asks(
     }
     requests = read_requests(claims, capacity, observed)
     # 2. What each unit wants, and of the ways to ask for it one.
-    wishes = [*_find_wishes(inference, levels or {}, capacity, rolling, observed, requests)]
-    wants = any(wish.fate is _Fate.WANTED and wish.choices for wish in wishes)
+    demands = [*_find_demands(inference, levels or {}, capacity, rolling, observed, requests)]
+    wants = any(demand.fate is _Fate.WANTED and demand.choices for demand in demands)
     obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wants else None
     if obstacle is not None:
-        wishes = [_Wish(wish.unit, wish.root, _Fate.UNDECIDED) for wish in wishes]
-    units = [_choose(wish, requests, metadata.name, capacity, now) for wish in wishes]
+        demands = [_Demand(demand.unit, demand.root, _Fate.UNDECIDED) for demand in demands]
+    units = [_choose(demand, requests, metadata.name, capacity, now) for demand in demands]
     # 3. The next step of each request, and what is to be made.
     fates = dict(chain.from_iterable(_find_fates(unit, now) for unit in units))
     steps = [step for request in requests.values() for step in _step(request, fates.get(request.name), capacity, now)]
     missing = [*chain.from_iterable(_find_missing(unit, now) for unit in units)][:_AT_ONCE]
     # 4. What there is to say of it, on the roots and in the condition.
-    notes = {unit.wish.root: _describe_open(unit, roots.get(unit.wish.root), capacity) for unit in units}
+    notes = {unit.demand.root: _describe_open(unit, roots.get(unit.demand.root), capacity) for unit in units}
     remarks = [*_describe(units, capacity.kind, claims)]
     if obstacle is not None:
         notes, remarks = {}, [obstacle]
@@ -177,7 +177,7 @@ def find_asks(
             ),
         ),
         tuple(remarks),
-        soonest(delay for delay in (*(wish.again for wish in wishes), *delays) if delay is not None and delay > 0),
+        soonest(delay for delay in (*(demand.again for demand in demands), *delays) if delay is not None and delay > 0),
     )
 
 
@@ -197,14 +197,14 @@ def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: C
     return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
 
 
-def _find_wishes(
+def _find_demands(
     inference: DisaggregatedInference,
     levels: Levels,
     capacity: Capacity,
     rolling: Rolling,
     observed: Observed,
-    requests: Mapping[str, Request],
-) -> Iterator[_Wish]:
+    requests: Mapping[str, NodeRequest],
+) -> Iterator[_Demand]:
     spec, scale, admitted = inference.spec, rolling.layout.scale or Scale.of(inference.spec), list[Waiting]()
     numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
     for unit in numbers:
@@ -216,15 +216,15 @@ def _find_wishes(
         if decision is not None and decision.status == "True" and read_claim(root) is None:
             admitted.append(waiting)
         elif decision is None or decision.reason in _UNDECIDED:
-            yield _Wish(unit, waiting.root, _Fate.UNDECIDED)
+            yield _Demand(unit, waiting.root, _Fate.UNDECIDED)
         elif decision.reason != names.REASON_INFEASIBLE or read_claim(root) is not None:
             # Room that others give is on its way already.
-            yield _Wish(unit, waiting.root, _Fate.UNWANTED)
+            yield _Demand(unit, waiting.root, _Fate.UNWANTED)
         elif (due := (core.seconds(decision.last_transition_time) or observed.now) + capacity.after) > observed.now:
-            yield _Wish(unit, waiting.root, _Fate.UNWANTED, again=due - observed.now)
+            yield _Demand(unit, waiting.root, _Fate.UNWANTED, again=due - observed.now)
         else:
             choices = find_choices(waiting, spec, levels, observed)
-            yield _Wish(unit, waiting.root, _Fate.UNDECIDED if choices is None else _Fate.WANTED, choices)
+            yield _Demand(unit, waiting.root, _Fate.UNDECIDED if choices is None else _Fate.WANTED, choices)
     # All minimums come first.
     is_turn = len(admitted) == len(numbers) and rolling.progress is None
     for waiting in admitted:
@@ -234,7 +234,7 @@ def _find_wishes(
         if asks := capacity.surplus and not spec.queue and (is_turn or stored):
             surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
             surplus = tuple(_join(part, stored, inference.metadata.name, capacity) for part in surplus)
-        yield _Wish(
+        yield _Demand(
             waiting.unit,
             waiting.root,
             _Fate.WANTED if is_turn else _Fate.UNWANTED,
@@ -245,7 +245,7 @@ def _find_wishes(
         )
 
 
-def _join(part: Part, stored: Iterable[Request], inference: str, capacity: Capacity) -> Part:
+def _join(part: Part, stored: Iterable[NodeRequest], inference: str, capacity: Capacity) -> Part:
     """Count the pods to which the nodes of an open request have come with those that wait for the rest of its nodes.
 
     Replicas beyond the minimum get their places one by one. A request anew for the others would bring theirs twice.
@@ -260,28 +260,32 @@ def _join(part: Part, stored: Iterable[Request], inference: str, capacity: Capac
     return part
 
 
-def _choose(wish: _Wish, requests: Mapping[str, Request], inference: str, capacity: Capacity, now: float) -> _Unit:
+def _choose(
+    demand: _Demand, requests: Mapping[str, NodeRequest], inference: str, capacity: Capacity, now: float
+) -> _Asked:
     """Choose what is asked for: the first choice that is not over; one that is due waits for another one that stands."""
-    stored = {name: request for name, request in requests.items() if request.root == wish.root}
-    if wish.choices is None:
-        return _Unit(wish, [_Ask(wish.unit, request) for request in stored.values()])
+    stored = {name: request for name, request in requests.items() if request.root == demand.root}
+    if demand.choices is None:
+        return _Asked(demand, [_Ask(demand.unit, request) for request in stored.values()])
     choices: list[list[_Ask]] = []
     states: list[int] = []
     unknown = set(stored)
-    for parts in wish.choices:
+    for parts in demand.choices:
         named = {part.name(inference, capacity.asked_in): part for part in parts}
-        choices.append([_Ask(wish.unit, stored.get(name) or Request(name, wish.root), named[name]) for name in named])
+        choices.append(
+            [_Ask(demand.unit, stored.get(name) or NodeRequest(name, demand.root), named[name]) for name in named]
+        )
         states.append(_find_state(choices[-1], now))
         unknown -= named.keys()
         # Of all that is stored it is known by now to which choice it belongs.
         if not unknown and min(states) < _OVER:
             break
     if not choices:
-        return _Unit(wish)
+        return _Asked(demand)
     passed = {_OVER, _DUE} if _STANDS in states else {_OVER}
     chosen = next((asks for asks, state in zip(choices, states, strict=True) if state not in passed), choices[-1])
     others = stored.keys() - {ask.request.name for ask in chosen}
-    return _Unit(wish, chosen, [ask for asks in choices for ask in asks if ask.request.name in others])
+    return _Asked(demand, chosen, [ask for asks in choices for ask in asks if ask.request.name in others])
 
 
 def _find_state(asks: Sequence[_Ask], now: float) -> int:
@@ -294,9 +298,9 @@ def _find_state(asks: Sequence[_Ask], now: float) -> int:
     return _STANDS if any(request.reply is not None for request in requests) else _UNTRIED
 
 
-def _find_fates(unit: _Unit, now: float) -> Iterator[tuple[str, _Fate]]:
-    if unit.wish.fate is not _Fate.WANTED:
-        yield from ((ask.request.name, unit.wish.fate) for ask in unit.asks)
+def _find_fates(unit: _Asked, now: float) -> Iterator[tuple[str, _Fate]]:
+    if unit.demand.fate is not _Fate.WANTED:
+        yield from ((ask.request.name, unit.demand.fate) for ask in unit.asks)
         return
     for ask in unit.others:
         yield ask.request.name, _Fate.REFUSED if ask.request.is_refused and ask.domain else _Fate.YIELDS
@@ -307,7 +311,9 @@ def _find_fates(unit: _Unit, now: float) -> Iterator[tuple[str, _Fate]]:
         yield ask.request.name, _Fate.YIELDS if lacks and not ask.request.is_refused else _Fate.WANTED
 
 
-def _step(request: Request, fate: _Fate | None, capacity: Capacity, now: float) -> Iterator[Annotate | DeleteObject]:
+def _step(
+    request: NodeRequest, fate: _Fate | None, capacity: Capacity, now: float
+) -> Iterator[Annotate | DeleteObject]:
     """Find what is to be written of one request that is stored."""
     template, ended, unwanted = request.template, request.ending, None
     # What has ended goes.
@@ -350,17 +356,19 @@ def _find_foreign(capacity: Capacity, observed: Observed) -> Iterator[DeleteObje
             yield from _delete(kind, owned)
 
 
-def _find_missing(unit: _Unit, now: float) -> Iterator[tuple[Part, Request]]:
+def _find_missing(unit: _Asked, now: float) -> Iterator[tuple[Part, NodeRequest]]:
     """Find what is to be made: all parts of a unit come together, and one choice at a time."""
     lacks = any(ask.request.is_refused or ask.request.rests(now) for ask in unit.asks)
     is_turn = not lacks and all(ask.request.owned is None for ask in unit.others)
-    for ask in unit.asks if unit.wish.fate is _Fate.WANTED else ():
+    for ask in unit.asks if unit.demand.fate is _Fate.WANTED else ():
         stands = ask.request.owned is not None
         if ask.part is not None and (is_turn or stands) and not (stands and ask.request.template is not None):
             yield ask.part, ask.request
 
 
-def _bodies(missing: Sequence[tuple[Part, Request]], owner: Owner, capacity: Capacity) -> Iterator[tuple[Object, ...]]:
+def _bodies(
+    missing: Sequence[tuple[Part, NodeRequest]], owner: Owner, capacity: Capacity
+) -> Iterator[tuple[Object, ...]]:
     """Yield what is missing: PodTemplates, and the requests that refer to those that are stored.
 
     What the API server denies a PodTemplate for may pass; an autoscaler would say of a request without it that it failed.
@@ -397,13 +405,13 @@ def _note_roots(notes: Mapping[str, str | None], roots: Iterable[Owned]) -> Iter
             yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
 
 
-def _describe_open(unit: _Unit, root: Owned | None, capacity: Capacity) -> str | None:
+def _describe_open(unit: _Asked, root: Owned | None, capacity: Capacity) -> str | None:
     """Describe the nodes that are on their way to a minimum, where all its requests are open.
 
     Of a domain that is asked for by name nobody has to say that they are: no other node has its labels.
     """
     standing = [ask.request for ask in unit.asks if ask.request.reply is not None and ask.request.answer in OPEN]
-    if unit.wish.choices is None:
+    if unit.demand.choices is None:
         # What was said stays while nodes may come.
         return root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) if root is not None and standing else None
     parts = [ask.part for ask in unit.asks if ask.part is not None and not ask.part.surplus]
@@ -416,7 +424,7 @@ def _describe_open(unit: _Unit, root: Owned | None, capacity: Capacity) -> str |
     return NodesAsked(min(begun), capacity.wait, dict(labels)).dump()
 
 
-def _describe(units: Sequence[_Unit], kind: Resource, claims: Mapping[str, core.Claim]) -> Iterator[Remark]:
+def _describe(units: Sequence[_Asked], kind: Resource, claims: Mapping[str, core.Claim]) -> Iterator[Remark]:
     others = [ask for unit in units for ask in unit.others]
     every = ([ask for unit in units for ask in unit.asks], others)
     asks = next(

@@ -11,7 +11,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile.identity import short_hash
-from covey.operator.capacity.answers import REFUSED, Answer, Ended, Reply, read_ended, read_reply
+from covey.operator.capacity.answers import REFUSED, Answer, Reply, RequestEnd, read_ended, read_reply
 from covey.operator.model.capacity import Capacity, Provider
 from covey.operator.model.observed import Observed
 
@@ -22,7 +22,7 @@ _JITTER: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NodeRequest:
     """One request, and what follows from what is stored of it.
 
     ``root`` is the UID of the root that waits, ``owned`` the request itself, where one stands. ``reply`` is None where none
@@ -37,8 +37,8 @@ class Request:
     template: Owned | None = None
     owned: Owned | None = None
     reply: Reply | None = None
-    ended: Ended | None = None
-    ending: Ended | None = None
+    ended: RequestEnd | None = None
+    ending: RequestEnd | None = None
     came: float | None = None
     unwanted: float | None = None
 
@@ -63,7 +63,7 @@ class Request:
         """Tell whether it is over and not due once more."""
         return self.reply is None and self.ended is not None and not self.ended.is_due(now)
 
-    def end(self, answer: Answer, capacity: Capacity, now: float) -> Ended:
+    def end(self, answer: Answer, capacity: Capacity, now: float) -> RequestEnd:
         """The mark of its end with this answer. Nodes that came and did not help would be bought for nothing again."""
         before = self.ended.backoff if self.ended is not None else 0.0
         backoff = max(capacity.wait, min(2 * before, _LONGEST))
@@ -71,7 +71,7 @@ class Request:
         made = answer is Answer.DISAGREED and capacity.provider is Provider.CAPACITY_BUFFER
         share = int(short_hash(self.name, 8), 16) / 16**8
         again = None if made or self.came is not None else math.ceil(now + backoff * (1 + _JITTER * share))
-        return Ended(answer, self.owned.metadata.uid if self.owned is not None else "", backoff, again)
+        return RequestEnd(answer, self.owned.metadata.uid if self.owned is not None else "", backoff, again)
 
     def find_delays(self, capacity: Capacity, now: float) -> Iterator[float]:
         """Find the seconds until time alone makes something of it."""
@@ -83,7 +83,7 @@ class Request:
             yield self.unwanted + capacity.after - now
 
 
-def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> dict[str, Request]:
+def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> dict[str, NodeRequest]:
     """Read every request of a resource, by name.
 
     Args:
@@ -96,12 +96,12 @@ def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed
     return {name: _read(name, claims, capacity, observed) for name in stored}
 
 
-def _read(name: str, claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> Request:
+def _read(name: str, claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> NodeRequest:
     template, owned = (observed.objects.get((kind.type, name)) for kind in capacity.kinds)
     root = next((found.metadata.label(names.LABEL_ASK) for found in (owned, template) if found is not None), None) or ""
     notes, now = (template.metadata.annotations if template is not None else None) or {}, observed.now
     ended, unwanted = read_ended(notes.get(names.ANNOTATION_ASK_ENDED)), notes.get(names.ANNOTATION_ASK_UNWANTED)
-    request = Request(name, root, template, owned, ended=ended, unwanted=core.seconds(unwanted))
+    request = NodeRequest(name, root, template, owned, ended=ended, unwanted=core.seconds(unwanted))
     if ended is not None and not ended.backoff:
         # Of a former release, which did not write when: now.
         return replace(request, ending=request.end(ended.answer, capacity, now))
