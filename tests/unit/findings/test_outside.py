@@ -72,7 +72,6 @@ async def test_claims_of_a_class_when_a_running_pod_has_its_device_by_a_selector
     assert await placed_beside(request_body(8), NARROW, created=BEFORE, node="n1", phase="Running") == (2, "")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 async def test_claims_by_a_selector_when_another_one_has_the_same_short_name_are_planned() -> None:
     assert await placed_beside(request_body(8, H200), LOOKALIKE, created=AFTER) == (2, "")
 

@@ -43,7 +43,7 @@ class Ask(NamedTuple):
     @property
     def resource(self) -> str:
         """The resource by which such devices are counted, with its selectors as far as people read them."""
-        return f"{self.device_class}{CLAIMED}{_short(' && '.join(self.selectors)) if self.selectors else 'devices'}"
+        return f"{self.device_class}{CLAIMED}{_short(self.selectors) if self.selectors else 'devices'}"
 
     @property
     def key(self) -> str:
@@ -52,8 +52,10 @@ class Ask(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _short(whole: str) -> str:
-    return f"{_MEMBER.sub('', whole)[:_SHOWN]}~{sha256(whole.encode()).hexdigest()[:6]}"
+def _short(selectors: tuple[str, ...]) -> str:
+    # Tenants choose both: what they cannot choose is 128 bits of a hash. Two selectors are not one of both.
+    shown, digest = _MEMBER.sub("", " && ".join(selectors))[:_SHOWN], sha256("\0".join(selectors).encode()).hexdigest()
+    return f"{shown}~{digest[:32]}"
 
 
 def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
