@@ -122,6 +122,11 @@ def claims_membership(pod: core.Pod) -> bool:
     return pod.metadata.label(LABEL_POD_GROUP) is not None
 
 
+def foreign_gates(pod: core.Pod) -> frozenset[str]:
+    """The gates of a pod that others have to lift: until then no scheduler looks at it."""
+    return frozenset(core.gates(pod)) - _OUR_GATES
+
+
 def is_marked(pod: core.Pod) -> bool:
     """Tell whether a kube-scheduler that asks for bindings of marked pods only (``managedResources``) asks for this one."""
     return any(
@@ -174,9 +179,8 @@ def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = Fals
         return f"pod {name} is for scheduler {pod.spec.scheduler_name}; served are {names} (spec.schedulerName)"
     if marked and not is_marked(pod):
         return f"pod {name} has no limit {RESOURCE_MEMBER}, by which its binding is held; it has to be created again"
-    foreign = sorted(core.gates(pod) - _OUR_GATES)
-    if foreign:
-        return f"pod {name} is held by the scheduling gate {foreign[0]}"
+    if foreign := foreign_gates(pod):
+        return f"pod {name} is held by the scheduling gate {min(foreign)}"
     if not is_gated(pod):
         return f"pod {name} lost its scheduling gate without a decision; delete it"
     if any(True for _ in _named_nodes(pod)):

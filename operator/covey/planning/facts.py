@@ -30,7 +30,14 @@ from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.operator.model.objects import ControllerRevision
-from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of_pod, asks_of_templates, templates_of
+from covey.placement.cluster.claims import (
+    Ask,
+    UnsupportedClaimError,
+    asks_of_pod,
+    asks_of_templates,
+    find_held,
+    templates_of,
+)
 from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import LabelCounts
 from covey.placement.cluster.slices import DeviceCounts, Requests
@@ -221,8 +228,10 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
         elif not isinstance(each, core.ResourceClaimTemplate):
             _SETTERS[type(each)](counts, each)
     for pod in (*facts.pods, *pods):
+        if not pod.spec.resource_claims or core.is_terminal(pod) or podstate.foreign_gates(pod):
+            continue
         with suppress(UnsupportedClaimError):
-            counts.ask(pod, () if core.is_terminal(pod) or not pod.spec.resource_claims else known.asks(pod).keys())
+            counts.ask(pod, asks := known.asks(pod).keys(), find_held(pod, asks, claims))
     deque(counts.judge(), maxlen=0)
     known = replace(known, classes=counts.classes)
     held: dict[str, list[tuple[str, Requests]]] = {}

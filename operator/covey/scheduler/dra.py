@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from covey.admission import podstate
 from covey.admission.gangs import UnplannableError
 from covey.admission.volumes import confine_to_nodes
 from covey.api import core
@@ -32,6 +33,7 @@ from covey.placement.cluster.claims import (
     asks_of_pod,
     claims_named,
     claims_of,
+    find_held,
 )
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.capacity import Capacity
@@ -173,13 +175,15 @@ class DriverDevices:
                 self._drop_names(before)
             for key in claims_of(pod):
                 self._naming.setdefault(key, set()).add(pod.metadata.uid)
-            self._ask(pod, self._asks(pod))
+        elif _stage_of(before) == _stage_of(pod):
+            return
+        self._ask(pod)
 
     def _drop_claimant(self, pod: core.Pod) -> None:
         known = self._claimants.pop(pod.metadata.uid, None)
         if known is not None:
             self._drop_names(known)
-            self._ask(known, ())
+            self._ask(known, is_gone=True)
             # Who shared a claim with it may have it alone now.
             self._pods_changed({uid for key in claims_named(known) for uid in self._naming.get(key, ())})
 
@@ -189,8 +193,10 @@ class DriverDevices:
             if not self._naming.get(key):
                 self._naming.pop(key, None)
 
-    def _ask(self, pod: core.Pod, asks: Collection[Ask]) -> None:
-        if self.counts.ask(pod, asks):
+    def _ask(self, pod: core.Pod, *, is_gone: bool = False) -> None:
+        # Whoever cannot be given devices now must not keep others from theirs.
+        asks = Counter[Ask]() if is_gone or podstate.foreign_gates(pod) else self._asks(pod)
+        if self.counts.ask(pod, asks, find_held(pod, asks, self._claims.store)):
             self._stale = True
             self._go_on()
 
@@ -282,9 +288,14 @@ class DriverDevices:
         pods = tuple(self._naming.get(key, ()))
         if gone or previous is None or previous.status.allocation != found.status.allocation:
             for uid in pods:
-                self._ask(self._claimants[uid], self._asks(self._claimants[uid]))
+                self._ask(self._claimants[uid])
             self._pods_changed(pods)
         self._recount({*nodes, *(node for uid in pods if (node := self._capacity.room.holder(uid)))})
+
+
+def _stage_of(pod: core.Pod) -> tuple[object, ...]:
+    """What decides besides its claims whether a pod asks for devices, or has them."""
+    return podstate.foreign_gates(pod), pod.spec.node_name
 
 
 def _made_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:

@@ -61,12 +61,10 @@ async def placed_beside(mine: Json, selector: str, **state: Any) -> tuple[int, s
     return len(places), loop.admission.decision(root_key("gang")).message
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 async def test_claims_of_a_class_when_a_gated_pod_has_asked_for_a_part_of_it_before_are_planned() -> None:
     assert await placed_beside(request_body(8), NARROW, created=BEFORE) == (2, "")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 async def test_claims_of_a_class_when_a_running_pod_has_its_device_by_a_selector_are_planned() -> None:
     """Its device is gone from its node, and two others are whole."""
     assert await placed_beside(request_body(8), NARROW, created=BEFORE, node="n1", phase="Running") == (2, "")

@@ -22,7 +22,7 @@ from builders.devices import (
     tell,
     wish_body,
 )
-from builders.members import cache, drop, node, put, queue, root_key
+from builders.members import cache, drop, node, pod, put, queue, root_key
 from covey.api import core
 from covey.placement.cluster.claims import UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE
@@ -116,6 +116,37 @@ async def test_a_node_with_a_device_plugin_is_nothing_for_claims() -> None:
     decision = loop.admission.decision(root_key("one"))
     assert decision.reason == "Infeasible"
     assert CLAIMED in decision.message
+
+
+@pytest.mark.parametrize("lifted", [False, True])
+async def test_what_a_gated_pod_would_ask_for_refuses_others_once_its_gate_is_lifted(*, lifted: bool) -> None:
+    made = cluster(mig_class(), devices=parts())
+    tell(made, claim("early", request_body(1, SMALL, of=MIG)))
+    early = with_claims(pod("stranger", gpus=0, gates=("example.com/never",), created="2020-01-01T00:00:00Z"), "early")
+    put(made, early)
+    if lifted:
+        put(made, replace(early, spec=replace(early.spec, scheduling_gates=None)))
+    gang("whole", request_body(1, of=MIG), made=made)
+    loop = Loop(made)
+    assert bool(await loop.turn()) is not lifted
+    assert loop.admission.decision(root_key("whole")).reason == ("Unsupported" if lifted else None)
+
+
+async def test_what_bound_pods_have_refuses_nobody_and_their_successors_come_first() -> None:
+    """A replica that is made anew asks as the oldest of its pods did."""
+    made = cluster(mig_class(), devices=parts())
+    tell(made, claim("old", request_body(2, of=MIG), have=((DRIVER, "n1", "d0"), (DRIVER, "n1", "d4"))))
+    old = with_claims(pod("old", gpus=0, created="2020-01-01T00:00:00Z", node="n1", phase="Running"), "old")
+    put(made, old)
+    gang("part", request_body(1, SMALL, of=MIG), made=made)
+    loop = Loop(made)
+    assert len(await loop.turn()) == 1
+    tell(made, claim("new", request_body(1, of=MIG)))
+    put(made, with_claims(pod("new", gpus=0), "new"))
+    await loop.turn()
+    gang("more", request_body(1, SMALL, of=MIG), made=made)
+    await loop.turn()
+    assert loop.admission.decision(root_key("more")).reason == "Unsupported"
 
 
 async def test_requests_that_partition_a_class_are_counted_each_by_itself() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -134,6 +134,23 @@ def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceCla
             except UnsupportedClaimError as error:
                 raise UnsupportedClaimError(f"ResourceClaim {key[1]} {error}") from None
     return found
+
+
+def find_held(
+    pod: core.Pod, asks: Iterable[Ask], claims: Mapping[tuple[str, str], core.ResourceClaim]
+) -> frozenset[Ask]:
+    """Find those of a pod's asks of which every claim is allocated: it has these devices, and asks for no more.
+
+    None before it is bound: a pin may have to be judged once more.
+    """
+    if not pod.spec.node_name:
+        return frozenset()
+    known = {key: claim for key in claims_of(pod) if (claim := claims.get(key)) is not None}
+    try:
+        waiting = asks_of_pod(pod, {key: claim for key, claim in known.items() if claim.status.allocation is None})
+    except UnsupportedClaimError:
+        return frozenset()
+    return frozenset(asks).difference(waiting) if known else frozenset()
 
 
 def _uncounted_fields(exactly: core.ExactRequest) -> Iterator[str]:

@@ -5,6 +5,7 @@ behind by its ``extendedResourceName``, and what claims of pods ask for: a class
 node two of them must have the same devices or none in common, and where they have the same, one must be a part of the
 other in the whole cluster: then pods of the part are counted by both. Classes behind two extended resources must share
 no device at all. Anything else is refused by name; of two things that pods ask for, the one that was asked for later.
+What all pods that asked for it have by now refuses nobody.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ class DeviceClasses:
 
     def __init__(self) -> None:
         self._noted: dict[str, core.DeviceClass] = {}
+        #: By UID of the pod: when it was created, and its namespace; and whether it has the devices already.
         self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
-        self._asked_by: dict[str, frozenset[Ask]] = {}
+        self._asked_by: dict[str, dict[Ask, bool]] = {}
+        #: How many pods have not.
+        self._waiting = Counter[Ask]()
         self._asks: tuple[Ask, ...] = ()
         self._left: frozenset[Ask] = frozenset()
         self._names: dict[Ask, tuple[str, ...]] = {}
@@ -77,22 +81,25 @@ class DeviceClasses:
         """Forget a class; tells whether devices have to be judged anew."""
         return self._noted.pop(name, None) is not None
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
-        """Note what the claims of a pod ask for; tells whether devices have to be judged anew."""
+    def ask(self, pod: core.Pod, asks: Collection[Ask], held: Collection[Ask] = ()) -> bool:
+        """Note what the claims of a pod ask for, and what of it they have; tells whether devices have to be judged anew."""
         uid, meta = pod.metadata.uid, pod.metadata
-        before, now = self._asked_by.pop(uid, frozenset()), frozenset(asks)
-        changed = False
-        for each in before - now:
-            del self._askers[each][uid]
-            if not self._askers[each]:
-                del self._askers[each]
-                changed = True
-        for each in now - before:
-            changed = changed or each not in self._askers
-            self._askers.setdefault(each, {})[uid] = (meta.creation_timestamp, meta.namespace)
+        before, now = self._asked_by.pop(uid, {}), {ask: ask in held for ask in asks}
+        new = [ask for ask in before.keys() | now.keys() if before.get(ask) != now.get(ask)]
+        states = [(ask in self._askers, self._waiting[ask] > 0) for ask in new]
+        for ask in new:
+            self._askers.setdefault(ask, {}).pop(uid, None)
+            self._waiting[ask] += (now.get(ask) is False) - (before.get(ask) is False)
+            if ask in now:
+                self._askers[ask][uid] = (meta.creation_timestamp, meta.namespace)
+            if not self._askers[ask]:
+                del self._askers[ask], self._waiting[ask]
         if now:
             self._asked_by[uid] = now
-        return changed
+        changed = [(ask in self._askers, self._waiting[ask] > 0) for ask in new]
+        if len(self._askers) > 1:
+            return states != changed
+        return [known for known, _ in states] != [known for known, _ in changed]
 
     def has_judged(self, ask: Ask) -> bool:
         """Tell whether devices were judged since somebody has asked for these."""
@@ -130,6 +137,7 @@ class DeviceClasses:
     def catch_up(self, before: DeviceClasses) -> DeviceClasses:
         """Take over what was noted meanwhile."""
         self._noted, self._askers, self._asked_by = before._noted, before._askers, before._asked_by
+        self._waiting = before._waiting
         return self
 
     def settle(self, mixes: Collection[Mix]) -> bool:
@@ -194,11 +202,14 @@ class DeviceClasses:
                 self.problems[implicit] = f"{implicit} shares devices with {ask.resource}, which claims ask for"
 
     def _choose(self) -> tuple[Ask, ...]:
-        """Choose the asks that came first, as far as they can be judged: tenants may write any number of others."""
+        """Choose the asks that came first, as far as they can be judged: tenants may write any number of others.
+
+        Those that ask for nothing any more, since all of their pods have their devices, give way to all others.
+        """
         since = {ask: min(of.values()) for ask, of in self._askers.items() if ask.device_class in self._noted}
         chosen: list[Ask] = []
         of = Counter[str]()
-        for ask in sorted(since, key=lambda each: (since[each], each)):
+        for ask in sorted(since, key=lambda each: (not self._waiting[each], since[each], each)):
             of.update({since[ask][1]: bool(ask.selectors), "": bool(ask.selectors)})
             if ask.selectors and (of[""] > MOST_SELECTED or of[since[ask][1]] > MOST_OF_NAMESPACE):
                 of.subtract((since[ask][1], ""))

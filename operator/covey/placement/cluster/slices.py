@@ -93,9 +93,15 @@ class DeviceCounts:
         """Forget a DeviceClass."""
         return self._judge_all() if self.classes.drop(name) else ()
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask]) -> bool:
-        """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due."""
-        return self.classes.ask(pod, asks)
+    def ask(self, pod: core.Pod, asks: Collection[Ask], held: Collection[Ask] = ()) -> bool:
+        """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due.
+
+        Args:
+            pod: the pod.
+            asks: what they ask for.
+            held: what of it they have.
+        """
+        return self.classes.ask(pod, asks, held)
 
     def judge(self) -> Iterator[None]:
         """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
