@@ -88,7 +88,6 @@ def test_a_pod_when_it_asks_for_more_devices_than_a_claim_may_have_is_refused_by
     assert "32" in result.output + result.stderr
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_a_selector_when_it_comes_into_play_costs_no_more_for_others_that_are() -> None:
     """Only what is new is judged, once for devices that are alike."""
 

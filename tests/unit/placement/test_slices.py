@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,9 +28,10 @@ from builders.devices import (
 )
 from builders.requests import make_node
 from covey.api import core
+from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import amounts
-from covey.placement.cluster.selectors import UnknownSelectorError, parse_selector
+from covey.placement.cluster.selectors import UnknownSelectorError, canonical_selector, parse_selector
 from covey.placement.cluster.slices import DeviceCounts
 
 BARE = make_node("n1", gpus=0)
@@ -445,3 +447,52 @@ def test_every_node_that_a_change_concerns_is_named(steps: list[Any]) -> None:
     anew = counts_of(*there.values())
     assert [counts.extend(node) for node in nodes] == [anew.extend(node) for node in nodes]
     assert counts.classes.problems == anew.classes.problems
+
+
+SELECTORS = [
+    "device.attributes['gpu.nvidia.com'].type == 'gpu'",
+    "device.attributes['gpu.nvidia.com'].type in ['gpu', 'mig']",
+    "device.attributes['gpu.nvidia.com'].lacking == 1",
+]
+#: A pod asks for what one of these leaves of a class, or for nothing any more; a slice or a class changes meanwhile.
+asking = st.one_of(
+    st.tuples(st.sampled_from(["p", "q", "r"]), st.sampled_from(["a", "b"]), st.sampled_from([*SELECTORS, None])),
+    st.builds(class_of, st.sampled_from(["a", "b"]), st.sampled_from([IS_GPU, *SELECTORS]), resource=st.none()),
+    st.builds(
+        lambda n, kinds: slice_of(f"s{n}", *(device(f"d{k}", kind) for k, kind in enumerate(kinds)), pool=f"p{n}"),
+        st.integers(0, 1),
+        st.lists(st.sampled_from(["gpu", "mig", "other"]), max_size=3),
+    ),
+)
+
+
+@given(st.lists(st.lists(asking, max_size=4), max_size=5))
+def test_devices_judged_by_what_is_new_alone_count_as_those_judged_by_all(turns: list[list[Any]]) -> None:
+    counts, things, asks = DeviceCounts(), dict[str, Any](), dict[str, tuple[core.Pod, list[Ask]]]()
+
+    def ask(of: DeviceCounts, change: tuple[str, str, str | None]) -> None:
+        name, kind, selector = change
+        pod = core.Pod(core.Meta(name=name, namespace="ns", uid=name, creation_timestamp="2026-01-01T00:00:00Z"))
+        asks[name] = pod, [] if selector is None else [Ask(kind, (canonical_selector(selector),))]
+        of.ask(*asks[name])
+
+    for changes_ in turns:
+        judging = counts.judge()
+        for change in changes_:
+            next(judging, None)
+            if isinstance(change, tuple):
+                ask(counts, change)
+            elif isinstance(change, core.DeviceClass):
+                things[change.metadata.name] = change
+                counts.classes.note(change)
+            else:
+                things[change.metadata.name] = change
+                counts.set_slice(change)
+        deque(judging, maxlen=0)
+        deque(counts.judge(), maxlen=0)
+        anew = counts_of(*things.values())
+        for found in asks.values():
+            anew.ask(*found)
+        deque(anew.judge(), maxlen=0)
+        assert counts.extend(BARE) == anew.extend(BARE)
+        assert (counts.classes.served, counts.classes.refused) == (anew.classes.served, anew.classes.refused)

@@ -115,7 +115,7 @@ class DeviceClasses:
 
     def judges_like(self, other: DeviceClasses) -> bool:
         """Tell whether every device has the same traits by both."""
-        return (self.known, self._asks) == (other.known, other._asks)
+        return self.conditions == other.conditions
 
     def names_of(self, ask: Ask) -> tuple[str, ...]:
         """The resources of which each device that is asked for takes one."""
@@ -127,10 +127,14 @@ class DeviceClasses:
         made.known = dict(self._noted)
         made._asks = self._choose()
         made._left = frozenset(self._askers).difference(made._asks)
-        conditions = {name: _condition(each) for name, each in made.known.items()}
+        # What was judged by stays the same condition: only by others are devices judged again.
+        same = {name for name, each in made.known.items() if name in self.known and self.known[name].spec == each.spec}
+        stays = {name: condition for name, condition in self.conditions.items() if name in same}
+        conditions = {name: stays.get(name) or _condition(each) for name, each in made.known.items()}
         for each in made._asks:
             if each.selectors and (base := conditions.get(each.device_class)):
-                conditions[each.key] = in_turn([base, *map(parse_selector, each.selectors)])
+                before = self.conditions.get(each.key) if each.device_class in same else None
+                conditions[each.key] = before or in_turn([base, *map(parse_selector, each.selectors)])
         made.conditions = {name: found for name, found in conditions.items() if found}
         return made
 
@@ -270,17 +274,25 @@ class _Overlaps:
         return (one, other) in self._torn or not (lies or mine.isdisjoint(theirs))
 
 
-def traits_of(spec: core.ResourceSliceSpec, device: core.Device, conditions: Mapping[str, Condition]) -> Traits:
-    """Judge a device of a slice by all conditions."""
+def traits_of(
+    spec: core.ResourceSliceSpec,
+    device: core.Device,
+    known: Traits | None,
+    conditions: Mapping[str, Condition],
+    kept: AbstractSet[str] = frozenset(),
+) -> Traits:
+    """Judge a device of a slice by conditions, with what is ``known`` of it by those that are ``kept``."""
     answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
+    matched = frozenset(name for name, answer in answers.items() if answer)
+    failing = frozenset(name for name, answer in answers.items() if answer is None)
+    if known is not None:
+        return _intern(known._replace(matched=matched | known.matched & kept, failing=failing | known.failing & kept))
     special = (
         device.consumes_counters,
         device.allow_multiple_allocations,
         device.binding_conditions,
         device.node_allocatable_resources,
     )
-    matched = frozenset(name for name, answer in answers.items() if answer)
-    failing = frozenset(name for name, answer in answers.items() if answer is None)
     local = bool(spec.node_name)
     return _intern(Traits(matched, failing, local, local and not any(special)))
 

@@ -104,12 +104,14 @@ class DeviceCounts:
         return self.classes.ask(pod, asks, held)
 
     def judge(self) -> Iterator[None]:
-        """The classes have changed: judge every device anew, slice by slice. Until the end all stays as it was."""
+        """The classes have changed: judge every device by what is new, slice by slice. Until the end all stays as it was."""
         following = self.classes.follow()
         if not following.judges_like(self.classes):
             judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
             kinds: dict[str, Counter[Traits]] = {}
-            names = self._slices.keys()
+            names, former = self._slices.keys(), self.classes.conditions
+            kept = {name for name, condition in following.conditions.items() if former.get(name) is condition}
+            new = {name: condition for name, condition in following.conditions.items() if name not in kept}
             while late := [
                 each for each in names | judged.keys() if judged.get(each, "-")[0] is not self._slices.get(each)
             ]:
@@ -118,7 +120,8 @@ class DeviceCounts:
                     if before:
                         kinds[before[0].spec.node_name] -= Counter(before[1])
                     if now:
-                        judged[name] = (now, _traits_in(now, following.conditions))
+                        known = zip(now.spec.devices or (), self._traits[name], strict=True)
+                        judged[name] = (now, tuple(traits_of(now.spec, *device, new, kept) for device in known))
                         kinds.setdefault(now.spec.node_name, Counter()).update(judged[name][1])
                     yield
             self._traits = {name: judged[name][1] for name in self._slices}
@@ -314,7 +317,7 @@ class DeviceCounts:
 
 
 def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[Traits, ...]:
-    return tuple(traits_of(slice_.spec, device, conditions) for device in slice_.spec.devices or ())
+    return tuple(traits_of(slice_.spec, device, None, conditions) for device in slice_.spec.devices or ())
 
 
 def _own_devices(node: core.Node) -> frozenset[str]:
