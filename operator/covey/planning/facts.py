@@ -40,6 +40,7 @@ from covey.placement.cluster.claims import (
 )
 from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import LabelCounts
+from covey.placement.cluster.shape import shape_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
 
 T = TypeVar("T", core.Node, core.Pod)
@@ -165,6 +166,8 @@ class DeviceFacts:
     claims: Mapping[tuple[str, str], core.ResourceClaim] = field(default_factory=dict)
     templates: Mapping[tuple[str, str], core.ResourceClaimTemplate] = field(default_factory=dict)
     classes: DeviceClasses | None = None
+    #: Why the extended resources of a pod are too many devices.
+    excess: Callable[[Requests], str | None] = lambda _requests: None
 
     def asks(self, pod: core.Pod) -> Mapping[Ask, int]:
         """List all that the claims of a pod ask for: those that were made for it, else those that templates would become.
@@ -179,6 +182,8 @@ class DeviceFacts:
 
     def obstacle(self, pod: core.Pod) -> str | None:
         """The reason for which a pod cannot be planned, its claims taken for made."""
+        if excess := self.excess(shape_of(pod).requests):
+            return excess
         if pod.spec.resource_claims:
             try:
                 refusals = map(self.classes.refusal, self.asks(pod)) if self.classes else ()
@@ -233,7 +238,7 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
         with suppress(UnsupportedClaimError):
             counts.ask(pod, asks := known.asks(pod).keys(), find_held(pod, asks, claims))
     deque(counts.judge(), maxlen=0)
-    known = replace(known, classes=counts.classes)
+    known = replace(known, classes=counts.classes, excess=counts.find_excess)
     held: dict[str, list[tuple[str, Requests]]] = {}
     for pod in facts.pods:
         if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):

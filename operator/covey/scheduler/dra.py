@@ -35,6 +35,7 @@ from covey.placement.cluster.claims import (
     claims_of,
     find_held,
 )
+from covey.placement.cluster.shape import shape_of
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.capacity import Capacity
 
@@ -140,8 +141,12 @@ class DriverDevices:
         """The reason for which a pod must not be planned: a claim that it names does not exist, and nobody makes it.
 
         Raises:
-            UnplannableError: one of its claims asks for something that cannot be counted.
+            UnplannableError: it asks for something that cannot be counted, or for more devices than a claim may have.
         """
+        if self.counts.classes.served and (excess := self.counts.find_excess(shape_of(pod).requests)):
+            raise UnplannableError(REASON_UNSUPPORTED, excess)
+        if not pod.spec.resource_claims:
+            return None
         if not self._claims.served:
             raise UnplannableError(REASON_UNSUPPORTED, UNSERVED)
         for key in claims_of(pod):

@@ -199,7 +199,7 @@ class Queueing:
         self._cache = cache
         self.topologies = topologies
         self._reserve_after = reserve_after
-        self._obstacle = lambda pod: obstacle(pod) or (pod.spec.resource_claims and cache.devices.obstacle(pod)) or None
+        self._obstacle = lambda pod: obstacle(pod) or cache.devices.obstacle(pod)
         self._clock = clock.wall
         self._monotonic = clock.monotonic
         self._failures: dict[Key, dict[str, _Failures]] = {}

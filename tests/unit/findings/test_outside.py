@@ -74,7 +74,6 @@ async def test_claims_by_a_selector_when_another_one_has_the_same_short_name_are
     assert await placed_beside(request_body(8, H200), LOOKALIKE, created=AFTER) == (2, "")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 @pytest.mark.parametrize("way", ["claim", "extended resource"])
 def test_a_pod_when_it_asks_for_more_devices_than_a_claim_may_have_is_refused_by_name(tmp_path: Path, way: str) -> None:
     """kube-scheduler: ``adding 33 devices exceeds the claim limit of 32``."""

@@ -118,6 +118,23 @@ async def test_a_node_with_a_device_plugin_is_nothing_for_claims() -> None:
     assert CLAIMED in decision.message
 
 
+@pytest.mark.parametrize(("count", "plugin", "reason"), [(33, 0, "Unsupported"), (32, 0, None), (33, 64, None)])
+async def test_a_pod_when_its_devices_are_more_than_one_claim_may_have_is_refused_by_name(
+    count: int, plugin: int, reason: str | None
+) -> None:
+    """A device plugin makes no claim."""
+    made = cluster(devices=gpus(40))
+    if plugin:
+        put(made, node("n2", gpus=plugin))
+    for each in tree("many", gpus=count):
+        put(made, each)
+    loop = Loop(made)
+    assert bool(await loop.turn()) is (reason is None)
+    decision = loop.admission.decision(root_key("many"))
+    assert decision.reason == reason
+    assert reason is None or "33 nvidia.com/gpu, and the one claim that is made for it may have 32" in decision.message
+
+
 @pytest.mark.parametrize("lifted", [False, True])
 async def test_what_a_gated_pod_would_ask_for_refuses_others_once_its_gate_is_lifted(*, lifted: bool) -> None:
     made = cluster(mig_class(), devices=parts())

@@ -17,6 +17,8 @@ from covey.placement.cluster.selectors import canonical_selector, parse_selector
 
 #: As ResourceQuotas name the devices that claims ask for: ``<class>.deviceclass.resource.k8s.io/devices``.
 CLAIMED: Final = ".deviceclass.resource.k8s.io/"
+#: Devices of a claim, of that for the extended resources of a pod, too: ``AllocationResultsMaxSize``.
+MOST_DEVICES: Final = 32
 #: Characters of the selectors of a request, beyond which they are not read: they are judged for every device.
 _LONGEST: Final = 1000
 #: Characters of a selector that stand in the name of its resource.
@@ -73,6 +75,10 @@ def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
         for field in _uncounted_fields(each.exactly):
             raise UnsupportedClaimError(f"has request {each.name} with {field}, which Covey cannot count: remove it")
         found[Ask(each.exactly.device_class_name, _selectors(each))] += each.exactly.count
+    if found.total() > MOST_DEVICES:
+        raise UnsupportedClaimError(
+            f"asks for {found.total()} devices, and a claim may have {MOST_DEVICES}: ask for fewer"
+        )
     return found
 
 

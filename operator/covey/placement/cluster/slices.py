@@ -25,7 +25,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from covey.api import core
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import MOST_DEVICES, Ask
 from covey.placement.cluster.classes import DeviceClasses, Traits, traits_of
 from covey.placement.cluster.resources import amount
 from covey.placement.cluster.selectors import Condition
@@ -231,6 +231,20 @@ class DeviceCounts:
     def problem(self, resource: str) -> str | None:
         """Return why nothing can be planned that asks for a resource; None where nodes offer it themselves."""
         return None if self._offering[resource] else self.classes.problems.get(resource)
+
+    def find_excess(self, requests: Requests) -> str | None:
+        """Find why kube-scheduler could not make its one claim for all extended resources of a pod: too many devices.
+
+        Args:
+            requests: of the pod, without what its own claims ask for.
+        """
+        amounts = {
+            name: amount for name, amount in requests if name in self.classes.served and not self._offering[name]
+        }
+        if sum(amounts.values()) <= MOST_DEVICES:
+            return None
+        wanted = ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+        return f"a pod asks for {wanted}, and the one claim that is made for it may have {MOST_DEVICES} devices: ask for fewer"
 
     def _note_offers(self, node: str, offered: frozenset[str]) -> None:
         before = self._offered.pop(node, frozenset())
