@@ -2,8 +2,8 @@
 
 Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``,
 ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says ``SchedulingGated`` while a
-bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one thing only, ``unschedulable``,
-which starts a check and is no state.
+bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one thing only, ``unschedulable`` and
+``scheduler_error``, which start a check and are no state.
 
 Refusals of pods that kube-scheduler must not schedule now: the same for guard and barrier. Pure.
 
@@ -201,6 +201,18 @@ def unschedulable(pod: core.Pod) -> str | None:
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None
     return found.message or found.reason
+
+
+def scheduler_error(pod: core.Pod) -> str | None:
+    """The words of kube-scheduler when it last failed at the pod, no matter on which node: a trigger like ``unschedulable``.
+
+    None where it failed to reach an extender, which says nothing of the pod.
+    """
+    found = core.condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.status != "False" or found.reason != "SchedulerError":
+        return None
+    unreached = found.message.startswith('Post "') or " with extender at URL " in found.message
+    return None if unreached else found.message or found.reason
 
 
 def _required_terms(pod: core.Pod) -> tuple[core.NodeSelectorTerm, ...]:

@@ -341,8 +341,9 @@ class _Leader:
         )
         self._recorder.event(ObjectRef("v1", "Node", node, uid=node), "Normal", "TopologyDetected", note, "Detect")
 
-    def _exclude(self, unit: Unit, node: str, reason: str) -> None:
-        self._queueing.exclude(unit, node, reason)
+    def _exclude(self, unit: Unit, node: str | None, reason: str) -> None:
+        if node is not None:
+            self._queueing.exclude(unit, node, reason)
         self._admission.reject(unit.key, reason)
 
 

@@ -11,6 +11,8 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
   it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``), again and again: a
   mark that is not renewed was left by a barrier that is gone.
+* kube-scheduler says ``SchedulerError``, and fails at the pod once more: no node is left out, for it would fail at each,
+  but the gang rests for a time.
 * Time is up (``order``), unless kube-scheduler is away (``certificates``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
@@ -54,6 +56,8 @@ from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
 DOUBT: Final = 5.0
+#: The same where it failed: it tries again after a back-off, of ten seconds by default.
+RETRY: Final = 4 * DOUBT
 #: Seconds in which a unit's events are gathered: its times are looked at, which are never so exact.
 GATHER: Final = 0.5
 #: Seconds for which a mark is believed that nobody renews.
@@ -71,7 +75,7 @@ class Releases:
         self,
         context: Context,
         *,
-        exclude: Callable[[Unit, str, str], None],
+        exclude: Callable[[Unit, str | None, str], None],
         arrived: Callable[[str], bool],
         callers: Callers | None = None,
     ) -> None:
@@ -154,7 +158,7 @@ class Releases:
                 self._pinned_at.pop(uid, None)
             else:
                 self._pinned_at.setdefault(uid, self._clock.monotonic())
-            if podstate.unschedulable(pod) is None:
+            if podstate.unschedulable(pod) is None and podstate.scheduler_error(pod) is None:
                 self._doubted.pop(uid, None)
             self._suspect(pod)
         # A pin that becomes a binding takes nothing from anybody, unless it was released and given up already.
@@ -162,7 +166,7 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        if podstate.unschedulable(pod) and self._cache.index.pinned_node(pod):
+        if (podstate.unschedulable(pod) or podstate.scheduler_error(pod)) and self._cache.index.pinned_node(pod):
             self._queue.add(("pod", pod.metadata.uid))
 
     async def _work(self, item: _Item) -> None:
@@ -238,7 +242,8 @@ class Releases:
             self._doubted.pop(uid, None)
             self._queue.add_after(("pod", uid), trusted)
             return
-        said = podstate.unschedulable(pod)
+        refusal, error = podstate.unschedulable(pod), podstate.scheduler_error(pod)
+        said = refusal or error
         if said is None:
             return
         cause = self._cache.capacity.refusal_in_place(pod, node, self._cache.leaving(node))
@@ -246,18 +251,21 @@ class Releases:
             await self._check_node(node)
             return
         now = self._clock.monotonic()
+        if refusal is None and self._callers.away:
+            self._queue.add_after(("pod", uid), RETRY)
+            return
         if uid not in self._doubted:
             self._doubted[uid] = now
-            self._queue.add_after(("pod", uid), DOUBT)
+            self._queue.add_after(("pod", uid), DOUBT if refusal else RETRY)
             await self._writer.wake(pod, f"{pod.metadata.resource_version}.doubt")
             return
-        left = self._doubted[uid] + DOUBT - now
+        left = self._doubted[uid] + (DOUBT if refusal else RETRY) - now
         if left > 0:
             self._queue.add_after(("pod", uid), left)
             return
         unit = self._cache.unit_of(pod)
         if unit is not None:
-            self._exclude(unit, node, said)
+            self._exclude(unit, node if refusal else None, said)
         await self._writer.release(pod, RELEASE_UNSCHEDULABLE)
 
     def _remaining_trust(self, pod: core.Pod) -> float:

@@ -41,6 +41,9 @@ def test_unschedulable_is_a_trigger() -> None:
     assert podstate.unschedulable(pod(conditions=[said])) == "0/1 nodes"
     assert podstate.unschedulable(pod(conditions=[said | {"reason": "SchedulingGated"}])) is None
     assert podstate.unschedulable(pod()) is None
+    assert podstate.scheduler_error(pod(conditions=[said | {"reason": "SchedulerError"}])) == "0/1 nodes"
+    assert podstate.scheduler_error(pod(conditions=[said])) is None
+    assert podstate.scheduler_error(pod()) is None
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,6 @@ def test_a_selector_when_it_comes_into_play_costs_no_more_for_others_that_are() 
     assert steps(6) < 1.5 * steps(0)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 async def test_a_pin_when_kube_scheduler_fails_at_it_is_undone_as_one_that_it_refuses() -> None:
     """Not after ``timeoutSeconds``, for which the room would be held."""
     now = 0.0

@@ -27,7 +27,7 @@ from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
-from covey.scheduler.releases import DOUBT, TRUST, Releases
+from covey.scheduler.releases import DOUBT, RETRY, TRUST, Releases
 from covey.scheduler.writer import PodWriter
 from scheduler_loop import context_of, settle
 
@@ -70,10 +70,16 @@ async def running(
 ) -> AsyncIterator[Releases]:
     """The watch, over what it finds and what it is told."""
     watch = Releases(context_of(made, writes, Clock(clock, wall)), exclude=lambda *_: None, arrived=lambda _: False)
+    async with watching(watch):
+        yield watch
+
+
+@contextlib.asynccontextmanager
+async def watching(watch: Releases) -> AsyncIterator[None]:
     task = asyncio.create_task(watch.run())
     await settle()
     try:
-        yield watch
+        yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -181,6 +187,36 @@ async def test_a_doubt_ends_with_what_raised_it() -> None:
         now = 4 * DOUBT
         put(made, doubtful)
         await writes.wait("release", doubtful.metadata.name)
+
+
+@pytest.mark.parametrize(
+    ("message", "verbs"),
+    [
+        ("adding 33 devices exceeds the claim limit of 32", ["wake", "release"]),
+        ('Post "https://covey-scheduler/bind": dial tcp: connection refused', []),
+        ("failed bind with extender at URL https://covey-scheduler, code 503", []),
+    ],
+)
+async def test_a_pin_when_kube_scheduler_fails_at_it_goes_after_its_back_off_and_no_node_is_left_out(
+    message: str, verbs: list[str]
+) -> None:
+    """That it does not reach Covey says nothing of the pod."""
+    now, left_out = 0.0, list[str | None]()
+    failed = UNSCHEDULABLE | {"reason": "SchedulerError", "message": message}
+    made = cache(*GROUPS, node("n1"), member("decode", 0, pin="n1", conditions=[failed]))
+    writes = Writes()
+    context = context_of(made, writes, Clock(lambda: now, time.time))
+    watch = Releases(context, exclude=lambda _unit, name, _why: left_out.append(name), arrived=lambda _: False)
+    async with watching(watch):
+        for now in (0.0, 2 * DOUBT, RETRY - 1):
+            put(made, member("decode", 0, pin="n1", conditions=[failed], labels={"at": str(now)}))
+            await settle()
+            assert "release" not in [verb for verb, *_ in writes.said]
+        now = RETRY
+        put(made, member("decode", 0, pin="n1", conditions=[failed], labels={"at": str(now)}))
+        await settle()
+    assert [verb for verb, *_ in writes.said] == verbs
+    assert left_out == [None] * verbs.count("release")
 
 
 #: A root whose gang was admitted at a time, and has 100 s to run.
