@@ -11,8 +11,7 @@ from cluster.workbench import uids
 from localcluster import eventually
 from scheduler_trees import node_of
 
-from .test_graceful import await_marked, say_idle
-from .test_preempted_room import _GATE, _admitted
+from .test_preempted_room import _GATE, _admitted, await_marked, say_idle
 from .test_preemption import bound, of
 
 __all__ = ["serving"]

@@ -6,17 +6,33 @@ import pytest
 
 from builders.manifests import Object
 from cluster.conftest import Covey
-from cluster.serving import AddNodes, Serving, serving
+from cluster.serving import AddNodes, Serving, serves, serving, workers
 from cluster.workbench import is_gated, label, name_of, uid_of, uids
 from covey.api import constants as names
 from localcluster import eventually, request
 
-from .test_graceful import await_marked, await_ready, engine, gate, marked, say_idle
+from .test_preempted_room import await_marked, marked, say_idle
 
 __all__ = ["serving"]
 
 pytestmark = pytest.mark.usefixtures("covey")
 _ROOT = "chat-0"
+
+
+def engine(name: str, replicas: int, seconds: int, **fields: object) -> Object:
+    gate = {"readinessGates": [{"conditionType": "covey.dev/serving"}]}
+    return workers(name, replicas=replicas, gpus=1, drainSeconds=seconds, spec=gate, **fields)
+
+
+def await_ready(serving: Serving, count: int) -> list[Object]:
+    serving.await_bound(count)
+    eventually(lambda: all(map(serves, serving.pods())), 60, "all pods are Ready")
+    return serving.pods()
+
+
+def gate(pod: Object) -> str:
+    found = pod.get("status", {}).get("conditions", ())
+    return str(next((each["status"] for each in found if each["type"] == "covey.dev/serving"), ""))
 
 
 def victim(serving: Serving, pods: list[Object], kind: str) -> Object:

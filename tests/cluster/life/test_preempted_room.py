@@ -17,13 +17,33 @@ from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of
 
-from .test_graceful import await_marked, say_idle
 from .test_preemption import bound, classes, create, of
 
 __all__ = ["classes", "serving"]
 
 pytestmark = pytest.mark.usefixtures("covey")
 _GATE = {"readinessGates": [{"conditionType": "covey.dev/serving"}]}
+
+
+def marked(serving: Serving, **labels: object) -> list[Object]:
+    return [
+        pod for pod in serving.pods(**labels) if "covey.dev/draining-since" in pod["metadata"].get("annotations", {})
+    ]
+
+
+def await_marked(serving: Serving, count: int, **labels: object) -> list[Object]:
+    def there() -> list[Object]:
+        found = marked(serving, **labels)
+        assert len(found) == count, f"{len(found)} of {count} are marked; {serving.states()}"
+        return found
+
+    return eventually(there, 60, f"{count} pods are marked")
+
+
+def say_idle(serving: Serving, pods: list[Object]) -> None:
+    for pod in pods:
+        patch = {"metadata": {"annotations": {"covey.dev/in-flight": "0"}}}
+        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), patch)
 
 
 def busy(replicas: int, least: int) -> Object:
