@@ -40,7 +40,14 @@ class Writer:
         self.asked = 0
 
     async def pin(
-        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, rank: Rank, dry_run: bool
+        self,
+        found: core.Pod,
+        place: str,
+        _domains: Mapping[str, str],
+        _dropped: object = None,
+        *,
+        rank: Rank,
+        dry_run: bool,
     ) -> PinResult:
         self.asked += 1
         self.ranks[found.metadata.name] = rank

@@ -27,7 +27,7 @@ class Asked:
     def __init__(self, client: Client, namespace: str) -> None:
         self.client, self.namespace = client, namespace
         self.key = Key("CompositePodGroup", namespace, "root")
-        self.cache = Cache(client, (), clock=SYSTEM)
+        self.cache = Cache(client, SYSTEM)
         admission = Loop(self.cache).admission
         books = admission._books
         self.headroom = Headroom(context_of(self.cache, client), books._queueing, books.reservations, admission)

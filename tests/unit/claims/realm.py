@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 from unittest import mock
@@ -56,6 +57,8 @@ class Realm:
         self.nodes = [node(f"n{number}", labels=labels(f"r{number % 2}")) for number in range(nodes)]
         #: Claims of roots as they are stored, by UID.
         self.stored: dict[str, core.Claim] = {}
+        #: Answers of the scheduler process to who has to go for whom, likewise.
+        self.answers: dict[str, core.GroupSuccession] = {}
         #: How many claims with victims were made.
         self.made = 0
         #: How many claims on room for successors have stood.
@@ -122,7 +125,9 @@ class Realm:
                 if kind.partition(".")[0] not in _KINDS:
                     continue
                 uid = owned.metadata.uid
-                status = msgspec.structs.replace(owned.status, claim=self.stored.get(uid), conditions=(_WAITS,))
+                status = msgspec.structs.replace(
+                    owned.status, claim=self.stored.get(uid), succession=self.answers.get(uid), conditions=(_WAITS,)
+                )
                 world.objects[kind, key] = root = msgspec.structs.replace(owned, status=status)
                 now[uid] = self._group(kind, root)
                 if (claim := read_claim(root)) is not None:
@@ -170,6 +175,10 @@ class Realm:
         return await self.loop.turn()
 
     def _statuses(self) -> Iterator[Step]:
+        for root in self.loop.cache.index.roots():
+            uid, answer = self.uid_of(root), self.loop.admission.decision(root).succession
+            if uid is not None and answer is not None and self.answers.get(uid) != answer:
+                yield partial(self.answers.__setitem__, uid, answer)
         for root, claim in self.loop.claims().items():
             uid = self.uid_of(root)
             if uid is not None and self.stored.get(uid) != claim:
@@ -201,7 +210,8 @@ class Realm:
 
     def operate(self, world: World, writes: int | None = None) -> bool:
         """A pass of the operator's over a resource, killed after so many writes; returns whether it had any to make."""
-        steps = list(world.steps(world.plan().actions))
+        actions = world.plan().actions
+        steps = [*world.questions(actions), *world.steps(actions)]
         for step in islice(steps, writes):
             before = dict(world.pods)
             step()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -226,6 +227,12 @@ class World(Stored):
         for _ in range(4):
             for action in self.plan().actions.annotate:
                 self._annotate(action)
+
+    def questions(self, actions: Actions) -> Iterator[Step]:
+        """The writes of what is asked on roots."""
+        for action in actions.annotate:
+            if names.ANNOTATION_SUCCESSION in action.annotations:
+                yield partial(self._annotate, action)
 
     def check(self) -> None:
         """What holds at every moment."""

@@ -150,12 +150,12 @@ def plan(unit: Unit) -> None:
         # What leaves goes below the minimum only where that is allowed.
         if name in leaving and name not in changing and name not in yields:
             assert role.ready >= min(serving[name], role.minimum)
-            # Who is patient does not go without a successor, but where its owner lets replicas be missing.
+            # Who is patient does not go without a successor, but where it is cleared, or its owner lets replicas be missing.
             urgent = sum(
                 each.stage is Stage.SERVING and each.leaving and not each.patient for each in alive[name].values()
             )
             if role.budget.unavailable is None and any(each.patient and each.leaving for each in alive[name].values()):
-                assert role.ready >= min(serving[name] - urgent, role.wanted)
+                assert role.ready >= min(serving[name] - urgent - short[name], role.wanted)
         # 2. No more than the ceiling is made.
         assert len(layout) <= max(role.wanted + role.budget.surge, len(alive[name]))
         # 3. All that is wanted is there, of one revision or another.
