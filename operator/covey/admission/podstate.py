@@ -27,7 +27,7 @@ from covey.api.constants import (
     LABEL_POD_GROUP,
     RESOURCE_MEMBER,
 )
-from covey.placement.cluster.claims import unmade_claims
+from covey.placement.cluster.claims import Ask, find_held, unmade_claims
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 
@@ -110,6 +110,13 @@ def is_placed(pod: core.Pod) -> bool:
 def place_of(pod: core.Pod, assumed: Mapping[str, str]) -> str | None:
     """The node that a pod is bound to, pinned to, or was decided for."""
     return pod.spec.node_name or pinned_node(pod) or assumed.get(pod.metadata.uid)
+
+
+def find_yielding(
+    pod: core.Pod, asks: Collection[Ask], claims: Mapping[tuple[str, str], core.ResourceClaim]
+) -> Collection[Ask]:
+    """Find which of a pod's asks for devices must refuse nobody else: what it has by now, and all of a pod of no gang."""
+    return find_held(pod, asks, claims) if claims_membership(pod) else asks
 
 
 def waits_for_start(pod: core.Pod) -> bool:

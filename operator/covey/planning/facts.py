@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,7 +36,6 @@ from covey.placement.cluster.claims import (
     UnsupportedClaimError,
     asks_of_pod,
     asks_of_templates,
-    find_held,
     templates_of,
 )
 from covey.placement.cluster.classes import DeviceClasses
@@ -232,11 +232,12 @@ def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterab
             counts.set_claim(each, owners.get(each.metadata.key))
         elif not isinstance(each, core.ResourceClaimTemplate):
             _SETTERS[type(each)](counts, each)
-    for pod in (*facts.pods, *pods):
+    for pod, is_planned in chain(((pod, False) for pod in facts.pods), ((pod, True) for pod in pods)):
         if not pod.spec.resource_claims or core.is_terminal(pod) or podstate.foreign_gates(pod):
             continue
         with suppress(UnsupportedClaimError):
-            counts.ask(pod, asks := known.asks(pod).keys(), find_held(pod, asks, claims))
+            asks = known.asks(pod).keys()
+            counts.ask(pod, asks, () if is_planned else podstate.find_yielding(pod, asks, claims))
     deque(counts.judge(), maxlen=0)
     known = replace(known, classes=counts.classes, excess=counts.find_excess)
     held: dict[str, list[tuple[str, Requests]]] = {}

@@ -33,7 +33,6 @@ from covey.placement.cluster.claims import (
     asks_of_pod,
     claims_named,
     claims_of,
-    find_held,
 )
 from covey.placement.cluster.shape import shape_of
 from covey.placement.cluster.slices import DeviceCounts
@@ -199,9 +198,9 @@ class DriverDevices:
                 self._naming.pop(key, None)
 
     def _ask(self, pod: core.Pod, *, is_gone: bool = False) -> None:
-        # Whoever cannot be given devices now must not keep others from theirs.
+        # Whoever cannot be given devices now must not keep others from theirs, nor a pod of no gang a gang.
         asks = Counter[Ask]() if is_gone or podstate.foreign_gates(pod) else self._asks(pod)
-        if self.counts.ask(pod, asks, find_held(pod, asks, self._claims.store)):
+        if self.counts.ask(pod, asks, podstate.find_yielding(pod, asks, self._claims.store)):
             self._stale = True
             self._go_on()
 

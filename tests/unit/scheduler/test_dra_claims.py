@@ -135,31 +135,35 @@ async def test_a_pod_when_its_devices_are_more_than_one_claim_may_have_is_refuse
     assert reason is None or "33 nvidia.com/gpu, and the one claim that is made for it may have 32" in decision.message
 
 
-@pytest.mark.parametrize("lifted", [False, True])
-async def test_what_a_gated_pod_would_ask_for_refuses_others_once_its_gate_is_lifted(*, lifted: bool) -> None:
+@pytest.mark.parametrize(("of", "lifted"), [("g", False), ("g", True), (None, False), (None, True)])
+async def test_what_a_pod_asks_for_refuses_a_gang_once_it_has_no_foreign_gate_and_is_of_one_too(
+    of: str | None, *, lifted: bool
+) -> None:
     made = cluster(mig_class(), devices=parts())
     tell(made, claim("early", request_body(1, SMALL, of=MIG)))
-    early = with_claims(pod("stranger", gpus=0, gates=("example.com/never",), created="2020-01-01T00:00:00Z"), "early")
+    before = pod("early", group=of, gpus=0, gates=("example.com/never",), created="2020-01-01T00:00:00Z")
+    early = with_claims(before, "early")
     put(made, early)
     if lifted:
         put(made, replace(early, spec=replace(early.spec, scheduling_gates=None)))
     gang("whole", request_body(1, of=MIG), made=made)
     loop = Loop(made)
-    assert bool(await loop.turn()) is not lifted
-    assert loop.admission.decision(root_key("whole")).reason == ("Unsupported" if lifted else None)
+    refused = lifted and of is not None
+    assert bool(await loop.turn()) is not refused
+    assert loop.admission.decision(root_key("whole")).reason == ("Unsupported" if refused else None)
 
 
 async def test_what_bound_pods_have_refuses_nobody_and_their_successors_come_first() -> None:
     """A replica that is made anew asks as the oldest of its pods did."""
     made = cluster(mig_class(), devices=parts())
     tell(made, claim("old", request_body(2, of=MIG), have=((DRIVER, "n1", "d0"), (DRIVER, "n1", "d4"))))
-    old = with_claims(pod("old", gpus=0, created="2020-01-01T00:00:00Z", node="n1", phase="Running"), "old")
+    old = with_claims(pod("old", group="g", gpus=0, created="2020-01-01T00:00:00Z", node="n1", phase="Running"), "old")
     put(made, old)
     gang("part", request_body(1, SMALL, of=MIG), made=made)
     loop = Loop(made)
     assert len(await loop.turn()) == 1
     tell(made, claim("new", request_body(1, of=MIG)))
-    put(made, with_claims(pod("new", gpus=0), "new"))
+    put(made, with_claims(pod("new", group="g", gpus=0), "new"))
     await loop.turn()
     gang("more", request_body(1, SMALL, of=MIG), made=made)
     await loop.turn()

@@ -5,7 +5,7 @@ behind by its ``extendedResourceName``, and what claims of pods ask for: a class
 node two of them must have the same devices or none in common, and where they have the same, one must be a part of the
 other in the whole cluster: then pods of the part are counted by both. Classes behind two extended resources must share
 no device at all. Anything else is refused by name; of two things that pods ask for, the one that was asked for later.
-What all pods that asked for it have by now refuses nobody.
+What pods have already, and what pods of no gang ask for, refuses nothing else.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class DeviceClasses:
 
     def __init__(self) -> None:
         self._noted: dict[str, core.DeviceClass] = {}
-        #: By UID of the pod: when it was created, and its namespace; and whether it has the devices already.
+        #: By UID of the pod: when it was created, and its namespace; and whether this gives way to what others ask for.
         self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
         self._asked_by: dict[str, dict[Ask, bool]] = {}
-        #: How many pods have not.
+        #: For how many pods it does not.
         self._waiting = Counter[Ask]()
         self._asks: tuple[Ask, ...] = ()
         self._left: frozenset[Ask] = frozenset()
@@ -81,10 +81,16 @@ class DeviceClasses:
         """Forget a class; tells whether devices have to be judged anew."""
         return self._noted.pop(name, None) is not None
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask], held: Collection[Ask] = ()) -> bool:
-        """Note what the claims of a pod ask for, and what of it they have; tells whether devices have to be judged anew."""
+    def ask(self, pod: core.Pod, asks: Collection[Ask], yielding: Collection[Ask] = ()) -> bool:
+        """Note what the claims of a pod ask for; tells whether devices have to be judged anew.
+
+        Args:
+            pod: the pod.
+            asks: what they ask for.
+            yielding: what of it must refuse nobody: the pod has it already, or is of no gang.
+        """
         uid, meta = pod.metadata.uid, pod.metadata
-        before, now = self._asked_by.pop(uid, {}), {ask: ask in held for ask in asks}
+        before, now = self._asked_by.pop(uid, {}), {ask: ask in yielding for ask in asks}
         new = [ask for ask in before.keys() | now.keys() if before.get(ask) != now.get(ask)]
         states = [(ask in self._askers, self._waiting[ask] > 0) for ask in new]
         for ask in new:
@@ -208,7 +214,7 @@ class DeviceClasses:
     def _choose(self) -> tuple[Ask, ...]:
         """Choose the asks that came first, as far as they can be judged: tenants may write any number of others.
 
-        Those that ask for nothing any more, since all of their pods have their devices, give way to all others.
+        What gives way comes after all else.
         """
         since = {ask: min(of.values()) for ask, of in self._askers.items() if ask.device_class in self._noted}
         chosen: list[Ask] = []

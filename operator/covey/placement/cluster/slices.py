@@ -93,15 +93,15 @@ class DeviceCounts:
         """Forget a DeviceClass."""
         return self._judge_all() if self.classes.drop(name) else ()
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask], held: Collection[Ask] = ()) -> bool:
+    def ask(self, pod: core.Pod, asks: Collection[Ask], yielding: Collection[Ask] = ()) -> bool:
         """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due.
 
         Args:
             pod: the pod.
             asks: what they ask for.
-            held: what of it they have.
+            yielding: what of it must refuse nobody: the pod has it already, or is of no gang.
         """
-        return self.classes.ask(pod, asks, held)
+        return self.classes.ask(pod, asks, yielding)
 
     def judge(self) -> Iterator[None]:
         """The classes have changed: judge every device by what is new, slice by slice. Until the end all stays as it was."""
