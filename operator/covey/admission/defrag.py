@@ -19,7 +19,7 @@ from covey.admission.moves import KEPT, PLANS, Move, Mover, Run, StuckError, kee
 from covey.admission.preemption import search
 from covey.admission.reprieve import Judge, OutOfPlansError, least_of
 from covey.admission.taking import Nobody, Rules
-from covey.admission.victims import Candidate, Caps, Offer, Step, Terms, devices_of, is_eligible
+from covey.admission.victims import Candidate, Caps, Offer, Step, Terms, devices_of, is_eligible, sum_held
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -75,6 +75,7 @@ class Consolidation:
     def __init__(self, inventory: Inventory, mobiles: Iterable[Mobile], leaving: Collection[str] = ()) -> None:
         self._inventory = inventory
         self._leaving = leaving
+        self._resource = resources.measure({}, inventory.offered())
         self._mobiles = {each.candidate.unit.key: each for each in mobiles if _may_move(each)}
         self._movers = {key: mover for each in self._mobiles.values() for mover in self._of(each) for key in mover.keys}
 
@@ -144,7 +145,7 @@ class Consolidation:
         found = search(gang, self._inventory, candidates, Terms(0.0), rules, freeing=self._leaving, plans=plans)
         return found if isinstance(found, Nobody) else found.steps
 
-    def _offer(self, candidate: Candidate, inventory: Inventory, _terms: Terms) -> Offer:
+    def _offer(self, candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         """Every replica that has its places may leave them; one of a minimum counts as longer in service."""
         steps = [
             replace(
@@ -153,10 +154,12 @@ class Consolidation:
                 ),
                 role=mover.role,
                 replica=mover.replica,
-                devices=devices_of(mover.keys, inventory),
+                count=held[terms.resource],
+                devices=devices_of(held),
                 served=0.0 if mover.surplus else 60.0,
             )
             for mover in self._of(self._mobiles[candidate.unit.key])
+            for held in [sum_held(mover.keys, inventory)]
         ]
         many = Caps(len(steps), len(steps))
         return Offer(tuple(steps), {step.role: many for step in steps})
@@ -167,7 +170,7 @@ class Consolidation:
             for each in placed:
                 keys = tuple(pod.key for pod in each.pods)
                 if not any(key in self._leaving or self._inventory.hold_of(key) is None for key in keys):
-                    devices = sum(amount for _, amount in devices_of(keys, self._inventory))
+                    devices = sum_held(keys, self._inventory)[self._resource]
                     surplus = len(placed) > role.minimum
                     yield Mover(mobile.candidate.unit.key, role.name, each.replica, keys, devices, surplus)
 
@@ -178,7 +181,7 @@ class Consolidation:
             if not _is_open(state):
                 return []
             for key in state.held if state.in_use else ():
-                if not _breaks(state, key) or key in self._leaving:
+                if not state.is_used_by(state.held[key].shape) or key in self._leaving:
                     continue
                 if key not in self._movers:
                     return []
@@ -247,17 +250,11 @@ def _price(movers: Sequence[Mover]) -> tuple[int, int, int]:
 
 
 def _devices_in(amounts: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(amount, 0) for name, amount in amounts.items() if name not in resources.ORDINARY}
+    return {name: max(amount, 0) for name, amount in amounts.items() if resources.is_extended(name)}
 
 
 def _is_open(state: NodeState) -> bool:
     return state_cause(state.node) is None
-
-
-def _breaks(state: NodeState, key: str) -> bool:
-    """Tell whether a holder keeps a node from being free."""
-    requests = state.held[key].shape.requests
-    return not state.devices() or any(name not in resources.ORDINARY and amount for name, amount in requests)
 
 
 __all__ = ["Consolidation", "Mobile", "Moves", "is_free"]

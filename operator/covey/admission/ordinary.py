@@ -14,7 +14,7 @@ from typing import Final
 from covey.admission import podstate
 from covey.admission.slots import Vector, Wanted
 from covey.admission.tree import Key
-from covey.admission.victims import Caps, Offer, Step, Terms, bound_at, devices_of
+from covey.admission.victims import Caps, Offer, Step, Terms, bound_at, devices_of, sum_held
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.api.inference import MIN_RUN_SECONDS
@@ -67,9 +67,19 @@ class OrdinaryPod:
         uid, served = self.pod.metadata.uid, terms.seconds_since(since)
         if uid in terms.claimed or served < min(float(MIN_RUN_SECONDS), terms.longest):
             return Offer()
-        devices = devices_of((uid,), inventory)
-        key, name = self.key, self.pod.metadata.name
-        step = Step(POD, key, name, 0, (uid,), self.priority, devices=devices, since=since, served=served)
+        held = sum_held((uid,), inventory)
+        step = Step(
+            POD,
+            self.key,
+            self.pod.metadata.name,
+            0,
+            (uid,),
+            self.priority,
+            count=held[terms.resource],
+            devices=devices_of(held),
+            since=since,
+            served=served,
+        )
         return Offer((step,), {"": Caps(1, 1)})
 
 

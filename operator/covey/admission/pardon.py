@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from covey.admission.preemption import PLANS
 from covey.admission.reclaim import Right, RightJudge
 from covey.admission.reprieve import Judge, OutOfPlansError, least_of, put_back, room_of
-from covey.admission.victims import devices_of
+from covey.admission.victims import measure_taking, sum_held
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan
@@ -60,10 +60,14 @@ def still_needed(
     gone = gone_anyway.union(*(victim.pods for victim in victims if leaves(victim)))
     if right is not None:
         judge = RightJudge(judge.gang, inventory, LIMIT, PLANS, right=right, freeing=gone)
-    ends = frozenset(ending)
+    ends, resource = frozenset(ending), measure_taking(judge.gang, inventory)
     order = sorted(
         there,
-        key=lambda victim: (not ends.isdisjoint(victim.pods), victim.kind != "Unit", -_devices(victim, inventory)),
+        key=lambda victim: (
+            not ends.isdisjoint(victim.pods),
+            victim.kind != "Unit",
+            -sum_held(victim.pods, inventory)[resource],
+        ),
     )
 
     def suffices(kept: Sequence[core.Victim]) -> bool:
@@ -82,10 +86,6 @@ def still_needed(
     pardoned = tuple(victim for victim in there if victim not in kept)
     nodes = room_of(plan)[0] if isinstance(plan, Plan) else ()
     return Standing(feasible=True, needed=needed, pardoned=pardoned, nodes=nodes, unproven=unproven)
-
-
-def _devices(victim: core.Victim, inventory: Inventory) -> int:
-    return sum(amount for _, amount in devices_of(victim.pods, inventory))
 
 
 __all__ = ["Standing", "still_needed"]

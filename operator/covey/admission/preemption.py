@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from operator import sub
@@ -20,7 +20,7 @@ from covey.admission.ordinary import POD, OrdinaryPod, is_in_the_way
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
-from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, lower_priority
+from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, lower_priority, measure_taking
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Verdict
@@ -76,7 +76,8 @@ def search(
         first = judge.plan(())
         if first.verdict is not Verdict.INFEASIBLE:
             return Nobody(first.verdict, judge.plans)
-        found = _Search(judge, list(candidates), terms, rules or Rules(lower_priority(gang)), tuple(ordinary))
+        measured = replace(terms, resource=measure_taking(judge.gang, inventory))
+        found = _Search(judge, list(candidates), measured, rules or Rules(lower_priority(gang)), tuple(ordinary))
         try:
             return found.run()
         except OutOfPlansError:

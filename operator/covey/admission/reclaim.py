@@ -18,7 +18,7 @@ from covey.admission.quota import Charge, Flavor, Ledger
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, room_of
 from covey.admission.slots import Ground, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of
-from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, offer_of
+from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, measure_taking, offer_of
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal, Shape, Verdict
 from covey.placement.overlay import overlay
@@ -143,10 +143,11 @@ class _Reclaim:
         right: Right,
         freeing: Collection[str],
     ) -> None:
-        self._gang, self._inventory, self._terms = gang, inventory, terms
+        self._gang, self._inventory = gang, inventory
+        self._terms = replace(terms, resource=measure_taking(gang, inventory))
         self._right, self._freeing, self._candidates = right, freeing, candidates
         self._offers: dict[object, Offer] = {
-            each.unit.key: offer_of(each, inventory, terms) for each in self._candidates
+            each.unit.key: offer_of(each, inventory, self._terms) for each in self._candidates
         }
         self._place = {(each.unit, each.member): number for number, each in enumerate(right.order)}
 

@@ -34,7 +34,7 @@ from covey.api.constants import (
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import with_terms
+from covey.placement.cluster.shape import sum_requests, with_terms
 from covey.placement.model import Gang, Path, Shape
 from covey.placement.question.demands import common_domain, followers, minimum_demands, placed_paths
 from covey.placement.refusal.shortage import RESERVED
@@ -193,8 +193,9 @@ def count_taken(victims: Iterable[core.Victim], root: core.Group) -> Footprint |
 
 
 def scarce(shape: Shape) -> str:
-    """The resource that a shape is most likely to lack: its devices before all that every node has."""
-    return min((name for name, amount in shape.requests if amount > 0), key=resources.rank, default="")
+    """The resource that a shape is most likely to lack: what it is measured by, or the first of what every node has."""
+    asked = {name: amount for name, amount in shape.requests if amount > 0}
+    return measured if (measured := resources.measure(asked)) in asked else min(asked, key=resources.rank, default="")
 
 
 def choose(
@@ -351,7 +352,8 @@ def choose_arrived(
 def _take_room(state: NodeState, left: Counter[Shape], shut: Mapping[Shape, Container[str]]) -> bool:
     """Take the room of a node for pods, the most demanding first; returns whether it has any."""
     free, before = dict(state.free), left.total()
-    for shape in sorted(+left, key=demand_of, reverse=True):
+    measured = resources.measure(sum_requests(left))
+    for shape in sorted(+left, key=lambda shape: demand_of(shape, measured), reverse=True):
         slots = [free.get(name, 0) // amount for name, amount in shape.requests if amount > 0]
         count = 0 if state.name in shut[shape] else min(left[shape], room_for(state, shape), *slots)
         left[shape] -= count

@@ -54,7 +54,7 @@ class Wanted:
         asked: dict[str, list[int]] = {}
         for shape, count in counts.items():
             for name, amount in shape.requests:
-                if amount > 0 and name not in resources.ORDINARY:
+                if amount > 0 and resources.is_extended(name):
                     asked.setdefault(name, []).extend([amount] * count)
         sums = tuple((name, gcd(*amounts)) for name, amounts in sorted(asked.items()))
         classes: Counter[tuple[int, tuple[tuple[int, int], ...]]] = Counter()

@@ -16,8 +16,8 @@ from covey.placement.model import Domain, Path, Verdict
 class Cost(NamedTuple):
     """The cost of what is taken; the lowest is the best.
 
-    ``rank``: the highest priority that is touched. Then whole units; replicas and ordinary pods beside them; devices; and
-    devices times minutes of service, as far as they count.
+    ``rank``: the highest priority that is touched. Then whole units; replicas and ordinary pods beside them; devices (of
+    the one resource by which the search measures); and devices times minutes of service, as far as they count.
     """
 
     rank: int

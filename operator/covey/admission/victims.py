@@ -7,6 +7,7 @@ those that are Ready never more than are Ready above it: so each unit keeps a mi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -24,7 +25,9 @@ from covey.api.constants import (
 from covey.api.inference import MIN_RUN_SECONDS
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import sum_requests
 from covey.placement.model import Gang
+from covey.placement.question.demands import minimum_demands
 
 #: Pods of a unit beyond which nothing of it is taken: a claim names each.
 MOST_PODS: Final = 4096
@@ -78,11 +81,13 @@ class Terms:
         now: seconds since the epoch.
         longest: seconds of service after which no unit can spare its replicas (``--max-min-run``).
         claimed: UIDs of pods that a claim names already, or that go for another reason.
+        resource: by which it is measured what a step takes.
     """
 
     now: float
     longest: float = LONGEST
     claimed: Collection[str] = frozenset()
+    resource: str = resources.CPU
 
     def seconds_since(self, since: float | None) -> float:
         """Seconds since a time; none where it is not known, as of a pod that is about to be bound."""
@@ -99,9 +104,9 @@ class Terms:
 class Step:
     """Pods that are taken together or not at all.
 
-    ``keys`` are UIDs; ``devices`` what they hold of extended resources, by name; ``since`` when the replica became
-    Ready first, or was bound where it is still loading, in seconds since the epoch, of the oldest replica of a unit;
-    ``served`` the seconds since.
+    ``keys`` are UIDs; ``count`` what they hold of the resource by which the search measures, and ``devices`` of all
+    extended resources, by name, for people; ``since`` when the replica became Ready first, or was bound where it is still
+    loading, in seconds since the epoch, of the oldest replica of a unit; ``served`` the seconds since.
     """
 
     kind: Kind
@@ -112,15 +117,11 @@ class Step:
     priority: int
     role: str = ""
     replica: int | None = None
+    count: int = 0
     devices: tuple[tuple[str, int], ...] = ()
     since: float | None = None
     served: float = 0.0
     ready: bool = False
-
-    @property
-    def count(self) -> int:
-        """Devices of all resources together."""
-        return sum(amount for _, amount in self.devices)
 
     @property
     def text(self) -> str:
@@ -235,6 +236,7 @@ def _step(
     """All of a unit; ``since`` is when the pods were bound where nothing else is known."""
     unit, since = candidate.unit, bound_at(pods) if since is None else since
     keys = tuple(pod.metadata.uid for pod in pods)
+    held = sum_held(keys, inventory)
     return Step(
         "Unit",
         unit.key,
@@ -242,7 +244,8 @@ def _step(
         unit.index,
         keys,
         candidate.priority,
-        devices=devices_of(keys, inventory),
+        count=held[terms.resource],
+        devices=devices_of(held),
         since=since,
         served=terms.seconds_since(since),
     )
@@ -275,15 +278,21 @@ def _latest(found: Iterable[float | None]) -> float | None:
     return max((each for each in found if each is not None), default=None)
 
 
-def devices_of(keys: Iterable[str], inventory: Inventory) -> tuple[tuple[str, int], ...]:
-    """The extended resources that some holders hold, by name."""
-    found: dict[str, int] = {}
-    for key in keys:
-        held = inventory.hold_of(key)
-        for name, amount in held[1].shape.requests if held is not None else ():
-            if name not in resources.ORDINARY and amount > 0:
-                found[name] = found.get(name, 0) + amount
-    return tuple(sorted(found.items()))
+def measure_taking(gang: Gang, inventory: Inventory) -> str:
+    """The resource by which it is measured what is taken for a gang's minimum (``resources.measure``)."""
+    missing = Counter(pod.shape for demand in minimum_demands(gang) for pod in demand.missing)
+    return resources.measure(sum_requests(missing), inventory.offered())
+
+
+def sum_held(keys: Iterable[str], inventory: Inventory) -> Counter[str]:
+    """Sum up what some holders hold, by resource."""
+    holds = (inventory.hold_of(key) for key in keys)
+    return sum_requests(Counter(held[1].shape for held in holds if held is not None))
+
+
+def devices_of(held: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The extended resources among what is held, by name."""
+    return tuple(sorted((name, amount) for name, amount in held.items() if amount > 0 and resources.is_extended(name)))
 
 
 __all__ = [
@@ -298,5 +307,7 @@ __all__ = [
     "devices_of",
     "is_eligible",
     "lower_priority",
+    "measure_taking",
     "offer_of",
+    "sum_held",
 ]

@@ -22,7 +22,7 @@ from typing import Final
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainTree, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import exclusive, with_terms
+from covey.placement.cluster.shape import exclusive, sum_requests, with_terms
 from covey.placement.model import Gang, Path, Shape
 from covey.placement.question.demands import (
     Demand,
@@ -333,19 +333,16 @@ def _shared_domains(gang: Gang, inventory: Inventory, demands: Iterable[Demand])
 
 def _need(depth: int, shapes: Sequence[Shape], anchor: Path | None = None) -> Need:
     counts = Counter(shapes)
-    sums: Counter[str] = Counter()
-    for shape, count in counts.items():
-        for name, amount in shape.requests:
-            sums[name] += amount * count
-    demanding = max(counts, key=demand_of)
+    sums = sum_requests(counts)
+    measured = resources.measure(sums)
+    demanding = max(counts, key=lambda shape: demand_of(shape, measured))
     return Need(depth, demanding, counts[demanding], tuple(sorted((n, a) for n, a in sums.items() if a > 0)), anchor)
 
 
-def demand_of(shape: Shape) -> tuple[int, int]:
-    """A sort key for shapes: by devices, then by cpu."""
+def demand_of(shape: Shape, resource: str) -> tuple[int, int]:
+    """A sort key for shapes: by the resource by which all of them are measured, then by cpu."""
     asked = dict(shape.requests)
-    devices = sum(amount for name, amount in asked.items() if name not in resources.ORDINARY)
-    return devices, asked.get(resources.CPU, 0)
+    return asked.get(resource, 0), asked.get(resources.CPU, 0)
 
 
 __all__ = [

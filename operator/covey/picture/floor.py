@@ -10,13 +10,14 @@ What has nothing to do with the workloads is only counted, so that 5,000 nodes a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby, zip_longest
 from typing import Final
 
-from covey.placement.cluster.resources import is_device
+from covey.placement.cluster.resources import measure
 from covey.placement.model import Path, Topology
 
 #: Text and numbers in turns, a number by its length first; then the whole text.
@@ -124,6 +125,7 @@ class Ground:
     used: Mapping[str, int]
     #: Why nothing may be placed here now (``cordoned``, ``not ready``), if so.
     closed: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +218,11 @@ def device_word(resource: str) -> str:
 
 
 def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[Ground]) -> str:
-    """The resource that a picture counts: the device most asked for, else the commonest on the nodes, else CPU."""
-    for source in (wanted, (ground.capacity for ground in grounds)):
-        totals: dict[str, int] = {}
-        for amounts in source:
-            for name, amount in amounts.items():
-                if amount and is_device(name):
-                    totals[name] = totals.get(name, 0) + amount
-        if totals:
-            return min(totals, key=lambda name: (-totals[name], name))
-    return _CPU
+    """The resource that a picture counts: what the pods ask for, else what the nodes offer (``resources.measure``)."""
+    asked = Counter[str]()
+    for amounts in wanted:
+        asked.update(amounts)
+    return measure(asked, ((ground.labels, ground.capacity) for ground in grounds))
 
 
 def scale_of(resource: str, capacities: Iterable[Mapping[str, int]]) -> int:

@@ -103,7 +103,7 @@ def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
 def _off_devices(gang: Gang, inventory: Inventory) -> Gang | None:
     """The gang with what asks for no device kept off nodes with some; None where that makes no difference, or no plan."""
     apart = off_devices(gang)
-    kinds = {node.has_devices for node in inventory.nodes.values()} if apart is not None else set()
+    kinds = {bool(node.devices) for node in inventory.nodes.values()} if apart is not None else set()
     return apart if len(kinds) > 1 else None
 
 

@@ -46,6 +46,7 @@ def survey(
             resources.amounts(node.status.allocatable),
             used.get(node.metadata.name, {}),
             state_cause(node),
+            node.metadata.labels or {},
         )
         for node in nodes
     ]

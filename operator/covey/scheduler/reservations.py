@@ -76,7 +76,7 @@ class KeptNodes:
         )
         for root, claim in self._claims.items():
             group = self._cache.index.root(root)
-            if group is None or not claim.resource or claim.resource in resources.ORDINARY:
+            if group is None or not resources.is_extended(claim.resource):
                 continue
             # Whoever is refused may not see the gang's namespace.
             why = f"{claim.resource} is kept for a gang that has waited for long"

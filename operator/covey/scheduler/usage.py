@@ -88,7 +88,7 @@ def status_of(quotas: Quotas, queue: core.Queue, now: str) -> dict[str, Any]:
 
 
 def _amount(name: str, value: int) -> str | int:
-    return value if resources.is_device(name) else resources.text(name, value)
+    return value if resources.is_extended(name) else resources.text(name, value)
 
 
 def _conditions(quotas: Quotas, name: str) -> Iterator[dict[str, Any]]:

@@ -272,7 +272,7 @@ class State(Shape, frozen=True):
     warnings: tuple[str, ...]
     topology: Topology
     resource: str
-    """The resource that is counted: the commonest device, such as ``nvidia.com/gpu``; ``cpu`` where no node has one."""
+    """The resource that is counted: the device that nodes offer, such as ``nvidia.com/gpu``; ``cpu`` where none does."""
     device: str
     """A word for it, such as ``GPU``."""
     scale: int

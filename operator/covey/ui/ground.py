@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from covey.api import core
-from covey.picture.floor import MOST_CELLS, Ground, device_word, levels_of, main_resource, scale_of
+from covey.picture.floor import MOST_CELLS, device_word, levels_of, scale_of
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.shape import state_cause
@@ -70,7 +70,8 @@ def lay_out(
     paths = [path_of(whole, node.metadata.labels or {}) for node in facts.nodes] if whole else []
     shown, constant = levels_of(whole, paths) if whole else ([], [])
     capacities = [resources.amounts(node.status.allocatable) for node in facts.nodes]
-    resource = main_resource((), (Ground("", (), capacity, {}) for capacity in capacities))
+    labels = (node.metadata.labels or {} for node in facts.nodes)
+    resource = resources.measure({}, zip(labels, capacities, strict=True))
     levels = contract.Topology(whole.name if whole else "", tuple(name for _, name in shown), tuple(constant))
     depths = tuple(depth for depth, _ in shown)
     return Layout(levels, depths, whole, resource, scale_of(resource, capacities), facts, warnings)

@@ -54,7 +54,7 @@ def measure(
     Args:
         grounds: every node with what is used of it.
         topology: where levels come from.
-        resource: what to count; the commonest device when left out.
+        resource: what to count; the device that nodes offer when left out (``resources.measure``).
         levels: names of the levels to tell; all but those where every node is alone when left out.
     """
     counted = resource or main_resource((), grounds)

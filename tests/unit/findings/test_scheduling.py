@@ -68,7 +68,6 @@ def test_a_plan_when_a_limit_range_says_what_pods_request_counts_that(tmp_path: 
     assert workload(answer, "llm")["verdict"] == "Infeasible"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 @pytest.mark.parametrize(
     "more",
     [{"vpc.amazonaws.com/efa": "32"}, {"rdma/hca_shared_devices_a": "1k"}],
@@ -82,16 +81,14 @@ def test_top_when_nodes_have_more_of_something_else_counts_their_gpus(tmp_path: 
     assert json.loads(result.stdout)["resource"] == GPU
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_picture_when_nodes_have_more_network_adapters_counts_their_gpus(tmp_path: Path) -> None:
-    nodes = cluster(2)
-    for body in nodes:
-        body["status"]["allocatable"] |= {"vpc.amazonaws.com/efa": "32"}
-    result = covey("plan", *files(tmp_path, [inference("llm", role("w"))], nodes, []), "-o", "picture")
-    assert "efa" not in result.output
+def test_a_picture_when_pods_ask_for_more_network_adapters_counts_their_gpus(tmp_path: Path) -> None:
+    nodes, spec = cluster(2), pod_spec(8)
+    for amounts in [*(body["status"]["allocatable"] for body in nodes), spec["containers"][0]["resources"]["limits"]]:
+        amounts["vpc.amazonaws.com/efa"] = "32"
+    result = covey("plan", *files(tmp_path, [inference("llm", templated("w", 1, spec))], nodes, []), "-o", "picture")
+    assert "is one GPU" in result.output
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 @pytest.mark.parametrize(
     ("resource", "offered", "taken"),
     [("rdma/hca_shared_devices_a", "1k", "1"), ("hugepages-2Mi", "10Gi", "2Gi")],
@@ -108,7 +105,6 @@ def test_a_rack_when_daemons_take_no_gpus_of_it_is_free(
     assert (answer["verdict"], answer["moves"]) == ("Admitted", [])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_preemption_when_one_victim_has_huge_pages_takes_the_one_with_fewer_devices(tmp_path: Path) -> None:
     def low(name: str, gpus: int, host: str, **more: str) -> Object:
         spec = pod_spec(gpus, nodeSelector={"kubernetes.io/hostname": host})

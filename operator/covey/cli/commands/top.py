@@ -22,7 +22,7 @@ from covey.watching.places import measure
 @options.facts
 @options.recursive
 @click.option("--level", "levels", metavar="LEVEL", multiple=True, help="Only these levels. Repeatable.")
-@click.option("--resource", metavar="NAME", help="What to count. Default: the commonest device.")
+@click.option("--resource", metavar="NAME", help="What to count. Default: the device that nodes offer.")
 @options.cluster
 @options.output(("table", "json", "yaml"), "table")
 @options.no_headers

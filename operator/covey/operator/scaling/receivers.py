@@ -18,7 +18,7 @@ from covey.compile import Layout, ReplicaKey, Slot
 from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod
 from covey.operator.model.observed import Observed
-from covey.placement.cluster.resources import is_device, pod_requests
+from covey.placement.cluster.resources import is_extended, pod_requests
 
 #: Fields of a container that say what it asks for.
 _READ: Final = ("name", "resources", "restartPolicy")
@@ -110,4 +110,4 @@ def _devices_of_template(template: dict[str, Any]) -> Counter[str]:
 
 
 def _devices(pod: core.Pod) -> Counter[str]:
-    return Counter({name: count for name, count in pod_requests(pod).items() if is_device(name)})
+    return Counter({name: count for name, count in pod_requests(pod).items() if is_extended(name)})

@@ -2,7 +2,8 @@
 
 One definition for the metrics of the scheduler process and for ``covey top``:
 
-* a *device* is a resource that a node plugin offers: an extended name such as ``nvidia.com/gpu``;
+* a *device* is here whatever a node plugin offers: an extended name such as ``nvidia.com/gpu``, network cards included,
+  each kind by itself;
 * a node is *closed* when no gang may use it: it is cordoned or not ready;
 * what is free of a resource is *whole* on a node that is not closed and of which none is used, *partial* on one of
   which some is used, and *closed* on a closed one. Partial and closed together are *stranded*: free devices that a pod
@@ -23,16 +24,6 @@ from covey.placement.model import Path
 
 #: The broadest level: everything.
 CLUSTER: Final = "cluster"
-
-#: Node labels that name the product behind a resource, in addition to ``<resource>.product``: NVIDIA's and Intel's
-#: feature discovery, AMD's node labeller, GKE.
-_PRODUCT_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
-    "amd.com/gpu": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
-    "gpu.intel.com/i915": ("gpu.intel.com/product",),
-    "gpu.intel.com/xe": ("gpu.intel.com/product",),
-    "google.com/tpu": ("cloud.google.com/gke-tpu-accelerator",),
-}
 
 
 class Kind(NamedTuple):
@@ -126,8 +117,7 @@ def share(has: int, taken: int, *, closed: bool) -> Share:
 
 def kind_of(resource: str, labels: Mapping[str, str]) -> Kind:
     """The kind of a resource's devices on a node with these labels."""
-    keys = (f"{resource}.product", *_PRODUCT_LABELS.get(resource, ()))
-    return Kind(resource, next((labels[key] for key in keys if labels.get(key)), ""))
+    return Kind(resource, resources.product_of(resource, labels))
 
 
 def devices_of(
@@ -145,7 +135,7 @@ def devices_of(
     shares = {
         kind_of(name, labels): share(has, has - free.get(name, 0), closed=closed)
         for name, has in allocatable.items()
-        if has > 0 and resources.is_device(name)
+        if has > 0 and resources.is_extended(name)
     }
     return NodeDevices(path, closed, shares)
 

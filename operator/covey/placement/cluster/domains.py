@@ -111,10 +111,10 @@ class NodeState:
         "_causes",
         "_state",
         "allocatable",
+        "devices",
         "facts",
         "free",
         "guards",
-        "has_devices",
         "held",
         "in_use",
         "leaves",
@@ -127,8 +127,8 @@ class NodeState:
         self.held = held
         self.allocatable = resources.amounts(node.status.allocatable)
         self.free = dict(self.allocatable)
-        #: Whether a plugin or driver offers anything here, such as GPUs.
-        self.has_devices = any(resources.is_device(name) and value > 0 for name, value in self.allocatable.items())
+        #: What it is measured by: it is wholly free while nothing of that is taken (``resources.find_devices``).
+        self.devices = devices_of(node)
         #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
         self.guards: dict[str, Shape] = {}
         self.in_use = 0
@@ -165,7 +165,7 @@ class NodeState:
             if len(self._causes) >= _REMEMBERED:
                 self._causes.clear()
             cause = self._state or shape_cause(shape, self.node)
-            if cause is None and shape.off_devices and self.has_devices:
+            if cause is None and shape.off_devices and self.devices:
                 cause = OFF_DEVICES
             self._causes[shape] = cause
             return cause
@@ -206,14 +206,17 @@ class NodeState:
         missing = [name for name, wanted in shape.requests if free.get(name, 0) < wanted]
         return min(missing, key=resources.rank) if missing else None
 
-    def devices(self) -> bool:
-        """Tell whether the node has resources beyond the ordinary ones (GPUs and the like)."""
-        return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
+    def is_used_by(self, shape: Shape) -> bool:
+        """Tell whether a pod of this shape breaks into the node while it is wholly free.
+
+        On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
+        """
+        return not self.devices or any(name in self.devices and value > 0 for name, value in shape.requests)
 
     def _count(self, key: str, shape: Shape, sign: int) -> None:
         for name, value in shape.requests:
             self.free[name] = self.free.get(name, 0) - sign * value
-        self.in_use += sign * _uses(shape, devices=self.devices())
+        self.in_use += sign * self.is_used_by(shape)
         if shape.host_ports or shape.anti_affinity:
             if sign > 0:
                 self.guards[key] = shape
@@ -221,9 +224,7 @@ class NodeState:
                 self.guards.pop(key, None)
 
 
-def _uses(shape: Shape, *, devices: bool) -> bool:
-    """Tell whether a pod of this shape breaks into a wholly free node.
-
-    On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
-    """
-    return not devices or any(name not in resources.ORDINARY for name, _ in shape.requests)
+def devices_of(node: core.Node) -> frozenset[str]:
+    """The devices by which a node is measured (``resources.find_devices``)."""
+    offered = resources.amounts(node.status.allocatable)
+    return resources.find_devices(node.metadata.labels or {}, (name for name, value in offered.items() if value > 0))

@@ -8,12 +8,12 @@ looked (``memo`` is where it keeps what it learned).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
 from covey.api import constants, core
-from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState
+from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState, devices_of
 from covey.placement.cluster.outstanding import Outstanding
 from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
 from covey.placement.model import Clique, Path, Shape, Topology
@@ -174,6 +174,10 @@ class Inventory:
         short = state.short(shape, without)
         return None if short is None else f"insufficient {short}"
 
+    def offered(self) -> Iterator[tuple[Mapping[str, str], Mapping[str, int]]]:
+        """The labels of each node, and what it offers (``resources.measure``)."""
+        return ((state.node.metadata.labels or {}, state.allocatable) for state in self.nodes.values())
+
     def free(self, node: str) -> Mapping[str, int]:
         """Return what is free on a node, in integers; negative where it is over-committed, empty when it is unknown."""
         state = self.nodes.get(node)
@@ -212,7 +216,7 @@ class Inventory:
     def _stays(self, state: NodeState, node: core.Node) -> bool:
         """Tell whether a changed node keeps its capacity and its domains: then no sum of any domain changes."""
         labels = node.metadata.labels or {}
-        if _clique(state.node) != _clique(node):
+        if _clique(state.node) != _clique(node) or state.devices != devices_of(node):
             return False
         return state.node.status.allocatable == node.status.allocatable and all(
             leaf.path == path_of(self.topologies[name], labels) for name, leaf in state.leaves.items()

@@ -147,9 +147,8 @@ class LabelCounts:
 
 
 def _has_devices(node: core.Node) -> bool:
-    return any(
-        resources.is_device(name) and str(amount) != "0" for name, amount in (node.status.allocatable or {}).items()
-    )
+    offered = node.status.allocatable or {}
+    return any(resources.is_device(name) and str(amount) != "0" for name, amount in offered.items())
 
 
 def detect(nodes: Iterable[core.Node] | LabelCounts, in_use: Mapping[str, int] | None = None) -> Topology | None:

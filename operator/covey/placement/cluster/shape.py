@@ -12,6 +12,7 @@ cordoned and NotReady nodes are out whatever is tolerated, because a gang must n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -104,6 +105,15 @@ def _asks_devices(gang: Gang) -> bool:
 
 def _asks_device(shape: Shape) -> bool:
     return any(resources.is_device(name) for name, _ in shape.requests)
+
+
+def sum_requests(pods: Mapping[Shape, int]) -> Counter[str]:
+    """Sum up what pods ask for together, by resource, from the number of pods of each shape."""
+    total = Counter[str]()
+    for shape, count in pods.items():
+        for name, amount in shape.requests:
+            total[name] += amount * count
+    return total
 
 
 def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:

@@ -21,7 +21,7 @@ from covey.placement.capacity.engine import Engine
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.tables import Budget, Structure, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
-from covey.placement.cluster.resources import CPU, ORDINARY
+from covey.placement.cluster.resources import CPU, is_extended
 from covey.placement.model import Path
 from covey.placement.sharing.cover import NO_WAY, Child, Share
 
@@ -88,7 +88,7 @@ class Prices:
         self.one_host = self.hosts(1)
 
     def free(self, place: Place, beside: Mapping[str, int] = _NOTHING) -> tuple[int, ...]:
-        """Return what is free of the gang's scarce resources (its devices, else cpu), the scarcest first.
+        """Return what is free of the gang's scarce resources (its extended ones, else cpu), the scarcest first.
 
         ``beside``: amounts that are to be left over.
         """
@@ -140,9 +140,9 @@ def _scarce(structure: Structure, root: DomainNode) -> tuple[str, ...]:
     for stream in structure.streams:
         for name, amount in stream.shape.requests:
             asked[name] = asked.get(name, 0) + amount * stream.cap
-    devices = asked.keys() - ORDINARY or {CPU}
+    extended = set(filter(is_extended, asked)) or {CPU}
     return tuple(
-        sorted(devices, key=lambda name: (-Fraction(asked.get(name, 0), max(root.free.get(name, 0), 1)), name))
+        sorted(extended, key=lambda name: (-Fraction(asked.get(name, 0), max(root.free.get(name, 0), 1)), name))
     )
 
 
