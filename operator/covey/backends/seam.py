@@ -20,10 +20,11 @@ Identity = tuple[str, str]
 
 
 class FieldManager(core.Read, frozen=True):
-    """``metav1.ManagedFieldsEntry`` without the fields: who wrote, and how (``Apply`` or ``Update``)."""
+    """``metav1.ManagedFieldsEntry`` without the fields: who wrote, how (``Apply`` or ``Update``), and what but the object."""
 
     manager: str = ""
     operation: str = ""
+    subresource: str = ""
 
 
 class OwnedMeta(core.Meta, frozen=True):

@@ -80,7 +80,7 @@ class RoleRevision:
     def is_same(self, other: RoleRevision) -> bool:
         """Tell whether both have the same content, whatever their hashes are."""
         one, another = (self.rolled, self.shared), (other.rolled, other.shared)
-        return one == another or _without_nulls(one) == _without_nulls(another)
+        return one == another or without_nulls(one) == without_nulls(another)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +154,15 @@ def _of(roles: Mapping[str, RoleRevision]) -> Revision:
 
 
 def _hash(value: object) -> str:
-    return short_hash(json.dumps(_without_nulls(value), sort_keys=True, separators=(",", ":")), 10)
+    return short_hash(json.dumps(without_nulls(value), sort_keys=True, separators=(",", ":")), 10)
 
 
-def _without_nulls(value: object) -> object:
-    """Remove nulls, which mean absent to the API server."""
+def without_nulls(value: object) -> object:
+    """Copy a JSON value without the fields that are null, which mean absent to the API server."""
     if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_without_nulls(item) for item in value]
+        return [without_nulls(item) for item in value]
     return value
 
 

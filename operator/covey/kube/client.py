@@ -266,15 +266,16 @@ class Client:
         namespace: str | None,
         operations: Sequence[Mapping[str, Any]],
         *,
+        dry_run: bool = False,
         type: type[T] = _DICT,
     ) -> T:
-        """Apply RFC 6902 operations, all or none.
+        """Apply RFC 6902 operations, all or none; with ``dry_run`` everything but storing the result.
 
         Raises:
             Invalid: a test failed, a path is missing, or the result is not valid. Also when an attempt
                 succeeded, its answer was lost and the repetition found its own work: read the object to know.
         """
-        asked = requests.json_patch(resource, name, namespace, operations, manager=self._manager)
+        asked = requests.json_patch(resource, name, namespace, operations, manager=self._manager, dry_run=dry_run)
         return await self._send(asked, type)
 
     async def merge_patch(

@@ -144,6 +144,7 @@ def json_patch(
     operations: Sequence[Mapping[str, Any]],
     *,
     manager: str | None,
+    dry_run: bool = False,
 ) -> Request:
     """RFC 6902."""
     return Request(
@@ -151,7 +152,7 @@ def json_patch(
         "PATCH",
         resource.path(namespace, name),
         resource.plural,
-        _present(fieldManager=manager),
+        _present(fieldManager=manager, dryRun="All" if dry_run else None),
         _encode(operations),
         JSON_PATCH,
         repeatable=any(operation["op"] == "test" for operation in operations),

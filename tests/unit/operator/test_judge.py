@@ -11,13 +11,14 @@ import pytest
 from builders.inferences import FORMER, inference, llama, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend
+from covey.api.inference import Backend, DisaggregatedInferenceSpec
 from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
+from covey.compile.revision import without_nulls
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.accept import judge, read_case
-from covey.operator.model.accepted import FORMAT, Record, read_leniently, read_record
+from covey.operator.model.accepted import FORMAT, Accepted, Record, Resolved, read_leniently, read_record
 from covey.operator.model.observed import StoredRevision
 from covey.operator.model.problem import Problem
 from covey.operator.status import status
@@ -281,6 +282,26 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
     resolved = record.accepted.resolved
     assert (resolved.backend, resolved.scheduler_name) == (Backend.EXTENDER, "covey-scheduler")
     assert (resolved.topology, list(resolved.levels or ())) == ("network", ["zone", "block", "rack"])
+
+
+def test_a_record_has_no_nulls_and_one_of_a_former_release_with_nulls_says_the_same(world: World) -> None:
+    """kubectl cannot create a ControllerRevision again whose data have one."""
+    content = {**world.judge().inference.as_object()["spec"], "suspend": None}
+    content["roles"][0]["template"]["spec"]["containers"][0]["command"] = None
+    resolved = Resolved(Backend.EXTENDER, "covey-scheduler")
+    spec = DisaggregatedInferenceSpec.model_validate(
+        {key: value for key, value in content.items() if value is not None}
+    )
+    accepted = Accepted(spec, content, resolved, Revision.of(spec))
+    data = accepted.as_data()
+    assert without_nulls(data) == data
+    for stored in (data, {**data, "topology": None, "spec": content}):
+        record = read_record(stored)
+        assert record is not None
+        assert record.accepted is not None
+        assert record.accepted.is_same(accepted)
+        assert accepted.is_same(record.accepted)
+        assert record.revision == accepted.revision
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Writes objects other than pods: groups, Services, ControllerRevisions, RoleScalers, budgets and images in place.
 
-Nothing is adopted that is not ours. The budget of a namespace goes where no resource needs it any more. Of a RoleScaler
+Nothing is adopted that is not ours, but for what a restored backup has without an owner and that is as it would be made
+(``ObjectWriter.claim``). The budget of a namespace goes where no resource needs it any more. Of a RoleScaler
 ``spec.replicas`` is written once, when one is created; after that it is not Covey's.
 """
 
@@ -11,17 +12,19 @@ from typing import Any, Final, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends import Owned
+from covey.api.inference import Backend
+from covey.backends import BACKENDS, Owned
 from covey.backends.seam import FieldManager
 from covey.compile import Owner, network, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.kube.json_text import go_json
-from covey.kube.resources import POD_DISRUPTION_BUDGETS, ROLE_SCALERS
+from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, ROLE_SCALERS, SERVICES, Resource
 from covey.observability.logging import get_logger
 from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate, DeleteObject, Mark, Object, PutScaler, UpdateInPlace
+from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.objects import (
     ANNOTATION_COMPLETED,
     ANNOTATION_FAILED,
@@ -29,6 +32,7 @@ from covey.operator.model.objects import (
     CONTROLLER_REVISIONS,
     ControllerRevision,
     RoleScaler,
+    group_kinds,
 )
 from covey.operator.model.observed import SHARED_BUDGET, Observed, is_ours, is_shared
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked, Problem
@@ -74,6 +78,10 @@ S = TypeVar("S", Owned, ControllerRevision, RoleScaler)
 #: Seconds until the cache has what it was found not to have.
 _BEHIND: Final = 0.1
 Stored = Owned | ControllerRevision | RoleScaler
+#: Requests for nodes are of their time, and a budget of a former release says nothing of its own.
+_NEVER_ADOPTED: Final = frozenset((*ASK_KINDS, POD_DISRUPTION_BUDGETS))
+#: Kinds of a resource's objects that every cluster with Covey has.
+_EVERYWHERE: Final = (PODS, SERVICES, CONTROLLER_REVISIONS, ROLE_SCALERS, *group_kinds((Backend.EXTENDER,)))
 
 
 class ObjectWriter:
@@ -90,6 +98,9 @@ class ObjectWriter:
         self._client = client
         self._owner = owner
         self._stored = stored
+        #: Pods whose deletion would take something from who serves; and those of nobody, which others may be counted with.
+        self._has_pods = next(observed.every_pod(), None) is not None
+        self._has_orphans = observed.has_orphans
         self._objects: dict[tuple[str, str], Owned] = {**observed.objects, **observed.shared}
         self._revisions = {stored.name: stored.uid for stored in observed.revisions}
 
@@ -102,6 +113,7 @@ class ObjectWriter:
 
         Its data cannot be changed: the API server compares them byte by byte.
         """
+        record = body
         body = {**body, "data": go_json(body["data"])}
         kind, name = type_of(body), body["metadata"]["name"]
         uid = self._revisions.get(name)
@@ -109,7 +121,7 @@ class ObjectWriter:
             try:
                 created = await self._client.create(BY_TYPE[kind], body, type=ControllerRevision)
             except AlreadyExists:
-                uid = (await self.claim(kind, name, ControllerRevision)).metadata.uid
+                uid = (await self.claim(record, ControllerRevision)).metadata.uid
             else:
                 self._stored(kind, created)
                 return
@@ -179,7 +191,7 @@ class ObjectWriter:
             try:
                 created = await self._client.create(BY_TYPE[kind], body, type=Owned)
             except AlreadyExists:
-                found = await self.claim(kind, name, Owned)
+                found = await self.claim(body, Owned)
             else:
                 self._objects[kind, name] = created
                 self._stored(kind, created)
@@ -193,7 +205,7 @@ class ObjectWriter:
             await self._take_over(kind, found)
         except Invalid:
             # It has changed since it was seen.
-            await self._take_over(kind, await self.claim(kind, name, Owned))
+            await self._take_over(kind, await self.claim(body, Owned))
         applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
         self._objects[kind, name] = applied
 
@@ -219,13 +231,18 @@ class ObjectWriter:
         except NotFound:
             raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
-    async def claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """Read the object that has a name already. None is adopted: it is ours, or Covey's for the whole namespace.
+    async def claim(self, body: Object, projection: type[S]) -> S:
+        """Read the object that has a name already: it is ours, or Covey's for the whole namespace, or adopted.
+
+        Adopted is what has no owner and this resource's label, as backups are restored, where it differs from ``body`` in
+        nothing but the owner: whoever may create such an object makes Covey keep up nothing that it would not make itself.
+        Nothing is adopted beside pods without an owner, which orphan deletion leaves: they would be members of the gang.
 
         Raises:
-            Blocked: it is somebody else's.
-            Retryable: it has gone meanwhile.
+            Blocked: it is somebody else's, or not as it would be made.
+            Retryable: it has gone or was changed meanwhile.
         """
+        kind, name = type_of(body), body["metadata"]["name"]
         resource = BY_TYPE[kind]
         try:
             found = await self._client.get(resource, name, self._owner.namespace, type=projection)
@@ -239,15 +256,89 @@ class ObjectWriter:
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         remedy = "is not Covey's: delete it, or give this resource another name"
         if owner is None and found.metadata.label(names.LABEL_INFERENCE) == self._owner.name:
+            if await self._is_as_made(resource, body, found):
+                return await self._adopt(resource, found)
             remedy = (
-                "was left by a resource of this name that was deleted with --cascade=orphan: delete all that has the label "
-                f"{names.LABEL_INFERENCE}={self._owner.name}, its pods too, or give this resource another name"
+                "has no owner: it was left by a resource of this name that was deleted with --cascade=orphan, or restored from "
+                "a backup, and is adopted only where it is as this resource makes it and no pods are left beside it: run "
+                f"`{self._removal(resource, name)}`, or give this resource another name"
             )
         if (kind, name) == SHARED_BUDGET:
             remedy = "is not Covey's: delete it; until then pods of gangs may be evicted here"
         if owner is not None and owner.kind == "DisaggregatedInference":
             remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
         raise Blocked(Problem(REASON_NAME_TAKEN, f"{resource.kind} {name} exists and {remedy}", retry=True))
+
+    async def _is_as_made(self, resource: Resource, body: Object, found: Stored) -> bool:
+        """Tell whether a stored object without an owner is as ``body`` would be stored, but for the owner."""
+        metadata = found.metadata
+        if (
+            self._has_orphans
+            or resource in _NEVER_ADOPTED
+            or metadata.owner_references
+            or metadata.deletion_timestamp is not None
+            or _of_covey(metadata.labels) != _of_covey(body["metadata"]["labels"])
+            or not body["metadata"]["labels"].items() <= (metadata.labels or {}).items()
+        ):
+            return False
+        if isinstance(found, ControllerRevision):
+            return bool(found.data == body["data"])
+        if isinstance(found, RoleScaler):
+            # The replicas are not Covey's, and the backup has those that an autoscaler asked for last.
+            return {**found.spec, "replicas": 0} == {**body["spec"], "replicas": 0}
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "replace", "path": "/spec", "value": body["spec"]},
+        ]
+        try:
+            # The API server writes out its defaults, and keeps what it has allocated.
+            made = await self._client.json_patch(
+                resource, metadata.name, self._owner.namespace, operations, dry_run=True, type=Owned
+            )
+        except (NotFound, Conflict, Invalid):
+            # It has changed meanwhile, or is of a kind whose spec nobody may change.
+            return False
+        return made.spec == found.spec
+
+    async def _adopt(self, resource: Resource, found: S) -> S:
+        """Become the owner of an object. Covey's notes on it, and who wrote its fields, are of a former life.
+
+        What is no longer wanted of it would stay for ever if somebody else managed it as well.
+        """
+        metadata = found.metadata
+        notes = _of_covey(metadata.annotations)
+        kept = {key: value for key, value in (metadata.annotations or {}).items() if key not in notes}
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": [self._owner.reference()]},
+            {"op": "add", "path": "/metadata/annotations", "value": kept},
+        ]
+        for position, manager in enumerate(metadata.managed_fields):
+            if not manager.subresource:
+                at = f"/metadata/managedFields/{position}"
+                operations += [
+                    {"op": "replace", "path": f"{at}/manager", "value": names.MANAGER_OPERATOR},
+                    {"op": "replace", "path": f"{at}/operation", "value": "Update"},
+                ]
+        try:
+            adopted = await self._client.json_patch(
+                resource, metadata.name, self._owner.namespace, operations, type=type(found)
+            )
+        except (NotFound, Conflict, Invalid):
+            raise Retryable(_BEHIND, f"{resource.kind} {metadata.name} was changed meanwhile") from None
+        self._stored(resource.type, adopted)
+        _log.info("object without an owner adopted", kind=resource.type, object=metadata.name)
+        return adopted
+
+    def _removal(self, resource: Resource, name: str) -> str:
+        """The command that removes an object in the way; and all that was left with it, where no pod of ours would go."""
+        if self._has_pods:
+            return f"kubectl delete -n {self._owner.namespace} {_argument(resource)} {name}"
+        backend = next((each.kinds() for each in BACKENDS if resource in each.kinds()), ())
+        kinds = dict.fromkeys((*_EVERYWHERE, *backend, resource))
+        label = f"{names.LABEL_INFERENCE}={self._owner.name}"
+        return f"kubectl delete -n {self._owner.namespace} {','.join(map(_argument, kinds))} -l {label}"
 
     async def delete(self, action: DeleteObject) -> None:
         """Delete one incarnation."""
@@ -256,6 +347,16 @@ class ObjectWriter:
         except (NotFound, Conflict):
             return
         _log.info("object deleted", kind=action.type, object=action.name)
+
+
+def _argument(resource: Resource) -> str:
+    """A kind as kubectl takes it, whatever else is called so."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _of_covey(found: Mapping[str, str] | None) -> dict[str, str]:
+    """The labels or annotations of Covey's own keys."""
+    return {key: value for key, value in (found or {}).items() if key.partition("/")[0].endswith("covey.dev")}
 
 
 def _is_of_data(error: Invalid) -> bool:
@@ -349,7 +450,7 @@ class ScalerWriter:
             created = await self._client.create(ROLE_SCALERS, action.body, type=RoleScaler)
         except AlreadyExists:
             # Ours, when it has lost the label by which it is found.
-            found = await self._writer.claim(ROLE_SCALERS.type, action.name, RoleScaler)
+            found = await self._writer.claim(action.body, RoleScaler)
             labels = {"metadata": {"uid": found.metadata.uid, "labels": action.body["metadata"]["labels"]}}
             await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, labels, type=Ignored)
             return found

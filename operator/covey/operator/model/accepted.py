@@ -6,7 +6,8 @@ The last accepted spec, as a ControllerRevision keeps it: it is what is repaired
 ``format``  2. Without it the data are of format 1: ``hash``, ``lws`` and the rolled fields of each role, no spec.
 ``spec``    the spec as the user stored it. While a change of rolled fields is held, these fields are the ones that run.
 resolved    ``backend``, ``dialect`` (left out where it has one only), ``schedulerName``, ``topology`` (``name``, ``levels`` and the
-            label ``keys`` of each; null where none was chosen): what the spec was resolved to. It does not change by itself.
+            label ``keys`` of each; empty where none was chosen, null in records of former releases): what the spec was
+            resolved to. It does not change by itself.
 ``hashes``  ``revision`` and, by role, the values of the label ``covey.dev/revision`` that pods carry.
 gathered    roles whose pods have their addresses by the Service of the whole resource (``RoleRevision.gathered``); left out
             where there are none, as in records of former releases.
@@ -41,7 +42,7 @@ from covey.api.routing import Compat
 from covey.api.rules import Broken, broken_bounds, broken_rules_of_template
 from covey.api.status import DisaggregatedInferenceStatus
 from covey.compile.groups import Levels
-from covey.compile.revision import Revision, RoleRevision
+from covey.compile.revision import Revision, RoleRevision, without_nulls
 from covey.operator.model.actions import Phase
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
@@ -189,15 +190,12 @@ class Accepted:
 
     def is_same(self, other: Accepted) -> bool:
         """Tell whether both say the same to this release."""
-        return (
-            self.spec == other.spec
-            and self.resolved.is_same(other.resolved)
-            and self.revision.hash == other.revision.hash
-        )
+        same_spec = self.spec == other.spec or without_nulls(self.content) == without_nulls(other.content)
+        return same_spec and self.resolved.is_same(other.resolved) and self.revision.hash == other.revision.hash
 
     def as_data(self) -> dict[str, Any]:
-        """Plain JSON, for ``ControllerRevision.data``."""
-        topology: dict[str, Any] | None = None
+        """Plain JSON, for ``ControllerRevision.data``; without nulls, with which kubectl cannot create it again."""
+        topology: dict[str, Any] = {}
         if self.resolved.topology is not None:
             levels = self.resolved.levels or {}
             topology = {"name": self.resolved.topology, "levels": list(levels)}
@@ -206,7 +204,7 @@ class Accepted:
         gathered = [name for name, role in self.revision.roles.items() if role.gathered]
         return {
             "format": FORMAT,
-            "spec": self.content,
+            "spec": without_nulls(self.content),
             "backend": self.resolved.backend.value,
             **({"dialect": self.resolved.dialect} if self.resolved.dialect else {}),
             "schedulerName": self.resolved.scheduler_name,

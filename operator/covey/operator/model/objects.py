@@ -90,7 +90,7 @@ class InferenceText(core.Read, frozen=True):
 class RoleScaler(core.Read, frozen=True):
     """The number of replicas of one role, as stored."""
 
-    metadata: core.Meta
+    metadata: OwnedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 

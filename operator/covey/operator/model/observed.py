@@ -195,6 +195,8 @@ class Observed:
     unfit: Mapping[ReplicaKey, float] = field(default_factory=dict)
     #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.
     former: tuple[core.Pod, ...] = ()
+    #: Whether pods with its label have no owner, as orphan deletion leaves them.
+    has_orphans: bool = False
     #: The claims that name replicas or units of it.
     claims: tuple[RootClaim, ...] = ()
     #: Whom to ask for nodes; None where nobody is.

@@ -229,6 +229,7 @@ class Caches:
             ranges=self.quotas.ranges(owner.namespace),
             reserved=self.quotas.reserved_demand(key),
             former=tuple(pod for pod in former if podstate.is_published(pod)),
+            has_orphans=len(pods) < len(labelled) and not all(pod.metadata.owner_references for pod in labelled),
             claims=self.claims.of(key),
             capacity=self._capacity and replace(self._capacity, is_served=self._capacity.kind not in self.unserved),
             elastic=self.nodes.find_elastic(self.topologies.every()) if self._capacity else {},
