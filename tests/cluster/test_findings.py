@@ -15,7 +15,6 @@ APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
 PREFILL, DECODE = workers("prefill", gpus=1), workers("decode", gpus=1)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 @pytest.mark.usefixtures("covey")
 def test_the_status_when_the_resource_is_being_deleted_does_not_say_that_it_serves(
     cluster: Cluster, serving: Serving, nodes: AddNodes
@@ -29,13 +28,12 @@ def test_the_status_when_the_resource_is_being_deleted_does_not_say_that_it_serv
     try:
         cluster.api("DELETE", f"{serving.path('DisaggregatedInference', 'llm')}?propagationPolicy=Foreground")
         eventually(lambda: len(serving.all("Pod")) == 1, 60, "the other pod has gone")
-        serving.create(DECODE, name="later")  # when it is ready the operator has seen the deletion
-        serving.await_ready(1, inference="later")
-        conditions = {
-            each["type"]: each["status"]
-            for each in serving.get("DisaggregatedInference", "llm")["status"]["conditions"]
-        }
-        assert conditions["Ready"] == "False"
+        for kind in ("Ready", "Admitted", "Available"):
+            serving.await_condition(kind, "False", "Deleting")
+            eventually(lambda kind=kind: serving.condition(kind)["message"] == "it is being deleted: 1 pod is left")
+        columns = serving.kubectl("get", "dinf", "llm", "--no-headers")
+        assert "True" not in columns
+        assert "1/1" not in columns
     finally:
         cluster.api("PATCH", path, {"metadata": {"finalizers": None}})
 

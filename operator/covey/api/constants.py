@@ -244,6 +244,7 @@ REASON_QUEUE_DENIED: Final = "QueueDenied"
 #: The queue of a root has no room for it.
 REASON_OVER_QUOTA: Final = "OverQuota"
 REASON_SUSPENDED: Final = "Suspended"
+REASON_DELETING: Final = "Deleting"
 REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"

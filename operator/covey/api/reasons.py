@@ -93,8 +93,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     "NameTaken": Explanation(
-        "An object of a name that Covey needs is there already and belongs to somebody else. Covey adopts nothing.",
-        "Delete that object, or give the resource or its role another name.",
+        "An object of a name that Covey needs is there already and belongs to somebody else; or to nobody, and it is not as "
+        "Covey would make it, so that it is not adopted.",
+        "Delete that object, where the message has a command by that; or give the resource or its role another name.",
         needs_person=True,
     ),
     names.REASON_QUOTA_EXCEEDED: Explanation(
@@ -133,6 +134,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
     # The place
     names.REASON_SUSPENDED: Explanation(
         "spec.suspend is true: there are no pods, and no place in the queue.", "Set spec.suspend to false to start it."
+    ),
+    names.REASON_DELETING: Explanation(
+        "The resource is being deleted, and its pods are going; nothing of it is made anew.",
+        "Nothing; where it lasts, see what keeps its pods: their grace periods, and finalizers of others.",
     ),
     names.REASON_WAITING: Explanation(
         "Nothing has been decided yet: pods or groups are being created, or the scheduler is about to look.",

@@ -126,7 +126,7 @@ class Reconciler:
         await self._caches.confirm(key)
         text = self._caches.inferences.get(key)
         # 1. Gone, or going: owner references remove everything.
-        if text is None or text.metadata.deletion_timestamp is not None:
+        if text is None:
             self._forget(key)
             return
         stored = text.read()
@@ -134,6 +134,11 @@ class Reconciler:
             self._forget(key)
         self._uids[key] = stored.metadata.uid
         owner = Owner(*key, stored.metadata.uid)
+        if stored.metadata.deletion_timestamp is not None:
+            await self._report_deletion(stored, owner)
+            self._caches.forget(key)
+            self._gauges.drop(key)
+            return
         # 2. Observe.
         observed = await self._observe(owner)
         # 3. Judge: what of the spec is accepted, and what is kept up meanwhile.
@@ -322,6 +327,12 @@ class Reconciler:
         before = self._statuses.current(stored)
         after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock.wall()))
         self._gauges.update(stored.metadata.key, after, (), 0)
+        await self._report(stored, before, after)
+
+    async def _report_deletion(self, stored: Inference, owner: Owner) -> None:
+        left = sum(1 for _ in self._caches.observe(owner, self._clock.wall()).every_pod())
+        before = self._statuses.current(stored)
+        after = status.of_deleted(left, before, stored.metadata.generation, rfc3339(self._clock.wall()))
         await self._report(stored, before, after)
 
     def _come_back(self, uid: str, problem: Problem | None) -> None:

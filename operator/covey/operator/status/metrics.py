@@ -73,7 +73,7 @@ class Departures:
 
 
 #: Reasons that are on the way to something better, not worth a warning.
-_EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
+_EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED, names.REASON_DELETING})
 #: Each of them means that those before it were reached; of several at once only the last is reported.
 _STAGES = (names.ADMITTED, names.SCHEDULED, names.AVAILABLE)
 
@@ -104,7 +104,7 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
     if kind == names.ADMITTED:
         if status == "True":
             return Note("Admitted", message, "Admit")
-        if reason == names.REASON_WAITING and was is None:
+        if reason == names.REASON_DELETING or (reason == names.REASON_WAITING and was is None):
             return None
         return Note(reason, message or reason, "Admit", warning=reason not in _EXPECTED)
     if kind in {names.SCHEDULED, names.AVAILABLE}:

@@ -174,6 +174,18 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
     ).as_written()
 
 
+def of_deleted(pods: int, before: Mapping[str, Any], generation: int, now: str) -> Status:
+    """The status of a resource that is being deleted: of its pods, which go in no order, it only has how many are left."""
+    left = {0: "", 1: ": 1 pod is left"}.get(pods, f": {pods} pods are left")
+    told = {"status": "False", "reason": names.REASON_DELETING, "message": f"it is being deleted{left}"}
+    kinds = (names.READY, names.ADMITTED, names.SCHEDULED, names.AVAILABLE, names.PROGRESSING)
+    return DisaggregatedInferenceStatus(
+        observed_generation=generation,
+        conditions=_conditions([{"type": kind, **told} for kind in kinds], before, generation, now),
+        summary=Summary(reason=told["message"]),
+    ).as_written()
+
+
 def _conditions(found: Sequence[Status], before: Mapping[str, Any], generation: int, now: str) -> tuple[Condition, ...]:
     return tuple(map(Condition.model_validate, core.stamp_conditions(found, before, generation, now)))
 
