@@ -109,6 +109,21 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         f"{ROLE}.network.service",
         "a Service with a cluster IP needs a port: name one in ports, or remove service",
     ),
+    (
+        {"spec.roles.0.network": {"metadata": {"labels": {"team": "search"}}}},
+        f"{ROLE}.network.metadata",
+        "the role has no Service of its own: name a port in ports, or remove metadata",
+    ),
+    (
+        {"spec.roles.0.network": {"ports": [PORT], "metadata": {"labels": {"covey.dev/inference": "other"}}}},
+        f"{ROLE}.network.metadata.labels",
+        "labels under covey.dev are Covey's own: remove them, or use a prefix of yours",
+    ),
+    (
+        {"spec.roles.0.network": {"ports": [PORT], "metadata": {"annotations": {"x.covey.dev/applied": "0"}}}},
+        f"{ROLE}.network.metadata.annotations",
+        "annotations under covey.dev are Covey's own: remove them, or use a prefix of yours",
+    ),
     ({"spec.roles.0.template": GONE}, f"{ROLE}.template", "Required value"),
     ({"spec.roles.0.template.spec.containers": GONE}, f"{POD}.containers", "Required value"),
     ({"spec.roles.0.template.spec.containers": []}, f"{POD}.containers", "should have at least 1 items"),
@@ -422,6 +437,16 @@ GOOD: list[tuple[Object, Edits]] = [
     (inference(), {"spec.roles.0.replicas": 0}),
     (inference(), {"spec.roles.0.network": {"ports": [PORT, {**PORT, "name": "b", "protocol": "UDP"}]}}),
     (inference(), {"spec.roles.0.network": {"ports": [PORT], "service": {"endpoints": "All"}, "subdomain": "Shared"}}),
+    (
+        inference(),
+        {
+            "spec.roles.0.network": {
+                "ports": [{**PORT, "appProtocol": "kubernetes.io/h2c"}],
+                "metadata": {"labels": {"team": "search"}, "annotations": {"networking.istio.io/exportTo": "."}},
+            }
+        },
+    ),
+    (inference(), {"spec.roles.0.network": {"subdomain": "UniquePerReplica", "metadata": {"labels": {"a": ""}}}}),
     (inference(), {"spec.compat": {"lws": False, "lwsLabels": "Always"}}),
     (inference(), {"spec.roles.0.network": {"ports": [{"name": f"p{n}", "port": n} for n in range(1, 33)]}}),
     (inference(), {"spec.roles": [role(f"{index:020}") for index in range(16)]}),

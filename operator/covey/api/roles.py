@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from covey.api import constants
 from covey.api.model import (
     BY_NAME,
     IMMUTABLE,
+    LABEL_VALUE,
     LIVE,
     LIVE_FOR_NEW_PODS,
     ROLLED,
+    VERBATIM,
     DnsLabel,
     IntOrPercent,
+    LabelKey,
     LevelName,
     ListMap,
     Model,
@@ -236,6 +239,39 @@ class Port(Model):
     """The number of the port, which the container listens on."""
     protocol: Annotated[Literal["TCP", "UDP", "SCTP"], LIVE] = "TCP"
     """TCP, UDP or SCTP. Default: TCP."""
+    app_protocol: Annotated[LabelKey | None, LIVE] = None
+    """The protocol that the application speaks, for meshes and gateways: http, kubernetes.io/h2c, grpc. Default: none."""
+
+
+def _texts(what: str, value: Mapping[str, Any]) -> WithJsonSchema:
+    """A map of texts without keys of Covey's, which say whose a Service is and what was applied of it."""
+    rule = Rule(
+        "self.all(key, !key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
+        f"{what} under covey.dev are Covey's own: remove them, or use a prefix of yours",
+        forbids=True,
+    )
+    return WithJsonSchema(
+        {
+            VERBATIM: True,
+            "type": "object",
+            "maxProperties": 32,
+            "additionalProperties": {"type": "string", **value},
+            "x-kubernetes-validations": [rule.as_schema()],
+        }
+    )
+
+
+_ServiceLabels = Annotated[dict[str, str], _texts("labels", {"maxLength": 63, "pattern": LABEL_VALUE})]
+_ServiceAnnotations = Annotated[dict[str, str], _texts("annotations", {"maxLength": 16384})]
+
+
+class ServiceMetadata(Model):
+    """Labels and annotations of the role's Services."""
+
+    labels: Annotated[_ServiceLabels | None, LIVE] = None
+    """Labels, beside those that Covey sets. At most 32."""
+    annotations: Annotated[_ServiceAnnotations | None, LIVE] = None
+    """Annotations, such as a mesh or a cloud reads. At most 32."""
 
 
 class RoleService(Model):
@@ -261,6 +297,12 @@ class Network(Model):
             "a Service with a cluster IP needs a port: name one in ports, or remove service",
             at=".service",
         ),
+        Rule(
+            "!has(self.metadata) || (has(self.ports) && self.ports.size() > 0) || "
+            "(has(self.subdomain) && self.subdomain == 'UniquePerReplica')",
+            "the role has no Service of its own: name a port in ports, or remove metadata",
+            at=".metadata",
+        ),
     )
 
     subdomain: Annotated[Subdomain | None, ROLLED] = None
@@ -270,6 +312,8 @@ class Network(Model):
     Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
     """Ports that the role's Services name. At most 32."""
+    metadata: ServiceMetadata | None = None
+    """Labels and annotations of all Services of the role. Default: none."""
     service: RoleService | None = None
     """A Service with a cluster IP, beside the headless ones. Default: none."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.interconnect import InterconnectScope
-from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode
+from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode, Subdomain
 from covey.api.routing import EndpointPickerRef, LlmdLabels
 from covey.api.template import FOR_PEOPLE, RESERVED
 
@@ -60,7 +60,7 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         if role.update and role.update.moves_nothing:
             what = "maxSurge and maxUnavailable are both 0, so nothing could be replaced"
             yield f"{path}.update.maxUnavailable", what, "raise one of them"
-        yield from _ports(path, role)
+        yield from _network(path, role)
         yield from _levels(f"{path}.topology", role.topology)
         yield from _dependencies(path, role, spec)
         yield from _scaling(f"{path}.scaling", role.scaling)
@@ -110,7 +110,7 @@ def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
                 yield from broken_rules_of_template(f"{path}.{key}", template)
 
 
-def _ports(path: str, role: Role) -> Iterator[Broken]:
+def _network(path: str, role: Role) -> Iterator[Broken]:
     ports = role.network.ports if role.network else ()
     for number, port in enumerate(ports):
         if any((port.port, port.protocol) == (other.port, other.protocol) for other in ports[:number]):
@@ -119,6 +119,13 @@ def _ports(path: str, role: Role) -> Iterator[Broken]:
     if role.network and role.network.service and not ports:
         what = "a Service with a cluster IP needs a port"
         yield f"{path}.network.service", what, "name one in ports, or remove service"
+    metadata = role.network.metadata if role.network else None
+    if role.network and metadata and not ports and role.network.subdomain is not Subdomain.UNIQUE_PER_REPLICA:
+        yield f"{path}.network.metadata", "the role has no Service of its own", "name a port in ports, or remove it"
+    for kind, texts in (("labels", metadata.labels), ("annotations", metadata.annotations)) if metadata else ():
+        if own := [key for key in texts or () if _is_own(key)]:
+            what = f"{_list(own)}: {kind} under covey.dev are Covey's own"
+            yield f"{path}.network.metadata.{kind}", what, "remove them, or use a prefix of yours"
 
 
 def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Broken]:

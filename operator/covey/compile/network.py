@@ -7,7 +7,8 @@ requests publishes Ready pods only, and selects by ``covey.dev/endpoint`` beside
 ===============================  ======================================================================================
 name                             what it is
 ===============================  ======================================================================================
-``<inference>-pods``             headless, all pods of roles without ports, whose replicas share a subdomain
+``<inference>-pods``             headless, all pods of roles without ports, whose replicas share a subdomain; with the ports
+                                 that their containers name
 ``<inference>-<role>``           headless, all pods of a role with ports, or of a former release
 ``<inference>-<unit>-<role>-…``  headless, the pods of one replica: UniquePerReplica
 ``<inference>-<role>-svc``       with a cluster IP, where ``network.service`` asks for it
@@ -31,13 +32,13 @@ alone the pods that have it: the eviction API takes no pod that two budgets sele
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import Endpoints, Role, Subdomain
+from covey.api.roles import Endpoints, Port, Role, Subdomain
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
 from covey.compile.revision import Layout, RoleRevision
@@ -51,6 +52,9 @@ LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_INFERENCE
 PROTECTED: Final = {names.LABEL_GANG: "true"}
 #: And that of pods which it leaves alone for now, as every former budget does that is narrow.
 IDLE: Final = {names.LABEL_GANG: "idle"}
+_PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+#: Ports of one Service that are taken from containers: an EndpointSlice has no more (``maxPorts`` of the validation).
+_MOST_PORTS: Final = 100
 #: More than a namespace can have; it need not follow what is scaled and what surges.
 _ALL: Final = 1_000_000
 
@@ -146,8 +150,12 @@ class Network:
         """The headless Services, by which pods have their addresses."""
         replicas = tuple(layout.replicas())
         by_role = {role for _, role, _, each in replicas if not (each.has_own_subdomain or each.gathered)}
-        if any(revision.gathered for *_, revision in replicas):
-            yield self._headless(None, self._gathering, {})
+        gathered = {revision.hash: revision for *_, revision in replicas if revision.gathered}
+        if gathered:
+            body = self._headless(None, self._gathering, {})
+            if ports := _container_ports(gathered.values()):
+                body["spec"]["ports"] = ports
+            yield body
         for role in self._spec.roles:
             if role.name in by_role or _is_named(role):
                 yield self._headless(role, identity.service_name(self._owner.name, role.name), {})
@@ -188,11 +196,13 @@ class Network:
         selector = {names.LABEL_INFERENCE: self._owner.name, **of_role, **selected, names.LABEL_ADDRESS: ADDRESSED}
         body: dict[str, Any] = {**spec, "selector": selector}
         if role and role.network and role.network.ports:
-            body["ports"] = [
-                {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
-                for port in role.network.ports
-            ]
+            body["ports"] = [_service_port(port) for port in role.network.ports]
         metadata = self._owner.metadata(name, {**of_role, **labels})
+        own = role.network.metadata if role and role.network else None
+        if own and own.labels:
+            metadata["labels"] = {**own.labels, **metadata["labels"]}
+        if own and own.annotations:
+            metadata["annotations"] = dict(own.annotations)
         return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body}
 
     @cached_property
@@ -207,6 +217,39 @@ class Network:
     @cached_property
     def _taken(self) -> frozenset[str]:
         return frozenset(identity.service_name(self._owner.name, role.name) for role in self._spec.roles)
+
+
+def has_ports_of_containers(body: Mapping[str, Any]) -> bool:
+    """Tell whether a Service has the ports that containers name: no role has said them."""
+    return body["kind"] == "Service" and names.LABEL_ROLE not in body["metadata"]["labels"]
+
+
+def _container_ports(revisions: Iterable[RoleRevision]) -> list[dict[str, Any]]:
+    """The ports that containers of templates name, for meshes, which carry nothing else to a headless Service.
+
+    What is no port is left out: the API server refuses the pod.
+    """
+    found: set[tuple[int, str]] = set()
+    for revision in revisions:
+        for index in range(min(revision.size, 2)):
+            spec = revision.template_of(index)["spec"]
+            for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+                ports = container.get("ports")
+                for port in ports if isinstance(ports, list | tuple) else ():
+                    number, protocol = (
+                        (port.get("containerPort"), port.get("protocol")) if isinstance(port, Mapping) else (0, "")
+                    )
+                    if isinstance(number, int) and 0 < number < 2**16 and protocol in {None, *_PROTOCOLS}:
+                        found.add((number, protocol or "TCP"))
+    return [
+        {"name": f"{protocol.lower()}-{number}", "port": number, "targetPort": number, "protocol": protocol}
+        for number, protocol in sorted(found)[:_MOST_PORTS]
+    ]
+
+
+def _service_port(port: Port) -> dict[str, Any]:
+    body = {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
+    return {**body, "appProtocol": port.app_protocol} if port.app_protocol else body
 
 
 def _is_named(role: Role) -> bool:

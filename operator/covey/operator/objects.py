@@ -167,7 +167,8 @@ def _is_kept(slots: Collection[Slot], observed: Observed, going: Collection[str]
 def add_digest(body: Mapping[str, Any]) -> dict[str, Any]:
     """Add to an object a digest of itself: it is then ready to be applied."""
     digest = short_hash(json.dumps(body, sort_keys=True, separators=(",", ":")), 12)
-    metadata = {**body["metadata"], "annotations": {ANNOTATION_APPLIED: digest}}
+    annotations = {**body["metadata"].get("annotations", {}), ANNOTATION_APPLIED: digest}
+    metadata = {**body["metadata"], "annotations": annotations}
     return {**body, "metadata": metadata}
 
 
@@ -265,9 +266,14 @@ def find_deviations(objects: Iterable[Object], observed: Observed) -> tuple[Devi
 
 
 def _deviations(objects: Iterable[Object], observed: Observed) -> Iterator[Deviation]:
-    for body in map(add_digest, objects):
-        identity = identity_of(body)
+    for wanted in objects:
+        identity = identity_of(wanted)
         stored = observed.objects.get(identity) or observed.shared.get(identity)
+        spec = dict(wanted.get("spec", {}))
+        if stored is not None and "ports" not in stored.spec and network.has_ports_of_containers(wanted):
+            # Former releases made it without ports, and what runs behind it goes on as it is.
+            spec.pop("ports", None)
+        body = add_digest({**wanted, "spec": spec} if spec else wanted)
         if stored is None or has_drifted(body, stored):
             yield Deviation(identity, body, stored)
 

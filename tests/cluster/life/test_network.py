@@ -267,6 +267,32 @@ def test_revisions_that_run_side_by_side_have_services_of_their_own(
         check_together(recording.events, {"prefill", "decode"})
 
 
+def test_services_when_a_mesh_asks_for_protocols_labels_and_annotations_have_them_until_they_are_taken_back(
+    serving: Serving, nodes: AddNodes
+) -> None:
+    nodes(nodes=1)
+    ports = [{"name": "http", "port": 8000, "appProtocol": "kubernetes.io/h2c"}]
+    own = {"labels": {"team": "search"}, "annotations": {"networking.istio.io/exportTo": "."}}
+    asked = workers("prefill", gpus=1, network={"ports": ports, "metadata": own, "service": {}})
+    decode = workers("decode", gpus=1)
+    decode["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 29500}]
+    serving.create(asked, decode)
+    before = uids(await_ready(serving, 2))
+
+    def told(name: str) -> tuple[str | None, str | None, str | None]:
+        service = serving.get("Service", name)
+        metadata, (port,) = service["metadata"], service["spec"]["ports"]
+        found = (metadata["labels"].get("team"), metadata["annotations"].get("networking.istio.io/exportTo"))
+        return port.get("appProtocol"), *found
+
+    names = ("llm-prefill", "llm-prefill-svc")
+    assert [told(name) for name in names] == [("kubernetes.io/h2c", "search", ".")] * 2
+    assert [port["port"] for port in serving.get("Service", "llm-pods")["spec"]["ports"]] == [29500]
+    serving.change({"roles": [{**asked, "network": {**PORTS, "service": {}}}, decode]})
+    eventually(lambda: [told(name) for name in names] == [(None, None, None)] * 2, 60, "they are taken back")
+    assert uids(serving.pods()) == before
+
+
 def paired(serving: Serving) -> dict[str, set[tuple[str, str]]]:
     """Role and revision of the pods behind the Services of each revision of the resource; both have to be there."""
     found: dict[str, set[tuple[str, str]]] = {}

@@ -142,6 +142,40 @@ def test_a_role_that_is_given_ports_later_keeps_its_addresses_and_gets_a_service
     assert tree.pods.build(Slot(0, "decode", 0, 0), "uid")["spec"]["subdomain"] == "llama-pods"
 
 
+def test_the_members_service_has_the_ports_that_containers_of_its_pods_name() -> None:
+    def listening(name: str, *ports: object) -> dict[str, Any]:
+        return role(name, template=template(containers=[{"name": "engine", "image": "x", "ports": list(ports)}]))
+
+    rpc = {"containerPort": 29500, "name": "rpc"}
+    listens = [listening("prefill", rpc, {"containerPort": 5000, "protocol": "UDP"}), listening("decode", rpc, rpc)]
+    wrong = listening(
+        "router", "8000", {"containerPort": "http"}, {"containerPort": 0}, {"containerPort": 1, "protocol": "X"}
+    )
+    with_own = {**listening("proxy", {"containerPort": 80}), "network": PORTS}
+    body = services(compile_inference(inference(*listens, wrong, with_own)))["llama-pods"]
+    assert [(each["name"], each["port"], each["protocol"]) for each in body["spec"]["ports"]] == [
+        ("udp-5000", 5000, "UDP"),
+        ("tcp-29500", 29500, "TCP"),
+    ]
+    none = services(compile_inference(inference(role("prefill"))))["llama-pods"]
+    assert "ports" not in none["spec"]
+
+
+def test_services_of_a_role_have_its_protocols_labels_and_annotations() -> None:
+    own = {"labels": {"team": "search"}, "annotations": {"networking.istio.io/exportTo": "."}}
+    ports = [{"name": "http", "port": 8000, "appProtocol": "kubernetes.io/h2c"}, {"name": "rpc", "port": 9000}]
+    network = {"ports": ports, "metadata": own, "service": {}}
+    resource = inference(role("prefill", network=network), role("decode", network=PORTS))
+    tree = compile_inference(resource)
+    found = services(tree)
+    bodies = [found["llama-prefill"], found["llama-prefill-svc"]]
+    for body in (*bodies, Network(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")):
+        assert [each.get("appProtocol") for each in body["spec"]["ports"]] == ["kubernetes.io/h2c", None]
+        assert body["metadata"]["labels"]["team"] == "search"
+        assert body["metadata"]["annotations"] == own["annotations"]
+    assert found["llama-decode"]["metadata"].keys() == {"name", "namespace", "labels", "ownerReferences"}
+
+
 def labelled(resource: DisaggregatedInference, slot: Slot) -> dict[str, str]:
     labels = compile_inference(resource).pods.build(slot, "uid")["metadata"]["labels"]
     return {key.partition("/")[2]: value for key, value in labels.items() if key.startswith("leaderworkerset")}

@@ -396,3 +396,13 @@ def test_only_pods_of_a_resource_of_the_same_name_are_former(kind: str, name: st
     reference = core.OwnerReference(api_version="v1", kind=kind, name=name, uid=uid, controller=True)
     metadata = core.Meta(name="pod", owner_references=(reference,))
     assert is_former(metadata, Owner("ml", "llama", "uid-llama")) == former
+
+
+def test_the_members_service_of_a_former_release_when_containers_name_ports_stays_without() -> None:
+    engine = {"name": "engine", "image": "x", "ports": [{"containerPort": 29500}]}
+    world = World.serving(inference(role("decode", template=template(containers=[engine]))))
+    pods = (SERVICES.type, "llama-pods")
+    assert world.objects[pods].spec["ports"]
+    world.objects[pods] = World.serving(inference(role("decode"))).objects[pods]
+    assert "ports" not in world.objects[pods].spec
+    assert not world.plan().actions
