@@ -102,48 +102,40 @@ def test_two_gangs_may_keep_one_domain() -> None:
 @given(st.data())
 @settings(max_examples=40)
 def test_a_round_when_all_fits_as_minimums_places_all_with_any_lower_minimums(data: st.DataObject) -> None:
-    """Replicas beyond a minimum cost nobody a place: each minimum goes where the whole unit fits beside the others'."""
-    racks = {
-        f"b1/r{number}": free
-        for number, free in enumerate(
-            data.draw(st.lists(st.lists(st.sampled_from([8, 8, 4]), min_size=1, max_size=3), min_size=2, max_size=4))
-        )
-    }
-    asked = st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([1, 2, 4, 8]))  # replicas, size, GPUs
-    units = data.draw(st.lists(st.lists(asked, min_size=1, max_size=2), min_size=2, max_size=5))
+    """Replicas beyond a minimum cost nobody a place: each minimum goes where the whole unit fits beside the others'.
 
-    def gangs(minimums: Sequence[Sequence[int]] | None = None) -> list[Gang]:
-        return [
-            named(
-                replace(
-                    make_gang(
-                        *(
-                            make_role(
-                                f"w{i}",
-                                replicas,
-                                minimums[number][i] if minimums else None,
-                                size=size,
-                                shape=make_shape(gpus),
-                            )
-                            for i, (replicas, size, gpus) in enumerate(roles)
-                        ),
-                        required="rack",
-                        name=f"u{number}",
-                    ),
-                    uid=f"u{number}",
-                    created=f"{number}",
-                )
-            )
-            for number, roles in enumerate(units)
-        ]
-
+    Which domain that is may differ, and with it how full they get, where pods are of several sizes: hosts that surplus
+    will break into are not broken yet. So units have pods of one size here, or all units are alike.
+    """
+    nodes = st.lists(st.sampled_from([8, 8, 4]), min_size=1, max_size=3)
+    racks = {f"b1/r{n}": free for n, free in enumerate(data.draw(st.lists(nodes, min_size=2, max_size=4)))}
+    sizes = st.sampled_from([1, 2, 4, 8])
+    alike = data.draw(st.booleans())
+    gpus = sizes if alike else st.just(data.draw(sizes))
+    unit = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2), gpus), min_size=1, max_size=2)  # replicas, size
+    number = st.integers(2, 5)
+    units = [data.draw(unit)] * data.draw(number) if alike else data.draw(st.lists(unit, min_size=2, max_size=5))
     minimums = [[data.draw(st.integers(1, replicas)) for replicas, _, _ in roles] for roles in units]
-    whole = placed(plan_round(gangs(), make_inventory(racks)))
-    assume(
-        whole
-        == {f"u{number}": sum(replicas * size for replicas, size, _ in roles) for number, roles in enumerate(units)}
-    )
-    assert placed(plan_round(gangs(minimums), make_inventory(racks))) == whole
+    router = make_role("router", 1, shape=make_shape(0), follow_unit=False)
+    routers = [router] if data.draw(st.booleans()) else []
+
+    def plan(minimums: Sequence[Sequence[int | None]]) -> dict[str, int]:
+        gangs = []
+        for number, (roles, least) in enumerate(zip(units, minimums, strict=True)):
+            made = [
+                make_role(f"w{i}", replicas, minimum, size=size, shape=make_shape(gpus))
+                for i, ((replicas, size, gpus), minimum) in enumerate(zip(roles, least, strict=True))
+            ]
+            gang = make_gang(*made, *routers, required="rack", name=f"u{number}")
+            gangs.append(named(replace(gang, uid=gang.name, created=gang.name)))
+        return placed(plan_round(gangs, make_inventory(racks)))
+
+    pods = {
+        f"u{number}": len(routers) + sum(replicas * size for replicas, size, _ in roles)
+        for number, roles in enumerate(units)
+    }
+    assume(plan([[None] * len(roles) for roles in units]) == pods)
+    assert plan(minimums) == pods
 
 
 @pytest.mark.parametrize("level", ["rack", "block"])
@@ -155,6 +147,18 @@ def test_units_when_each_is_required_in_one_domain_get_their_surplus_where_one_h
         for n in range(4)
     ]
     assert placed(plan_round(gangs, make_inventory(racks))) == dict.fromkeys(("u0", "u1", "u2", "u3"), 4)
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_units_with_a_router_elsewhere_get_their_surplus_where_a_domain_has_room(minimum: int) -> None:
+    """Its role does not follow the unit, so the unit's domain is one inside the whole cluster."""
+    racks = {"b1/r1": [8] * 6, "b2/r1": [8] * 7, "b3/r1": [8] * 8, "b4/r1": [8] * 9}
+    router = make_role("router", 1, minimum, shape=make_shape(0), follow_unit=False)
+    gangs = [
+        named(replace(make_gang(make_role("w", 4, 1), router, required="rack", name=name), uid=name, created=name))
+        for name in ("a", "b", "c", "d")
+    ]
+    assert placed(plan_round(gangs, make_inventory(racks))) == dict.fromkeys(("a", "b", "c", "d"), 5)
 
 
 def test_a_unit_when_another_of_a_broader_level_lacks_surplus_leaves_it_the_domain() -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, islice
 from math import ceil, lcm, prod
 from typing import Any, Final
@@ -25,7 +25,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape, natural
 from covey.placement.question.demands import Demand, admitted_counts, lacking_pods
 from covey.placement.question.problem import Problem, host_depth
-from covey.placement.sharing.layout import Layout, counted_depths
+from covey.placement.sharing.layout import Beside, Layout, counted_depths
 from covey.placement.sharing.prices import Prices
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
@@ -317,14 +317,12 @@ class Solution:
         ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
         for scope in scopes:
             domains, rest = layout.prices.split(layout.price(scope, target))
-            ranked.setdefault((domains, _free_bits(scope, above), *self._left_free(scope, layout), rest), []).append(
-                scope
-            )
+            ranked.setdefault((domains, _free_bits(scope, above), rest), []).append(scope)
         for rank in sorted(ranked) if self._inventory.outstanding else ():
             roomy = [scope for scope in ranked[rank] if self.leaves_room(scope)]
             if roomy:
-                return _tightest(roomy, layout)
-        return _tightest(ranked[min(ranked)], layout)
+                return self._tightest(roomy, layout)
+        return self._tightest(ranked[min(ranked)], layout)
 
     def leaves_room(self, scope: DomainNode) -> bool:
         """Tell whether the whole gang fits into a candidate beside what the units that are pinned there lack."""
@@ -335,18 +333,28 @@ class Solution:
     def _lacking(self) -> Counter[Shape]:
         return lacking_pods(self._gang)
 
-    def _left_free(self, scope: DomainNode, layout: Layout) -> tuple[tuple[int, ...], ...]:
-        """Return what a candidate has free beside what is outstanding; nothing where that is nothing anywhere."""
-        outstanding = self._inventory.outstanding
-        if not outstanding:
-            return ()
-        return (layout.prices.free(scope, outstanding.requests(self._gang.topology, scope)),)
+    def _tightest(self, scopes: Sequence[DomainNode], layout: Layout) -> DomainNode:
+        requests = partial(self._inventory.outstanding.requests, self._gang.topology)
+        free = {scope: layout.prices.free(scope, requests(scope)) for scope in scopes}
+        least = min(free.values())
+        tied = (scope for scope in scopes if free[scope] == least)
+        return min(tied, key=lambda scope: [natural(value) for value in scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
         """Return a layout that charges nothing for domains that are used already."""
         counted = counted_depths(self.engine, self._host)
         self.engine.budget = self._budget
-        return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
+        return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted), beside=self._beside())
+
+    def _beside(self) -> Beside | None:
+        """Return what the unit's domain is ranked by that lies inside a candidate, because not all its roles follow it."""
+        gang, structure, outstanding = self._gang, self.problem.structure, self._inventory.outstanding
+        if not outstanding or gang.required is None:
+            return None
+        depth = self._inventory.topologies[gang.topology].depth(gang.required)
+        if depth <= structure.scope or structure.groups[:1] != (depth,) or 0 in self.problem.view.anchors:
+            return None
+        return Beside(depth, 1, partial(outstanding.requests, gang.topology), self.leaves_room)
 
     def sketch(self) -> Layout:
         """Return a layout that looks for some places, not for the best."""
@@ -395,13 +403,6 @@ class Solution:
             for kind in role.kinds[:count]:
                 by_class[kind] += 1
         return tuple(by_class[kind] for kind in self.order)
-
-
-def _tightest(scopes: Sequence[DomainNode], layout: Layout) -> DomainNode:
-    free = {scope: layout.prices.free(scope) for scope in scopes}
-    least = min(free.values())
-    tied = (scope for scope in scopes if free[scope] == least)
-    return min(tied, key=lambda scope: [natural(value) for value in scope.path])
 
 
 def _free_bits(domain: DomainNode, known: dict[Path, int]) -> int:

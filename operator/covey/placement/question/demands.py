@@ -242,15 +242,19 @@ class Aims:
 
 @dataclass(slots=True)
 class Group:
-    """Replicas, by role and number, that share one domain of a depth; ``anchor`` is where some of them lie already."""
+    """Replicas, by role and number, that share one domain of a depth; ``anchor`` is where some of them lie already.
+
+    ``ranked``: its domain is chosen by what other units lack there.
+    """
 
     depth: int
     members: set[tuple[int, int]]
     anchor: Path | None
+    ranked: bool = False
 
     def level(self, scope: int) -> bool:
         """Tell whether the group only means a level of its one replica inside a candidate: that costs less."""
-        return len(self.members) == 1 and self.anchor is None and self.depth > scope
+        return len(self.members) == 1 and self.anchor is None and self.depth > scope and not self.ranked
 
 
 def levels_alone(groups: Iterable[Group], scope: int) -> dict[tuple[int, int], set[int]]:
@@ -287,13 +291,16 @@ def groups_of(
     groups: list[Group] = []
     everyone = range(len(gang.roles))
 
-    def group(depth: int, roles: Collection[int], *, everybody: bool, anchor: Path | None) -> None:
+    def group(
+        depth: int, roles: Collection[int], *, everybody: bool, anchor: Path | None, ranked: bool = False
+    ) -> None:
         members = {(d.role, d.replica.replica) for d in demands if d.role in roles and (everybody or d.minimum)}
         if members:
-            groups.append(Group(depth, members, anchor))
+            groups.append(Group(depth, members, anchor, ranked))
 
     if unit > scope:
-        group(unit, followers(gang), everybody=True, anchor=unit_anchor(gang, inventory, unit))
+        anchor = unit_anchor(gang, inventory, unit)
+        group(unit, followers(gang), everybody=True, anchor=anchor, ranked=bool(inventory.outstanding))
     if aims.unit > unit:
         paths = minimum_paths(gang, inventory, followers(gang))
         group(aims.unit, followers(gang), everybody=False, anchor=common_domain(paths, aims.unit))

@@ -8,7 +8,7 @@ ones before wholly free ones, the tightest first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -50,15 +50,33 @@ class Item:
     parts: tuple[Item, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What other units lack, by which domains are ranked for a unit that has its domain inside a candidate.
+
+    ``depth`` and ``group`` (a mask) are those of the unit's domain. ``requests`` tells what is outstanding in a domain,
+    and ``leaves_room`` whether the whole unit fits beside it.
+    """
+
+    depth: int
+    group: int
+    requests: Callable[[DomainNode], Mapping[str, int]]
+    leaves_room: Callable[[DomainNode], bool]
+
+
 class Layout:
     """Shares out a demand inside one candidate domain after another; one object for each plan."""
 
-    def __init__(self, engine: Engine, view: View, prices: Prices, cells: int = _COVER_CELLS) -> None:
+    def __init__(
+        self, engine: Engine, view: View, prices: Prices, cells: int = _COVER_CELLS, beside: Beside | None = None
+    ) -> None:
         """``cells``: points times cells (times words of a price) beyond which a demand is shared out without prices."""
         self.engine = engine
         self.view = view
         self.prices = prices
         self._cells = cells
+        self._beside = beside
+        self._roomy: dict[Path, bool] = {}
         self._bottom = engine.structure.bottom
         self._one_host: Any = np.array(prices.one_host, dtype=np.int64)[:, None]
         #: Whether wholly free hosts are counted; None: not decided yet.
@@ -97,7 +115,7 @@ class Layout:
         """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
         if self._hosts is None:
             self.look_at([scope], target)
-        alone = scope.path not in self.view.touched and not self.prices.used
+        alone = scope.path not in self.view.touched and not self.prices.used and self._beside is None
         known = self.engine.priced.get(scope.path)
         key = (scope.version, target, self.prices.packing, self._hosts)
         if alone and known is not None and known[0] == key:
@@ -291,6 +309,12 @@ class Layout:
 
     def _alike(self, child: Place, entry: Entry) -> Hashable:
         """Return a key that is the same for children that can replace each other, but for their own prices."""
+        if self._beside is not None and isinstance(child, DomainNode) and child.depth == self._beside.depth:
+            return (
+                entry.number,
+                self._leaves_room(child),
+                self._hosts and self.engine.breaking(child, self.view).number,
+            )
         if self._hosts and isinstance(child, DomainNode) and child.depth == self._bottom:
             return (entry.number, self.engine.breaking(child, self.view).number)
         return entry.number
@@ -303,9 +327,14 @@ class Layout:
         return self.prices.domain(place) if isinstance(place, DomainNode) else self.prices.node(place)
 
     def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> Offer[Place]:
-        own = np.array(price, dtype=np.int64)[:, None]
         points: dict[int, tuple[Points, Any]] = {}
+        plain = np.array(price, dtype=np.int64)[:, None]
+        beside = self._beside
+        if beside is not None and isinstance(child, DomainNode) and child.depth == beside.depth:
+            price = self.prices.domain(child, beside.requests(child), crowded=not self._leaves_room(child))
+        of_unit = np.array(price, dtype=np.int64)[:, None]
         for mask, table in entry.tables.items():
+            own = of_unit if beside is not None and mask & beside.group else plain
             priced = None
             if isinstance(child, DomainNode) and child.depth < self._bottom:
                 priced = self._price_list(child, table, mask, need)
@@ -332,6 +361,11 @@ class Layout:
             self._remember(key, found, found[0])
         points, numbers = found
         return points, self._one_host * numbers
+
+    def _leaves_room(self, domain: DomainNode) -> bool:
+        if domain.path not in self._roomy:
+            self._roomy[domain.path] = self._beside is None or self._beside.leaves_room(domain)
+        return self._roomy[domain.path]
 
     def _flat(self, child: Place, table: Table, need: Vector) -> Points:
         """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""
@@ -393,4 +427,4 @@ def order(place: Place) -> tuple[Any, ...]:
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
 
 
-__all__ = ["Item", "Layout", "counted_depths", "natural", "order"]
+__all__ = ["Beside", "Item", "Layout", "counted_depths", "natural", "order"]

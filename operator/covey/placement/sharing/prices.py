@@ -1,6 +1,7 @@
 """Prices of using a domain or a node: the later aims in order, packed so that comparing prices compares aims.
 
-A price is a list of counts, the more important first: domains used (coarse before fine, hosts not counted), wholly free
+A price is a list of counts, the more important first: the unit's domain where it has no room beside what others in it lack,
+domains used (coarse before fine, hosts not counted), wholly free
 domains and then wholly free hosts broken into, and how much is left free of each scarce resource where something is
 put. Adding prices adds counts, and a count has as many bits as its sum can need; so machine words do, mostly one, and
 as many as it takes for a deep tree, a large cluster, or many pods.
@@ -74,17 +75,17 @@ class Prices:
         self._finest = counted[-1] if counted else None
         number = [min(pods, engine.tree.counts[depth]) for depth in self._depths]
         free = self.free(root)
-        self._domains = Packing([*number, *number, pods, *free])
+        self._domains = Packing([1, *number, *number, pods, *free])
         self._nodes = Packing([pods, *free])
         self._whole_node = self._nodes.pack([1, *(0,) * len(free)])
-        self._cut = self._domains.places[len(number) - 1] if number else None
+        self._cut = self._domains.places[len(number)] if number else None
         #: Prices are comparable only when they are packed alike.
         self.packing = (self._scarce, tuple(self._depths), tuple(self._domains.places))
         self.words = self._domains.words
         self.node_words = self._nodes.words
         self.zero = self._domains.zero
-        #: What does not change from domain to domain: by depth, and whether it is wholly free.
-        self._known: dict[tuple[int, bool], Price] = {}
+        #: What does not change from domain to domain: by depth, and whether it is wholly free, and crowded.
+        self._known: dict[tuple[int, bool, bool], Price] = {}
         self.one_host = self.hosts(1)
 
     def free(self, place: Place, beside: Mapping[str, int] = _NOTHING) -> tuple[int, ...]:
@@ -94,33 +95,41 @@ class Prices:
         """
         return tuple([max(0, place.free.get(name, 0) - beside.get(name, 0)) for name in self._scarce])
 
-    def domain(self, domain: DomainNode) -> Price:
-        """The price of putting anything into a domain."""
+    def domain(self, domain: DomainNode, beside: Mapping[str, int] = _NOTHING, *, crowded: bool = False) -> Price:
+        """The price of putting anything into a domain.
+
+        Args:
+            domain: the domain.
+            beside: amounts that are to be left over there.
+            crowded: whether the gang would not leave them.
+        """
         if domain.path in self.used:
             return self.zero
-        key = (domain.depth, domain.broken == 0)
+        key = (domain.depth, domain.broken == 0, crowded)
         found = self._known.get(key)
         if found is None:
             here = [int(depth == domain.depth) for depth in self._depths]
             broken = here if domain.broken == 0 else [0] * len(here)
-            found = self._known[key] = self._domains.pack([*here, *broken, 0, *(0,) * len(self._scarce)])
+            found = self._known[key] = self._domains.pack([int(crowded), *here, *broken, 0, *(0,) * len(self._scarce)])
         # Tightness is that of the finest domains alone.
-        return self._with_free(found, self._domains, domain) if domain.depth == self._finest else found
+        free = self.free(domain, beside)
+        return self._with_free(found, self._domains, free) if domain.depth == self._finest else found
 
     def hosts(self, number: int) -> Price:
         """Return the price of breaking into that many wholly free hosts."""
         depths = len(self._depths)
-        return self._domains.pack([*(0,) * depths * 2, number, *(0,) * len(self._scarce)])
+        return self._domains.pack([0, *(0,) * depths * 2, number, *(0,) * len(self._scarce)])
 
     def node(self, node: NodeState) -> Price:
         """The price of putting anything onto a node, among nodes."""
-        return self._with_free(self._whole_node if node.in_use == 0 else self._nodes.zero, self._nodes, node)
+        price = self._whole_node if node.in_use == 0 else self._nodes.zero
+        return self._with_free(price, self._nodes, self.free(node))
 
-    def _with_free(self, price: Price, packing: Packing, place: Place) -> Price:
+    def _with_free(self, price: Price, packing: Packing, free: Sequence[int]) -> Price:
         """A price with what is free in a place; those counts are a packing's last."""
         words = list(price)
-        for name, (word, shift, coarse) in zip(self._scarce, packing.places[-len(self._scarce) :], strict=True):
-            words[word] += max(0, place.free.get(name, 0)) >> coarse << shift
+        for amount, (word, shift, coarse) in zip(free, packing.places[-len(free) :], strict=True):
+            words[word] += amount >> coarse << shift
         return tuple(words)
 
     def split(self, price: Price) -> tuple[Price, Price]:
