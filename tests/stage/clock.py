@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
@@ -73,6 +75,21 @@ class _Executor(ThreadPoolExecutor):
         self.running -= 1
 
 
+def _close_unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Close a connection that was accepted when its server had just been cancelled.
+
+    asyncio drops it then (``_sock_accept``), and its caller would wait for as long as something refers to the error.
+    """
+    error = context.get("exception")
+    if not isinstance(error, asyncio.InvalidStateError):
+        loop.default_exception_handler(context)
+        return
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        connection = frame.f_locals.get("conn")
+        if isinstance(connection, socket.socket):
+            connection.close()
+
+
 class Loop(asyncio.SelectorEventLoop):
     """An event loop in a thread of its own, whose time a test sets forward.
 
@@ -88,6 +105,7 @@ class Loop(asyncio.SelectorEventLoop):
         self.changed = threading.Condition()
         self._idle = _Selector(self.changed)
         super().__init__(self._idle)
+        self.set_exception_handler(_close_unheard)
         self._threads = _Executor()
         self.set_default_executor(self._threads)
         self._thread = threading.Thread(target=self.run_forever, name="stage", daemon=True)

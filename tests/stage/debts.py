@@ -175,7 +175,7 @@ def _of_quotas(lists: Lists) -> Iterator[str]:
             if pod["metadata"]["namespace"] == meta["namespace"]
             and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
         ]
-        status = quota.get("status", {})
+        status, scoped = quota.get("status", {}), quota["spec"].keys() & {"scopes", "scopeSelector"}
         counts = {status.get("used", {}).get(key) for key in ("pods",) if key in quota["spec"]["hard"]}
-        if status.get("hard") != quota["spec"]["hard"] or counts - {str(len(live))}:
+        if status.get("hard") != quota["spec"]["hard"] or (not scoped and counts - {str(len(live))}):
             yield f"quota controller: quota {meta['name']} is to be counted"

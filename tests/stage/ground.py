@@ -101,6 +101,8 @@ class Ground:
         self._moved = time.monotonic()
         #: How things stood at the last rest.
         self._rested: tuple[object, ...] = ()
+        #: For how many seconds nothing was to be done then.
+        self._calm = 0.0
 
     def __enter__(self) -> Self:
         self.cluster.start()
@@ -159,6 +161,7 @@ class Ground:
         for wire in self.wires.values():
             wire.denials.clear()
             wire.writes.clear()
+            wire.dry_runs.clear()
             wire.death = None
         self.record.begin()
 
@@ -218,7 +221,10 @@ class Ground:
         Raises:
             NotAtRestError: nothing has moved for minutes; the message says what is owed by whom.
         """
-        if self._rested == (*self._marks(), self.cluster.writes, self.time.ahead, *self.profiles):
+        if (
+            self._rested == (*self._marks(), self.cluster.writes, self.time.ahead, *self.profiles)
+            and ahead <= self._calm
+        ):
             return
         moved, owed = (-1, -1), ["nothing is known yet"]
         end = self.time.ahead + 2 * ahead
@@ -242,6 +248,7 @@ class Ground:
                         self.record.rests += 1
                         self.cluster.written.clear()
                         self._rested = (*self._marks(), writes, self.time.ahead, *self.profiles)
+                        self._calm = ahead
                     return
             with self.loop.changed:
                 if self._marks() == before:
@@ -420,16 +427,22 @@ class Ground:
 
     def take_namespace_back(self, name: str) -> None:
         """Empty a namespace: what makes other things first, then what is left."""
-        for kinds in (("DisaggregatedInference",), ()):
+        try:
+            self._empty(name, "DisaggregatedInference")
             self.settle(0.0, listed=False)
-            for resource in RECORDED:
-                if kinds and resource.kind not in kinds:
-                    continue
-                items = [key for key in self.record.objects[resource.kind] if key[0] == name]
-                if items and resource.kind not in {"Event", "EndpointSlice"}:
-                    self.cluster.api("DELETE", f"{resource.path(name)}?gracePeriodSeconds=0")
+        finally:
+            # What a story leaves behind that never comes to rest must not be in the way of the next.
+            self._empty(name)
         self.settle()
         self._spare.append(name)
+
+    def _empty(self, name: str, *kinds: str) -> None:
+        """Delete what there is of these kinds in a namespace, or of all."""
+        for resource in RECORDED:
+            items = [key for key in list(self.record.objects[resource.kind]) if key[0] == name]
+            wanted = resource.kind in kinds if kinds else resource.kind not in {"Event", "EndpointSlice"}
+            if items and wanted:
+                self.cluster.api("DELETE", f"{resource.path(name)}?gracePeriodSeconds=0")
 
 
 def _is_as_new(node: Object | None, manifest: Object | None) -> bool:

@@ -10,11 +10,12 @@ from collections.abc import Collection
 from typing import Final
 
 from soak.checker import Checker
+from soak.facts import Owner
 from soak.invariants import Violation
 from stage.record import Event
 
 #: Kinds that the laws are about.
-JUDGED: Final = ("Node", "DisaggregatedInference", "CompositePodGroup", "PodGroup", "Pod")
+JUDGED: Final = ("Node", "DisaggregatedInference", "RoleScaler", "CompositePodGroup", "PodGroup", "Pod")
 #: Seconds of the laws' own time from one rest to the next: longer than any excuse.
 _EPOCH: Final = 100.0
 
@@ -42,5 +43,10 @@ def find_violations(
         if event.kind == "Node" and event.change == "DELETED":
             # Whatever becomes of its pods, its deletion has done it.
             checker.world.touched |= checker.world.on_node.get(event.object["metadata"]["name"], {}).keys()
+        if event.kind == "RoleScaler" and (
+            name := event.object["metadata"].get("labels", {}).get("covey.dev/inference")
+        ):
+            # Whoever scales from outside asks for what then comes and goes.
+            checker.world.rests.stir(Owner(event.object["metadata"]["namespace"], name))
         checker.take(event.kind, event.change, event.object, rests * _EPOCH)
     return checker.violations

@@ -245,6 +245,10 @@ class Stage:
         """What a process has written of a resource (plural) in this story."""
         return [write for write in self.ground.wires[process].writes if write[1:3] == (verb, resource)]
 
+    def dry_runs(self, process: str) -> list[Write]:
+        """What a process has asked the API server in this story whether it would take it."""
+        return self.ground.wires[process].dry_runs
+
     def kube_scheduler(self, name: str) -> None:
         """Have another kube-scheduler, the stock one, until the story ends; ``name`` is its profile's."""
         self.cluster.start_scheduler(name=name)
@@ -272,6 +276,17 @@ class Stage:
         spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
         self.cluster.api("POST", self.path("Pod"), {"metadata": {"name": name}, "spec": spec})
         return name
+
+    def quota(self, name: str, **hard: Any) -> None:
+        """Have a ResourceQuota with these amounts, or change one."""
+        amounts = {key.replace("__", "."): str(value) for key, value in hard.items()}
+        body = {"metadata": {"name": name}, "spec": {"hard": amounts}}
+        if (self.namespace, name) in self.ground.record.objects["ResourceQuota"]:
+            self.cluster.api("PATCH", self.path("ResourceQuota", name), body)
+        else:
+            self.cluster.api("POST", self.path("ResourceQuota"), body)
+        # Pods that are created before it is counted are refused.
+        self.settle(0.0)
 
     def priority_class(self, name: str, value: int) -> str:
         """Have a PriorityClass until the story ends; returns its name."""

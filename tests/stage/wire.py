@@ -122,6 +122,8 @@ class Wire:
         self.asking: set[asyncio.Task[Any]] = set()
         #: All writes so far.
         self.writes: list[Write] = []
+        #: All questions whether a write would be taken.
+        self.dry_runs: list[Write] = []
         self.denials: list[Denial] = []
         self.death: Death | None = None
         #: By resource, what is set when its news may come.
@@ -158,9 +160,12 @@ class Wire:
 
     def admit(self, request: Request) -> Write | None:
         """Let a request pass, or deny it; return it where it is a write."""
-        if request.verb in _READS or ("dryRun", "All") in request.params:
-            return None
         write = Write(self.process, request.verb, request.resource, request.path)
+        if request.verb in _READS:
+            return None
+        if ("dryRun", "All") in request.params:
+            self.dry_runs.append(write)
+            return None
         self.writes.append(write)
         if any(denial.strikes(write) for denial in self.denials):
             raise Forbidden(HTTPStatus.FORBIDDEN, "Forbidden", DENIAL)
