@@ -101,20 +101,6 @@ def restart(bench: Workbench, pod: Object, count: int = 1) -> None:
     bench.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": {"containerStatuses": statuses}})
 
 
-def crash(bench: Workbench, pod: Object) -> None:
-    """A container of a pod has ended again and again, and is not started for a while."""
-    told = bench.get("Pod", name_of(pod))["status"]
-    statuses, conditions = told["containerStatuses"], told["conditions"]
-    for each in statuses:
-        each |= {"restartCount": 5, "ready": False, "state": _waiting("CrashLoopBackOff")}
-    for each in conditions:
-        if each["type"] in {"Ready", "ContainersReady"}:
-            each |= {"status": "False", "lastTransitionTime": _now()}
-    status = {"containerStatuses": statuses, "conditions": conditions}
-    body = {"metadata": {"uid": uid_of(pod)}, "status": status}
-    bench.cluster.api("PATCH", f"{bench.path('Pod', name_of(pod))}/status", body)
-
-
 def fail(bench: Workbench, pod: Object, reason: str = "") -> None:
     """A pod has failed; with a reason, the kubelet has not taken it."""
     path = f"{bench.path('Pod', name_of(pod))}/status"

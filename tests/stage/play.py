@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from builders import files
 from builders.manifests import role
 from cluster.workbench import is_gated, is_ready, label, name_of, uid_of
 from covey.api.core import seconds
 from covey.kube.resources import PRIORITY_CLASSES, Resource
 from localcluster import Nodes, concurrently
 from scheduler_trees import node_of
-from stage.ground import AHEAD, COVEY_PROFILE, KUBE_SCHEDULER, OPERATOR, Ground
+from stage.ground import AHEAD, COVEY_PROFILE, EVERYTHING, KUBE_SCHEDULER, OPERATOR, Ground
 from stage.laws import JUDGED, find_violations
 from stage.record import KINDS, Event, Object
 from stage.wire import Death, Denial, Write
@@ -407,3 +408,13 @@ def _resource(kind: str) -> Resource:
 def _key_of(path: str) -> tuple[str, str]:
     parts = path.split("/")
     return parts[-3], parts[-1]
+
+
+def run_covey(stage: Stage, *arguments: str) -> tuple[int, str]:
+    """Run the command line of Covey, which writes by itself; return how it exits, and what it prints."""
+    result = files.covey(*arguments, "--kubeconfig", stage.cluster.kubeconfig)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    stage.ground.cluster.writes += 1
+    stage.ground.cluster.written.add(EVERYTHING)
+    return result.exit_code, result.output
