@@ -123,6 +123,7 @@ corpus: $(READY) ## See which of the faults in dev/corpus/edits.toml the unit te
 
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/plan_speed.py $(ARGS)
+	@PYTHONPATH=.:dev:tests $(BIN)/python bench/surplus.py
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/waiting.py
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/arriving.py
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/devices.py

@@ -147,6 +147,24 @@ def test_every_minimum_of_a_round_comes_before_any_surplus() -> None:
     assert round_of(case(nodes(per_rack=6), ()), new, old) == {"old": 3, "new": 3}
 
 
+def test_many_gangs_of_one_required_level_are_whole_where_they_fit() -> None:
+    """Sixteen nodes in racks of four, for gangs of two (or four) in one rack each: their surplus can come nowhere else."""
+    floor = case([*nodes(blocks=2, racks=2, per_rack=4)], ())
+
+    def gang(number: int, desired: int) -> Gang:
+        wants = (role(f"w{number}", minimum=1, desired=desired),)
+        return Gang("default", f"g{number}", 0, wants, "floor", required="rack", created=f"{number}")
+
+    small = [gang(number, 2) for number in range(8)]
+    assert round_of(floor, *small) == {f"g{number}": 2 for number in range(8)}
+    mixed = [gang(number, 4 if number == 3 else 2) for number in range(7)]
+    assert round_of(floor, *mixed) == {f"g{number}": 4 if number == 3 else 2 for number in range(7)}
+    crowded = [gang(number, 4) for number in range(5)]
+    found = round_of(floor, *crowded)
+    assert None not in found.values(), "minimums come first"
+    assert sum(count or 0 for count in found.values()) == 16, "and then all of the nodes are used"
+
+
 def test_replacing_pods_of_two_dead_nodes_at_once() -> None:
     """Two nodes of the rack died; what is left of the replicas stays, the lost pods come back in the same rack."""
     floor = nodes(racks=2, per_rack=6)[2:]  # b0-r0-n0 and -n1 are gone
