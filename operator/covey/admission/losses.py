@@ -36,9 +36,9 @@ def counted_shape(pod: core.Pod, volumes: Volumes | None = None) -> Shape:
 
 
 def hold_all(inventory: Inventory, pods: Iterable[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
-    """Count what bound and pinned pods hold; a pod that comes twice holds once."""
+    """Count what bound, pinned and nominated pods hold; a pod that comes twice holds once."""
     for pod in pods:
-        node = podstate.holding(pod)
+        node = podstate.holding(pod) or podstate.nominated_node(pod)
         if node is not None:
             inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 

@@ -27,6 +27,7 @@ class ClaimSpec(core.Read, frozen=True):
     """``spec`` of a PersistentVolumeClaim; ``volume_name`` once it is bound."""
 
     volume_name: str = ""
+    access_modes: tuple[str, ...] | None = None
 
 
 class VolumeClaim(core.Read, frozen=True):

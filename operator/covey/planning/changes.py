@@ -43,9 +43,10 @@ Member = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A resource that runs with another revision than its spec asks for.
+    """A resource, and what runs of it with another revision than its spec asks for.
 
-    ``outdated`` has the revisions of the replicas that do, as far as they hold places.
+    ``outdated`` has the revisions of the replicas that do, as far as they hold places. ``store`` completes a pod that does
+    not exist yet, as the API server would.
     """
 
     inference: DisaggregatedInference
@@ -53,6 +54,7 @@ class Change:
     outdated: Mapping[ReplicaKey, RoleRevision]
     existing: Existing
     created: str
+    store: Callable[[core.Pod], core.Pod]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,17 @@ def is_of(pod: core.Pod, target: Revision, role: str) -> bool:
     return role not in target.roles or pod.metadata.label(LABEL_REVISION) in {None, target.roles[role].hash}
 
 
-def expand(
-    inference: DisaggregatedInference, layout: Layout, revision: Revision, existing: Existing, created: str
-) -> tuple[tuple[Unit, ...], dict[str, core.Pod]]:
+def expand(change: Change, layout: Layout) -> tuple[tuple[Unit, ...], dict[str, core.Pod]]:
     """The units of a layout with the pods that exist, and further ones under names without a suffix."""
-    tree = compile_inference(inference, layout=layout, revision=revision)
-    pods = {slot: pod for slot, pod in existing.items() if layout.revision_of(slot) is not None}
+    tree = compile_inference(change.inference, layout=layout, revision=change.target)
+    pods = {slot: pod for slot, pod in change.existing.items() if layout.revision_of(slot) is not None}
     for slot in tree.slots:
         if slot not in pods:
             name = f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
-            pod = convert(tree.pods.build_named(slot, name), core.Pod)
+            pod = change.store(convert(tree.pods.build_named(slot, name), core.Pod))
             uid = stand_in("pod", pod.metadata.namespace, name)
             pods[slot] = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
-    return compiled_units(tree, pods, [role.name for role in inference.spec.roles], created)
+    return compiled_units(tree, pods, [role.name for role in change.inference.spec.roles], change.created)
 
 
 def plan_changes(
@@ -233,7 +233,7 @@ class Successors:
             if name in roles:
                 target = change.target.roles[name]
                 roles[name][number] = change.outdated.get((unit, name, number), target)
-        made, _ = expand(change.inference, Layout({unit: roles}), change.target, change.existing, change.created)
+        made, _ = expand(change, Layout({unit: roles}))
         nodes = {pod.key: pod.node for m, replica in self._placed.items() if m not in goes for pod in replica.pods}
         gang = place(self._build(made[0]), {key: node for key, node in nodes.items() if node is not None})
         gang = replace(

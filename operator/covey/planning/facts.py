@@ -49,6 +49,8 @@ T = TypeVar("T", core.Node, core.Pod)
 _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
     ("v1", "PersistentVolume"): PersistentVolume,
     ("v1", "PersistentVolumeClaim"): VolumeClaim,
+    ("v1", "LimitRange"): core.LimitRange,
+    ("node.k8s.io/v1", "RuntimeClass"): core.RuntimeClass,
     ("v1", "Namespace"): core.Namespace,
     ("resource.k8s.io/v1", "ResourceSlice"): core.ResourceSlice,
     ("resource.k8s.io/v1", "DeviceClass"): core.DeviceClass,
@@ -67,6 +69,10 @@ _SETTERS: Final[Mapping[type, Callable[[DeviceCounts, Any], object]]] = {
     core.ResourceSlice: DeviceCounts.set_slice,
     core.DeviceTaintRule: DeviceCounts.set_rule,
 }
+
+
+#: A template of a resource's pods: its namespace and name, the role, the role's revision, and whether of leaders.
+TemplateKey = tuple[str, str, str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,14 @@ class Facts:
     #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
     refused: Callable[[str], str | None] | None = None
     devices: DeviceFacts | None = None
+    limit_ranges: tuple[core.LimitRange, ...] = ()
+    runtime_classes: tuple[core.RuntimeClass, ...] = ()
+    #: Pods as the API server has answered that it would store them.
+    samples: Mapping[TemplateKey, core.Pod] = field(default_factory=dict)
+
+    def runtime_class(self, name: str | None) -> core.RuntimeClass | None:
+        """The RuntimeClass of a name; the last one given counts."""
+        return next((each for each in reversed(self.runtime_classes) if name and each.metadata.name == name), None)
 
     def topology_choice(self) -> TopologyChoice:
         """All by which topologies are chosen."""
@@ -153,6 +167,8 @@ def read_facts(
         queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
         namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
         revisions=tuple(each for each in aside if isinstance(each, ControllerRevision)),
+        limit_ranges=tuple(each for each in aside if isinstance(each, core.LimitRange)),
+        runtime_classes=tuple(each for each in aside if isinstance(each, core.RuntimeClass)),
     )
     return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
 
@@ -290,8 +306,51 @@ def read_pod(document: Document, namespace: str = "default") -> core.Pod:
     return msgspec.structs.replace(pod, metadata=meta)
 
 
+def read_limit_range(document: Document, namespace: str = "default") -> core.LimitRange:
+    """A LimitRange; one without a namespace is of the one given.
+
+    Raises:
+        InputError: something in it is no quantity.
+    """
+    found = document.read(core.LimitRange)
+    for number, item in enumerate(found.spec.limits):
+        lists = {
+            "default": item.default, "defaultRequest": item.default_request, "max": item.max, "min": item.min,
+        }  # fmt: skip
+        for name, quantities in lists.items():
+            _check_amounts(document, f"spec.limits[{number}].{name}", quantities)
+    meta = msgspec.structs.replace(found.metadata, namespace=found.metadata.namespace or namespace)
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+def read_runtime_class(document: Document) -> core.RuntimeClass:
+    """A RuntimeClass.
+
+    Raises:
+        InputError: something in it is no quantity.
+    """
+    found = document.read(core.RuntimeClass)
+    _check_amounts(document, "overhead.podFixed", found.overhead.pod_fixed if found.overhead else None)
+    return found
+
+
+def _check_amounts(document: Document, path: str, quantities: Mapping[str, str | int | float] | None) -> None:
+    for where, what, instead in bad_amounts(path, quantities):
+        raise InputError(document.place.at(where), what, instead)
+
+
+class _Capacity(core.Read, frozen=True):
+    capacity: dict[str, str | int | float] | None = None
+
+
+class _Sized(core.Read, frozen=True):
+    """A node's capacity, which the API server takes for what is allocatable where nobody says that."""
+
+    status: _Capacity = _Capacity()
+
+
 def read_node(document: Document) -> core.Node:
-    """A node.
+    """A node; what is allocatable is its capacity where only that is written.
 
     Raises:
         InputError: it has no name, or something in it is no quantity.
@@ -299,9 +358,18 @@ def read_node(document: Document) -> core.Node:
     node = document.read(core.Node)
     if not node.metadata.name:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the node its name")
-    for path, what, instead in bad_amounts("status.allocatable", node.status.allocatable):
-        raise InputError(document.place.at(path), what, instead)
+    _check_amounts(document, "status.allocatable", node.status.allocatable)
+    if node.status.allocatable is None and (capacity := document.read(_Sized).status.capacity):
+        _check_amounts(document, "status.capacity", capacity)
+        node = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, allocatable=capacity))
     return node
+
+
+#: Readers of kinds that have quantities.
+_CHECKED: Final[Mapping[type[core.Read], Callable[[Document], core.Read]]] = {
+    core.LimitRange: read_limit_range,
+    core.RuntimeClass: read_runtime_class,
+}
 
 
 def _pod(document: Document) -> core.Pod:
@@ -328,7 +396,7 @@ def _of_kind(
                 count += 1
                 yield document
             elif found := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
-                aside.append(document.read(found))
+                aside.append(_CHECKED[found](document) if found in _CHECKED else document.read(found))
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:

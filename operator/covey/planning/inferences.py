@@ -8,7 +8,7 @@ values nest inside the broader levels, so that a domain of it is exactly the nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from covey.admission import podstate
 from covey.admission.round import stand_in
@@ -154,6 +154,7 @@ def inference_workload(
     number: int,
     pods: Iterable[core.Pod],
     stored: Sequence[Revision] = (),
+    store: Callable[[core.Pod], core.Pod] = lambda pod: pod,
 ) -> Workload:
     """Expand a resource.
 
@@ -163,6 +164,7 @@ def inference_workload(
         number: its place among the documents.
         pods: pods of the cluster; those that are its members take their slots.
         stored: its revisions, the newest first.
+        store: completes a pod that does not exist yet, as the API server would.
     """
     metadata = inference.metadata
     spec = inference.spec
@@ -177,7 +179,8 @@ def inference_workload(
     outdated = find_outdated(existing, target, known)
     # Without places it gets the template of today.
     existing = {slot: pod for slot, pod in existing.items() if slot[:3] in outdated or is_of(pod, target, slot.role)}
-    units, members = expand(inference, _layout(inference, existing, target, outdated), target, existing, created)
+    change = Change(inference, target, outdated, existing, created, store)
+    units, members = expand(change, _layout(inference, existing, target, outdated))
     return Workload(
         document.place,
         metadata.namespace,
@@ -191,7 +194,7 @@ def inference_workload(
         warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
         summed=frozenset(role.name for role in spec.roles if role.is_scaled),
         is_counted=spec.effective_backend is Backend.EXTENDER,
-        change=Change(inference, target, outdated, existing, created) if outdated else None,
+        change=change if outdated else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
@@ -13,8 +14,9 @@ from covey.manifests.documents import Document, read_documents
 from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
 from covey.manifests.sources import InputError, Place
 from covey.operator.model.accepted import read_record
-from covey.planning.facts import Facts, read_queue, read_topology
+from covey.planning.facts import Facts, read_limit_range, read_queue, read_runtime_class, read_topology
 from covey.planning.inferences import inference_workload
+from covey.planning.stored import as_stored, unknown_remarks, with_stored_pods
 from covey.planning.trees import UPSTREAM_GROUP, Parts, Workload, tree_workloads
 
 _TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
@@ -31,6 +33,8 @@ class Manifests:
     priority_classes: list[core.PriorityClass] = field(default_factory=list)
     queues: list[core.Queue] = field(default_factory=list)
     namespaces: list[core.Namespace] = field(default_factory=list)
+    limit_ranges: list[core.LimitRange] = field(default_factory=list)
+    runtime_classes: list[core.RuntimeClass] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -102,6 +106,11 @@ def sort_manifests(
             found.queues.append(read_queue(document))
         elif kind == ("", "Namespace"):
             found.namespaces.append(document.read(core.Namespace))
+        elif kind == ("", "LimitRange"):
+            _check_namespace(document, namespace)
+            found.limit_ranges.append(read_limit_range(document, namespace or fallback))
+        elif kind == ("node.k8s.io", "RuntimeClass"):
+            found.runtime_classes.append(read_runtime_class(document))
         elif kind != _TOPOLOGY:
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
     found.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
@@ -116,19 +125,22 @@ def sort_manifests(
 
 
 def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
-    """The facts, and what ``-f`` adds to them: topologies, priority classes, Queues and namespaces, and pods of trees."""
+    """The facts, and what ``-f`` adds to them: pods of trees, and all that decides about pods and their places."""
     known = {pod.metadata.key for pod in facts.pods}
     pods = [pod for key, pod in manifests.parts.pods.items() if key not in known]
     queues = {each.metadata.name: each for each in (*(facts.queues or ()), *manifests.queues)}
-    return replace(
+    ranges = {each.metadata.key: each for each in (*facts.limit_ranges, *manifests.limit_ranges)}
+    facts = replace(
         facts,
-        pods=(*facts.pods, *pods),
         topologies=(*facts.topologies, *manifests.topologies),
         priority_classes=(*facts.priority_classes, *manifests.priority_classes),
         warnings=(*manifests.warnings, *facts.warnings),
         queues=tuple(queues.values()) if queues or facts.queues is not None else None,
         namespaces=(*facts.namespaces, *manifests.namespaces),
+        limit_ranges=tuple(ranges.values()),
+        runtime_classes=(*facts.runtime_classes, *manifests.runtime_classes),
     )
+    return with_stored_pods(facts, pods)
 
 
 def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], list[str]]:
@@ -143,19 +155,27 @@ def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], li
         owner = pod.metadata.label(LABEL_INFERENCE)
         if owner:
             pods.setdefault((pod.metadata.namespace, owner), []).append(pod)
-    revisions: dict[tuple[str, str], list[Revision]] = {}
-    for stored in sorted(facts.revisions, key=lambda stored: stored.revision, reverse=True):
-        owner, record = stored.metadata.label(LABEL_INFERENCE), read_record(stored.data)
-        if owner and record is not None:
-            revisions.setdefault((stored.metadata.namespace, owner), []).append(record.revision)
+    revisions = revisions_of(facts)
+    store = partial(as_stored, facts=facts)
     keys = [(inference.metadata.namespace, inference.metadata.name) for _, inference, _ in manifests.inferences]
     found = [
-        inference_workload(document, inference, number, pods.get(key, ()), revisions.get(key, ()))
+        inference_workload(document, inference, number, pods.get(key, ()), revisions.get(key, ()), store)
         for key, (document, inference, number) in zip(keys, manifests.inferences, strict=True)
     ]
     found += tree_workloads(manifests.parts, facts.pods, warnings)
     warnings += [warning for workload in found for warning in workload.warnings]
+    warnings += unknown_remarks(found, facts)
     return found, warnings
+
+
+def revisions_of(facts: Facts) -> dict[tuple[str, str], list[Revision]]:
+    """The stored revisions of each DisaggregatedInference, the newest first."""
+    found: dict[tuple[str, str], list[Revision]] = {}
+    for stored in sorted(facts.revisions, key=lambda stored: stored.revision, reverse=True):
+        owner, record = stored.metadata.label(LABEL_INFERENCE), read_record(stored.data)
+        if owner and record is not None:
+            found.setdefault((stored.metadata.namespace, owner), []).append(record.revision)
+    return found
 
 
 def _kind(document: Document) -> tuple[str, str]:

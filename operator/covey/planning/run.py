@@ -13,7 +13,7 @@ from functools import partial
 
 from msgspec import structs
 
-from covey.admission import gangs
+from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import with_occupied_domains
 from covey.admission.losses import counted_shape, hold_all
@@ -22,7 +22,7 @@ from covey.admission.reservation import Kept, claims_room
 from covey.admission.round import Outcome, Quota, plan_round
 from covey.admission.tree import Unit, key_of
 from covey.admission.victims import Candidate
-from covey.admission.volumes import Volumes
+from covey.admission.volumes import Claim, Volumes, claims_of
 from covey.api import core
 from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
@@ -174,9 +174,13 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         return counted_shape(devices.count(pod), volumes)
 
     classes = facts.classes()
+    users = _users_of_lone_claims(facts, workloads)
+
+    def obstacle(pod: core.Pod) -> str | None:
+        return devices.obstacle(pod) or _claim_taken(pod, users)
 
     def surroundings(workload: Workload) -> Surroundings:
-        return Surroundings(_priority(workload, classes), obstacle=devices.obstacle, refused=facts.refused)
+        return Surroundings(_priority(workload, classes), obstacle=obstacle, refused=facts.refused)
 
     contenders = [
         Contender(
@@ -234,6 +238,29 @@ def volumes_of(facts: Facts) -> Volumes:
         affinity = volume.spec.node_affinity
         volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
     return volumes
+
+
+def _users_of_lone_claims(facts: Facts, workloads: Sequence[Workload]) -> dict[Claim, core.Pod]:
+    """The pod that has each claim of one pod alone (``ReadWriteOncePod``): one that has its node, else the first that names it."""
+    alone = {each.metadata.key for each in facts.claims if "ReadWriteOncePod" in (each.spec.access_modes or ())}
+    if not alone:
+        return {}
+    placed = (pod for pod in facts.pods if podstate.holding(pod))
+    users: dict[Claim, core.Pod] = {}
+    for pod in (*placed, *(pod for workload in workloads for pod in workload.pods.values())):
+        for claim in alone.intersection(claims_of(pod)):
+            users.setdefault(claim, pod)
+    return users
+
+
+def _claim_taken(pod: core.Pod, users: Mapping[Claim, core.Pod]) -> str | None:
+    """Say whose a claim is that a pod names too, and that one pod alone may use (``VolumeRestrictions`` of kube-scheduler)."""
+    for claim in claims_of(pod) if users else ():
+        user = users.get(claim, pod)
+        if user.metadata.uid != pod.metadata.uid:
+            other = user.metadata.name
+            return f"the claim {claim[1]} of pod {pod.metadata.name} is ReadWriteOncePod, and pod {other} has it"
+    return None
 
 
 def _gang(

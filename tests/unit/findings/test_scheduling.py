@@ -47,27 +47,6 @@ def reasons(answer: Any, name: str) -> str:
     return json.dumps(workload(answer, name)["reasons"])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_plan_when_pods_are_on_the_host_network_counts_their_ports(tmp_path: Path) -> None:
-    """The API server makes each ``containerPort`` a ``hostPort`` then."""
-    spec = pod_spec(2, hostNetwork=True)
-    spec["containers"][0]["ports"] = [{"containerPort": 30000}]
-    answer = plan(*files(tmp_path, [inference("llm", templated("w", 3, spec))], cluster(2), []))
-    assert workload(answer, "llm")["verdict"] == "Infeasible"
-    assert "host port" in reasons(answer, "llm")
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_plan_when_a_limit_range_says_what_pods_request_counts_that(tmp_path: Path) -> None:
-    """Four pods of 300 GiB for two nodes of 512."""
-    memory = {"memory": "300Gi"}
-    limits = [{"type": "Container", "default": memory, "defaultRequest": memory}]
-    meta = {"name": "defaults", "namespace": "default"}
-    defaults = {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": limits}}
-    answer = plan(*files(tmp_path, [defaults, inference("llm", role("w", 4, 4, gpus=2))], cluster(2), []))
-    assert workload(answer, "llm")["verdict"] == "Infeasible"
-
-
 @pytest.mark.parametrize(
     "more",
     [{"vpc.amazonaws.com/efa": "32"}, {"rdma/hca_shared_devices_a": "1k"}],

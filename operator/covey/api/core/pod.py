@@ -189,6 +189,8 @@ class PodSpec(Read, frozen=True):
     """``PodSpec``."""
 
     node_name: str | None = None
+    host_network: bool = False
+    runtime_class_name: str | None = None
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: dict[str, Any] | None = None
@@ -210,6 +212,27 @@ class PodSpec(Read, frozen=True):
     hostname: str | None = None
     subdomain: str | None = None
     active_deadline_seconds: int | None = None
+
+
+class Overhead(Read, frozen=True):
+    """``Overhead`` of a RuntimeClass."""
+
+    pod_fixed: dict[str, str | int | float] | None = None
+
+
+class RuntimeScheduling(Read, frozen=True):
+    """``Scheduling`` of a RuntimeClass."""
+
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+
+
+class RuntimeClass(Read, frozen=True):
+    """A RuntimeClass, as far as its pods get something of it."""
+
+    metadata: Meta
+    overhead: Overhead | None = None
+    scheduling: RuntimeScheduling | None = None
 
 
 class Waiting(Read, frozen=True):

@@ -52,6 +52,8 @@ class LimitRangeItem(Read, frozen=True):
     type: str = ""
     default: Quantities | None = None
     default_request: Quantities | None = None
+    max: Quantities | None = None
+    min: Quantities | None = None
 
 
 class LimitRangeSpec(Read, frozen=True):

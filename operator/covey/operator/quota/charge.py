@@ -193,18 +193,23 @@ def _with_defaults(spec: Object, ranges: Sequence[core.LimitRange]) -> Object:
     found = dict(spec)
     for key in ("containers", "initContainers"):
         found[key] = [
-            {**each, "resources": _add_defaults(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
+            {**each, "resources": add_defaults(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
         ]
     return found
 
 
-def _add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> Object:
-    # The API's own defaults come first: a limit that the template has is its request, whatever a LimitRange says.
+def add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> dict[str, dict[str, Any]]:
+    """The limits and requests of a container with the defaults of the API and of its namespace's LimitRanges.
+
+    The API's own come first: a limit that the template has is its request, whatever a LimitRange says. Of a LimitRange the
+    maximum stands for a default that it lacks, and then the minimum for a request (``SetDefaults_LimitRangeItem``).
+    """
     limits = dict(resources.get("limits") or {})
     requests = {**limits, **(resources.get("requests") or {})}
     for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
-        limits = {**(item.default or {}), **limits}
-        requests = {**(item.default_request or item.default or {}), **requests}
+        default = {**(item.max or {}), **(item.default or {})}
+        limits = {**default, **limits}
+        requests = {**(item.min or {}), **default, **(item.default_request or {}), **requests}
     return {"limits": limits, "requests": requests}
 
 

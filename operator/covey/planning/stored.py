@@ -1,0 +1,141 @@
+"""Pods as the API server stores them, as far as a plan knows its defaults and its admission.
+
+The rules are those of ``SetDefaults_Pod`` (``pkg/apis/core/v1/defaults.go`` of Kubernetes) and of the admission plugins
+LimitRanger, RuntimeClass and ExtendedResourceToleration (``plugin/pkg/admission``). What mutating webhooks add is known
+only of templates of which the API server was shown a pod (``cluster.with_samples``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from covey.api import core
+from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REVISION, LABEL_ROLE
+from covey.operator.quota.charge import add_defaults
+from covey.placement.cluster.resources import is_device, pod_requests
+from covey.placement.cluster.shape import tolerates
+from covey.planning.facts import Facts, TemplateKey
+from covey.planning.trees import Workload
+
+#: Nodes of GKE have it; its API server runs ExtendedResourceToleration.
+_GKE_POOL: Final = "cloud.google.com/gke-nodepool"
+
+
+def template_of(pod: core.Pod) -> TemplateKey:
+    """The template that a member was made from, as its labels tell."""
+    label = pod.metadata.label
+    names = [label(name) or "" for name in (LABEL_INFERENCE, LABEL_ROLE, LABEL_REVISION)]
+    return (pod.metadata.namespace, names[0], names[1], names[2], label(LABEL_INDEX) == "0")
+
+
+def as_stored(pod: core.Pod, facts: Facts) -> core.Pod:
+    """Complete a pod that a manifest asks for as the API server would."""
+    sample = facts.samples.get(template_of(pod))
+    if sample is not None:
+        pod = _made_like(pod, sample)
+    spec, namespace = pod.spec, pod.metadata.namespace
+    ranges = [each for each in facts.limit_ranges if each.metadata.namespace == namespace]
+    main, first = (
+        tuple(_complete(each, ranges, host_network=spec.host_network) for each in containers or ())
+        for containers in (spec.containers, spec.init_containers)
+    )
+    spec = structs.replace(spec, containers=main, init_containers=first or None)
+    runtime = facts.runtime_class(spec.runtime_class_name)
+    if runtime is not None:
+        spec = _with_runtime_class(spec, runtime)
+    pod = structs.replace(pod, spec=spec)
+    return pod if sample is not None or not _is_gke(facts) else _with_tolerations(pod)
+
+
+def with_stored_pods(facts: Facts, pods: Sequence[core.Pod]) -> Facts:
+    """The facts with pods that a manifest asks for beside those that there are; bound ones are as they are."""
+    made = (pod if pod.spec.node_name else as_stored(pod, facts) for pod in pods)
+    return replace(facts, pods=(*facts.pods, *made))
+
+
+def unknown_remarks(workloads: Sequence[Workload], facts: Facts) -> Iterator[str]:
+    """Say what the API server would make of pods that do not exist yet, and nothing here tells."""
+    tainted = {
+        (taint.key, taint)
+        for node in facts.nodes
+        for taint in node.spec.taints or ()
+        if taint.effect == "NoSchedule" and taint.key in (node.status.allocatable or {})
+    }
+    for workload in workloads:
+        new = {template_of(pod): pod for pod in workload.pods.values() if not pod.metadata.resource_version}
+        texts = [text for key, pod in new.items() if key not in facts.samples for text in _remarks(pod, facts, tainted)]
+        yield from (f"{workload.title}: {text}" for text in dict.fromkeys(texts))
+
+
+def _remarks(pod: core.Pod, facts: Facts, tainted: set[tuple[str, core.Taint]]) -> Iterator[str]:
+    name = pod.spec.runtime_class_name
+    runtime = facts.runtime_class(name)
+    if name and runtime is None:
+        yield f"RuntimeClass {name} is not known: its overhead, node selector and tolerations do not count; give it with -f"
+    if runtime is not None and runtime.scheduling is not None:
+        own, theirs = pod.spec.node_selector or {}, runtime.scheduling.node_selector or {}
+        if any(own.get(key, value) != value for key, value in theirs.items()):
+            yield f"the API server refuses its pods: their nodeSelector is not that of RuntimeClass {name}"
+    asked = pod_requests(pod)
+    for key in sorted({key for key, taint in tainted if key in asked and not _is_tolerated(pod.spec, taint)}):
+        plugin = "an API server with the admission plugin ExtendedResourceToleration adds the toleration"
+        yield f"its pods do not tolerate the taint {key} of nodes with that resource; {plugin}: write it to plan with it"
+
+
+def _is_tolerated(spec: core.PodSpec, taint: core.Taint) -> bool:
+    return any(tolerates(toleration, taint) for toleration in spec.tolerations or ())
+
+
+def _made_like(pod: core.Pod, sample: core.Pod) -> core.Pod:
+    """A pod with all that a stored pod of its template has, and what is of its own place."""
+    own = pod.spec
+    spec = structs.replace(
+        sample.spec,
+        hostname=own.hostname,
+        subdomain=own.subdomain,
+        scheduling_gates=own.scheduling_gates,
+        resource_claims=own.resource_claims,
+    )
+    labels = {**(sample.metadata.labels or {}), **(pod.metadata.labels or {})}
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels), spec=spec)
+
+
+def _complete(container: core.Container, ranges: Sequence[core.LimitRange], *, host_network: bool) -> core.Container:
+    """A container with the defaults of its resources, and on the host network with the host ports of its ports."""
+    wanted = container.resources or core.Resources()
+    found: Mapping[str, dict[str, str | int | float]] = add_defaults(
+        {"limits": wanted.limits, "requests": wanted.requests}, ranges
+    )
+    resources = structs.replace(wanted, limits=found["limits"] or None, requests=found["requests"] or None)
+    ports = container.ports
+    if host_network and ports:
+        ports = tuple(structs.replace(port, host_port=port.host_port or port.container_port) for port in ports)
+    return structs.replace(container, resources=resources, ports=ports)
+
+
+def _with_runtime_class(spec: core.PodSpec, runtime: core.RuntimeClass) -> core.PodSpec:
+    overhead = runtime.overhead.pod_fixed if runtime.overhead is not None else None
+    scheduling = runtime.scheduling or core.RuntimeScheduling()
+    tolerations = dict.fromkeys((*(spec.tolerations or ()), *(scheduling.tolerations or ())))
+    return structs.replace(
+        spec,
+        overhead=overhead or spec.overhead,
+        node_selector={**(scheduling.node_selector or {}), **(spec.node_selector or {})} or None,
+        tolerations=tuple(tolerations) or None,
+    )
+
+
+def _is_gke(facts: Facts) -> bool:
+    return any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes)
+
+
+def _with_tolerations(pod: core.Pod) -> core.Pod:
+    """A pod that tolerates taints called as the extended resources that it asks for."""
+    asked = sorted(filter(is_device, pod_requests(pod)))
+    more = (core.Toleration(key=name, operator="Exists", effect="NoSchedule") for name in asked)
+    tolerations = tuple(dict.fromkeys((*(pod.spec.tolerations or ()), *more))) or None
+    return structs.replace(pod, spec=structs.replace(pod.spec, tolerations=tolerations))
