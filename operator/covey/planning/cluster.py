@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TypeVar
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import msgspec
 
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Revision, Slot, compile_inference
 from covey.kube.client import Client
-from covey.kube.errors import Forbidden, NotFound
+from covey.kube.errors import ApiError, Forbidden, NotFound
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -27,12 +32,18 @@ from covey.kube.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
     Resource,
 )
+from covey.manifests.documents import Document
+from covey.manifests.sources import InputError, Place
+from covey.operator.accept import find_revision
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
-from covey.planning.facts import Facts, with_devices
+from covey.operator.model.problem import of_pod_refusal
+from covey.planning.facts import Facts, TemplateKey, with_devices
+from covey.planning.request import Manifests, revisions_of
 
 T = TypeVar("T")
 
@@ -76,6 +87,94 @@ async def _templates(client: Client) -> list[core.ResourceClaimTemplate]:
         return await list_if_served(client, RESOURCE_CLAIM_TEMPLATES, core.ResourceClaimTemplate)
     except Forbidden:
         return []
+
+
+async def with_samples(facts: Facts, manifests: Manifests, client: Client) -> Facts:
+    """The facts, and what the API server would make of a pod of each template: a dry run creates one.
+
+    It has a name of its own and none of Covey's labels. Where no answer comes (these credentials may not create pods, quota
+    or a webhook refuses it), LimitRanges and RuntimeClasses are read instead.
+
+    Raises:
+        InputError: the API server will never take the pods of a template.
+    """
+    revisions = revisions_of(facts)
+    templates: list[_Template] = []
+    for document, inference, _ in manifests.inferences:
+        key = (inference.metadata.namespace, inference.metadata.name)
+        templates += _templates_of(document, inference, revisions.get(key, ()))
+    answers = await asyncio.gather(*(_ask_for_pod(client, template) for template in templates))
+    facts = replace(facts, samples={each.key: answer for each, answer in zip(templates, answers, strict=True)})
+    if not manifests.parts.pods and not any(isinstance(answer, str) for answer in answers):
+        return facts
+    namespaces = {template.key[0] for template in templates} | {namespace for namespace, _ in manifests.parts.pods}
+    return await _with_defaults(facts, client, sorted(namespaces))
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A template, where it stands, and a pod of it."""
+
+    key: TemplateKey
+    place: Place
+    body: dict[str, Any]
+
+
+def _templates_of(
+    document: Document, inference: DisaggregatedInference, stored: Sequence[Revision]
+) -> Iterator[_Template]:
+    """Yield the templates of a resource's leaders and workers."""
+    meta = inference.metadata
+    tree = compile_inference(inference, revision=find_revision(inference.spec, stored))
+    for number, role in enumerate(inference.spec.roles):
+        revision = tree.revision.roles[role.name]
+        for index in range(min(revision.size, 2)):
+            body = tree.pods.build_named(Slot(0, role.name, 0, index), f"covey-plan-{secrets.token_hex(5)}")
+            given = revision.template_of(index).get("metadata") or {}
+            body["metadata"] = {"namespace": meta.namespace, "name": body["metadata"]["name"]} | {
+                field: {key: value for key, value in (given.get(field) or {}).items() if not _is_ours(key)}
+                for field in ("labels", "annotations")
+            }
+            gates = body["spec"].get("schedulingGates") or ()
+            body["spec"]["schedulingGates"] = [gate for gate in gates if not _is_ours(gate["name"])]
+            key = (meta.namespace, meta.name, role.name, revision.hash, index == 0)
+            yield _Template(key, document.place.at(f"spec.roles[{number}].template"), body)
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether a label, an annotation or a gate is one of Covey's."""
+    prefix = name.partition("/")[0]
+    return prefix == "covey.dev" or prefix.endswith(".covey.dev")
+
+
+async def _ask_for_pod(client: Client, template: _Template) -> core.Pod | str:
+    """The pod as it would be stored, or why nobody can say that."""
+    try:
+        return await client.create(PODS, template.body, dry_run=True, strict=True, type=core.Pod)
+    except ApiError as error:
+        problem = of_pod_refusal(error)
+        if problem is None or problem.retry:
+            return problem.message if problem is not None else error.message
+        raise InputError(
+            template.place, f"the API server refuses its pods: {problem.message}", "correct the template"
+        ) from None
+
+
+async def _with_defaults(facts: Facts, client: Client, namespaces: Iterable[str]) -> Facts:
+    """The facts, and the LimitRanges of some namespaces and all RuntimeClasses; a warning for who may not read them."""
+    try:
+        classes = await list_if_served(client, RUNTIME_CLASSES, core.RuntimeClass)
+        ranges = [
+            found
+            for namespace in namespaces
+            for found in (await client.list(LIMIT_RANGES, namespace, type=core.LimitRange))[0]
+        ]
+    except Forbidden as error:
+        what = f"defaults of LimitRanges and RuntimeClasses are not known: {error.message}"
+        return replace(facts, warnings=(*facts.warnings, what))
+    return replace(
+        facts, limit_ranges=(*facts.limit_ranges, *ranges), runtime_classes=(*facts.runtime_classes, *classes)
+    )
 
 
 async def with_queues(facts: Facts, client: Client) -> Facts:

@@ -96,8 +96,8 @@ class Facts:
     devices: DeviceFacts | None = None
     limit_ranges: tuple[core.LimitRange, ...] = ()
     runtime_classes: tuple[core.RuntimeClass, ...] = ()
-    #: Pods as the API server has answered that it would store them.
-    samples: Mapping[TemplateKey, core.Pod] = field(default_factory=dict)
+    #: A pod of each template of which the API server was asked, as it would be stored; else why it gave no answer.
+    samples: Mapping[TemplateKey, core.Pod | str] = field(default_factory=dict)
 
     def runtime_class(self, name: str | None) -> core.RuntimeClass | None:
         """The RuntimeClass of a name; the last one given counts."""

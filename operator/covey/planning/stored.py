@@ -15,9 +15,11 @@ from msgspec import structs
 
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REVISION, LABEL_ROLE
+from covey.compile import Layout, Scale
 from covey.operator.quota.charge import add_defaults
 from covey.placement.cluster.resources import is_device, pod_requests
 from covey.placement.cluster.shape import tolerates
+from covey.planning.changes import expand
 from covey.planning.facts import Facts, TemplateKey
 from covey.planning.trees import Workload
 
@@ -35,8 +37,10 @@ def template_of(pod: core.Pod) -> TemplateKey:
 def as_stored(pod: core.Pod, facts: Facts) -> core.Pod:
     """Complete a pod that a manifest asks for as the API server would."""
     sample = facts.samples.get(template_of(pod))
-    if sample is not None:
+    if isinstance(sample, core.Pod):
         pod = _made_like(pod, sample)
+    elif any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes):
+        pod = _with_tolerations(pod)
     spec, namespace = pod.spec, pod.metadata.namespace
     ranges = [each for each in facts.limit_ranges if each.metadata.namespace == namespace]
     main, first = (
@@ -47,8 +51,7 @@ def as_stored(pod: core.Pod, facts: Facts) -> core.Pod:
     runtime = facts.runtime_class(spec.runtime_class_name)
     if runtime is not None:
         spec = _with_runtime_class(spec, runtime)
-    pod = structs.replace(pod, spec=spec)
-    return pod if sample is not None or not _is_gke(facts) else _with_tolerations(pod)
+    return structs.replace(pod, spec=spec)
 
 
 def with_stored_pods(facts: Facts, pods: Sequence[core.Pod]) -> Facts:
@@ -60,18 +63,31 @@ def with_stored_pods(facts: Facts, pods: Sequence[core.Pod]) -> Facts:
 def unknown_remarks(workloads: Sequence[Workload], facts: Facts) -> Iterator[str]:
     """Say what the API server would make of pods that do not exist yet, and nothing here tells."""
     tainted = {
-        (taint.key, taint)
+        taint
         for node in facts.nodes
         for taint in node.spec.taints or ()
         if taint.effect == "NoSchedule" and taint.key in (node.status.allocatable or {})
     }
     for workload in workloads:
-        new = {template_of(pod): pod for pod in workload.pods.values() if not pod.metadata.resource_version}
-        texts = [text for key, pod in new.items() if key not in facts.samples for text in _remarks(pod, facts, tainted)]
+        pods = [*workload.pods.values()]
+        if (change := workload.change) is not None:
+            # Those that succeed what runs.
+            layout = Layout.fresh(Scale.of(change.inference.spec), change.target)
+            pods += expand(replace(change, existing={}), layout)[1].values()
+        new: dict[object, core.Pod] = {}
+        for pod in (pod for pod in pods if not pod.metadata.resource_version):
+            new.setdefault(template_of(pod) if pod.metadata.label(LABEL_INFERENCE) else pod.metadata.uid, pod)
+        texts = [text for pod in new.values() for text in _remarks(pod, facts, tainted)]
         yield from (f"{workload.title}: {text}" for text in dict.fromkeys(texts))
 
 
-def _remarks(pod: core.Pod, facts: Facts, tainted: set[tuple[str, core.Taint]]) -> Iterator[str]:
+def _remarks(pod: core.Pod, facts: Facts, tainted: set[core.Taint]) -> Iterator[str]:
+    sample = facts.samples.get(template_of(pod))
+    if isinstance(sample, core.Pod):
+        return
+    if sample:
+        known = "its pods are planned as written, with what LimitRanges and RuntimeClasses add"
+        yield f"role {pod.metadata.label(LABEL_ROLE)}: {known}; the API server was not asked what else it adds: {sample}"
     name = pod.spec.runtime_class_name
     runtime = facts.runtime_class(name)
     if name and runtime is None:
@@ -81,7 +97,7 @@ def _remarks(pod: core.Pod, facts: Facts, tainted: set[tuple[str, core.Taint]]) 
         if any(own.get(key, value) != value for key, value in theirs.items()):
             yield f"the API server refuses its pods: their nodeSelector is not that of RuntimeClass {name}"
     asked = pod_requests(pod)
-    for key in sorted({key for key, taint in tainted if key in asked and not _is_tolerated(pod.spec, taint)}):
+    for key in sorted({each.key for each in tainted if each.key in asked and not _is_tolerated(pod.spec, each)}):
         plugin = "an API server with the admission plugin ExtendedResourceToleration adds the toleration"
         yield f"its pods do not tolerate the taint {key} of nodes with that resource; {plugin}: write it to plan with it"
 
@@ -127,10 +143,6 @@ def _with_runtime_class(spec: core.PodSpec, runtime: core.RuntimeClass) -> core.
         node_selector={**(scheduling.node_selector or {}), **(spec.node_selector or {})} or None,
         tolerations=tuple(tolerations) or None,
     )
-
-
-def _is_gke(facts: Facts) -> bool:
-    return any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes)
 
 
 def _with_tolerations(pod: core.Pod) -> core.Pod:

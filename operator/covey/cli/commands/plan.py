@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import click
@@ -104,15 +104,13 @@ def plan(
     if not cluster:
         options.refuse_cluster(context, kubeconfig, "use --cluster instead of --nodes, or leave it out")
     facts = read_facts(nodes, pods, topologies, recursive=recursive)
-    fallback = "default"
-    if cluster:
-        live, fallback = _from_cluster(kubeconfig, context, changes=bool(files))
-        facts = replace(
-            live, topologies=facts.topologies or live.topologies, warnings=(*facts.warnings, *live.warnings)
-        )
-    manifests = (
-        read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive) if files else Manifests()
-    )
+
+    def read(facts: Facts, fallback: str) -> Manifests:
+        if not files:
+            return Manifests()
+        return read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
+
+    facts, manifests = _ask_cluster(kubeconfig, context, facts, read) if cluster else (facts, read(facts, "default"))
     planned = _plan(manifests, facts, additions)
     if preempt:
         found = tuple(preemptions_of(planned, time.time(), ordinary_pods=ordinary_pods))
@@ -124,18 +122,32 @@ def plan(
     sys.exit(planned.report.status)
 
 
-def _from_cluster(kubeconfig: str | None, context: str | None, *, changes: bool) -> tuple[Facts, str]:
+def _ask_cluster(
+    kubeconfig: str | None, context: str | None, given: Facts, read: Callable[[Facts, str], Manifests]
+) -> tuple[Facts, Manifests]:
+    """The facts of the cluster beside those of files, and the manifests, of which it is asked what pods they would have."""
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
     from covey.cli.live import connect  # noqa: PLC0415 - the same
-    from covey.planning.cluster import read_cluster, with_queues, with_revisions  # noqa: PLC0415 - the same
+    from covey.planning.cluster import (  # noqa: PLC0415 - the same
+        read_cluster,
+        with_queues,
+        with_revisions,
+        with_samples,
+    )
 
-    async def read() -> tuple[Facts, str]:
+    async def ask() -> tuple[Facts, Manifests]:
         async with connect(kubeconfig, context) as client:
-            facts = await with_queues(await read_cluster(client), client)
-            return await with_revisions(facts, client) if changes else facts, client.namespace
+            live = await with_queues(await read_cluster(client), client)
+            facts = replace(
+                live, topologies=given.topologies or live.topologies, warnings=(*given.warnings, *live.warnings)
+            )
+            manifests = read(facts, client.namespace)
+            if not manifests.inferences and not manifests.parts.pods:
+                return facts, manifests
+            return await with_samples(await with_revisions(facts, client), manifests, client), manifests
 
-    return asyncio.run(read())
+    return asyncio.run(ask())
 
 
 def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Planned:
