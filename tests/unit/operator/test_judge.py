@@ -301,7 +301,8 @@ def test_a_record_has_no_nulls_and_one_of_a_former_release_with_nulls_says_the_s
         assert record.accepted is not None
         assert record.accepted.is_same(accepted)
         assert accepted.is_same(record.accepted)
-        assert record.revision == accepted.revision
+        assert record.revision.hash == accepted.revision.hash
+        assert record.revision.is_same(accepted.revision)
 
 
 @pytest.mark.parametrize(
