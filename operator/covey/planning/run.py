@@ -210,7 +210,9 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
         told = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
         if workload.change is not None:
-            build = partial(_gang, workload, topology=topology, shape=shape, around=surroundings(workload))
+            # Whoever goes for a successor may have its claim.
+            around = replace(surroundings(workload), obstacle=devices.obstacle)
+            build = partial(_gang, workload, topology=topology, shape=shape, around=around)
             answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse)]
             changes += [answer.report for answer in answers]
             told = _with_changes(told, answers)

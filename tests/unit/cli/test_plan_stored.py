@@ -23,6 +23,7 @@ from builders.files import (
     workload,
 )
 from unit.cli.test_defrag import files
+from unit.cli.test_plan_changes import old
 from unit.cli.test_plan_members import claim, with_claim
 from unit.cli.test_plan_trees import leaf, pods
 
@@ -198,3 +199,16 @@ def test_a_pod_when_a_node_is_nominated_for_it_has_its_room_there(tmp_path: Path
     waiting = pod("waiting")
     waiting["status"] = {"phase": "Pending", "nominatedNodeName": "n0-0-0"}
     assert verdict(tmp_path, [gang(1, 8)], cluster(1), [waiting]) == "Infeasible"
+
+
+def test_a_claim_for_one_pod_when_it_is_that_of_the_predecessor_refuses_no_successor(tmp_path: Path) -> None:
+    (running,) = old("w", 0, "n0-0-0")
+    running["spec"]["volumes"] = [{"name": "weights", "persistentVolumeClaim": {"claimName": "cache"}}]
+    changed = inference("llm", dict(with_claim("cache")))
+    (change,) = plan(*files(tmp_path, [changed], cluster(2), [lone("cache"), running]))["changes"]
+    assert change["verdict"] == "Admitted"
+
+
+def test_a_change_when_a_runtime_class_is_not_known_says_what_does_not_count(tmp_path: Path) -> None:
+    given = files(tmp_path, [gang(1, runtimeClassName="kata")], cluster(2), old("w", 0, "n0-0-0"))
+    assert "RuntimeClass kata is not known" in "\n".join(plan(*given)["warnings"])
