@@ -359,3 +359,30 @@ def test_containers_are_told_the_domain_of_every_level(stage: Stage) -> None:
         assert told == stage.domains([pod], *keys.values())
     assert len({environment_of(pod)["COVEY_DOMAIN_BLOCK"] for pod in pods}) == 1
     assert len(set(map(node_of, pods))) == 6
+
+
+def test_services_when_a_mesh_asks_for_protocols_labels_and_annotations_have_them_until_they_are_taken_back(
+    stage: Stage,
+) -> None:
+    stage.nodes(nodes=1)
+    ports = [{"name": "http", "port": 8000, "appProtocol": "kubernetes.io/h2c"}]
+    own = {"labels": {"team": "search"}, "annotations": {"networking.istio.io/exportTo": "."}}
+    asked = workers("prefill", gpus=1, network={"ports": ports, "metadata": own, "service": {}})
+    decode = workers("decode", gpus=1)
+    decode["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 29500}]
+    stage.create(asked, decode)
+    before = uids(stage.ready(2))
+
+    def mesh_fields(name: str) -> tuple[str | None, str | None, str | None]:
+        service = stage.get("Service", name)
+        metadata, (port,) = service["metadata"], service["spec"]["ports"]
+        fields = (metadata["labels"].get("team"), metadata["annotations"].get("networking.istio.io/exportTo"))
+        return port.get("appProtocol"), *fields
+
+    names = ("llm-prefill", "llm-prefill-svc")
+    assert [mesh_fields(name) for name in names] == [("kubernetes.io/h2c", "search", ".")] * 2
+    assert [port["port"] for port in stage.get("Service", "llm-pods")["spec"]["ports"]] == [29500]
+    stage.change(roles=[{**asked, "network": {**PORTS, "service": {}}}, decode])
+    stage.settle()
+    assert [mesh_fields(name) for name in names] == [(None, None, None)] * 2
+    assert uids(stage.ready(2)) == before
