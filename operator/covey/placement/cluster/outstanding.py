@@ -11,7 +11,7 @@ from collections.abc import Container, Hashable, Iterable
 from fractions import Fraction
 
 from covey.placement.cluster.domains import DomainNode, NodeState
-from covey.placement.cluster.shape import exclusive
+from covey.placement.cluster.shape import exclusive, sum_requests
 from covey.placement.model import Path, Shape
 
 
@@ -56,7 +56,7 @@ class Outstanding:
 
     def requests(self, topology: str, domain: DomainNode) -> Counter[str]:
         """Return what the outstanding pods of a domain ask for, in integers."""
-        return _sum_requests(self._pods.get((topology, domain.path), Counter()))
+        return sum_requests(self._pods.get((topology, domain.path), Counter()))
 
     def leaves_room(self, topology: str, domain: DomainNode, pods: Counter[Shape], closed: Container[str]) -> bool:
         """Tell whether pods fit into a domain beside what is outstanding there, and in each broader one that pins units.
@@ -79,7 +79,7 @@ class Outstanding:
 def _hold(domain: DomainNode, pods: Counter[Shape], others: Counter[Shape], closed: Container[str]) -> bool:
     """Tell whether a domain holds pods, and others that may use its closed nodes as well."""
     wanted = pods + others
-    if any(amount > domain.free.get(name, 0) for name, amount in _sum_requests(wanted).items()):
+    if any(amount > domain.free.get(name, 0) for name, amount in sum_requests(wanted).items()):
         return False
 
     def demand(shape: Shape) -> Fraction:
@@ -110,11 +110,3 @@ def _fill(nodes: Iterable[NodeState], pods: Counter[Shape], order: Iterable[Shap
                 free[name] = free.get(name, 0) - amount * count
         shapes = [shape for shape in shapes if pods[shape]]
     return +pods
-
-
-def _sum_requests(pods: Counter[Shape]) -> Counter[str]:
-    total = Counter[str]()
-    for shape, count in pods.items():
-        for name, amount in shape.requests:
-            total[name] += amount * count
-    return total
