@@ -7,12 +7,13 @@ aiohttp's. What the loop has to do is known, too: when nothing is left, and when
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import selectors
 import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -28,11 +29,24 @@ class Time:
     def __init__(self) -> None:
         self.ahead = 0.0
         #: As it is handed to Covey's processes; chance is not.
-        self.clock = Clock(self.monotonic, lambda: time.time() + self.ahead, random=lambda: 0.5)
+        self.clock = Clock(
+            self.monotonic, lambda: time.time() - time.monotonic() + self.monotonic(), random=lambda: 0.5
+        )
+        self._stopped: float | None = None
 
     def monotonic(self) -> float:
         """Seconds of any beginning."""
-        return time.monotonic() + self.ahead
+        return (time.monotonic() if self._stopped is None else self._stopped) + self.ahead
+
+    @contextlib.contextmanager
+    def stand_still(self) -> Iterator[None]:
+        """Let no time pass by itself for as long as the block lasts, however long the machine takes; then go on from there."""
+        self._stopped = time.monotonic()
+        try:
+            yield
+        finally:
+            self.ahead -= time.monotonic() - self._stopped
+            self._stopped = None
 
 
 class _Selector(selectors.DefaultSelector):

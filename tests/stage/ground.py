@@ -156,7 +156,7 @@ class Ground:
 
     def begin(self) -> None:
         """Make ready for a story: Covey as it is by default."""
-        if len(self._running) < len(self.wires) or self.time.ahead > DRIFT or any(self.settings.values()):
+        if len(self._running) < len(self.wires) or abs(self.time.ahead) > DRIFT or any(self.settings.values()):
             self.restart()
         for wire in self.wires.values():
             wire.denials.clear()
@@ -199,11 +199,12 @@ class Ground:
 
     @contextlib.contextmanager
     def late(self, name: str, *plurals: str) -> Iterator[None]:
-        """Keep the news of these kinds from a process for as long as the block lasts."""
+        """Keep the news of these kinds from a process for as long as the block lasts; no time passes by itself meanwhile."""
         wire, held = self.wires[name], dict.fromkeys(plurals, asyncio.Event())
         wire.late.update(held)
         try:
-            yield
+            with self.time.stand_still():
+                yield
         finally:
             self._rested = ()
             for plural in plurals:

@@ -352,7 +352,10 @@ class Stage:
 
     @contextlib.contextmanager
     def late(self, process: str, *plurals: str) -> Iterator[None]:
-        """Keep the news of these kinds from a process for as long as the block lasts; not of those that Kopf watches."""
+        """Keep the news of these kinds from a process for as long as the block lasts; not of those that Kopf watches.
+
+        Meanwhile time passes only as rest needs it: ``settle(ahead=1)`` is at most two seconds.
+        """
         with self.ground.late(process, *plurals):
             yield
 

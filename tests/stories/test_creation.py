@@ -84,11 +84,11 @@ def test_start_scripts_find_their_leader(stage: Stage) -> None:
 def test_pod_when_its_news_are_late_is_not_created_again(stage: Stage) -> None:
     """The watch may be behind the answers; what it has not shown yet is not asked for again."""
     with stage.late("operator", "pods"):
-        # No time passes: pods are believed in for a while only.
+        # Pods are believed in for ten seconds only.
         stage.create(role("prefill", replicas=10, size=4))
-        stage.settle(ahead=0)
+        stage.settle(ahead=1)
         stage.change(roles=[role("prefill", replicas=11, size=4)])
-        stage.settle(ahead=0)
+        stage.settle(ahead=1)
     stage.ready(44)
     assert len(stage.writes("operator", "create", "pods")) == 44
 

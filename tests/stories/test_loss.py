@@ -120,7 +120,7 @@ def test_room_of_a_lost_pod_is_held_while_the_operator_is_late(stage: Stage) -> 
     with stage.late("operator", "pods"):
         stage.delete("Pod", name_of(victim))
         # A place without a pod that waits for it is held for ten seconds.
-        stage.settle(ahead=0)
+        stage.settle(ahead=1)
         assert not stage.bound(inference="other")
     after = stage.ready(2, inference="llm")
     assert {node_of(pod) for pod in after} == {node_of(pod) for pod in before}
