@@ -54,7 +54,9 @@ def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | N
     if known is not None and known.is_same(accepted):
         return None
     data = accepted.as_data()
-    digest = short_hash(json.dumps(data, sort_keys=True, separators=(",", ":")), 10)
+    # Named by what former releases wrote, nulls and all: a spec that comes back finds the record that they made of it.
+    named = {**data, "spec": accepted.content, "topology": data["topology"] or None}
+    digest = short_hash(json.dumps(named, sort_keys=True, separators=(",", ":")), 10)
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
