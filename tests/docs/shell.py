@@ -18,6 +18,7 @@ from typing import Self
 #: `export A=… B=…`: the reader copies these lines from what was printed before.
 _COPIED = re.compile(r"^export(?: \w+=…)+(?: +#.*)?$")
 _EXPORT = re.compile(r"^ *(export [^\n]*?)(?:  +#.*)?$", re.MULTILINE)
+_OF_MAKE = frozenset({"ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"})
 #: Nothing that a page runs takes longer, nor Helm to give up waiting (300 s).
 SECONDS = 330.0
 
@@ -44,7 +45,9 @@ class Shell:
 
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         self._place = place
-        self._environment = dict(os.environ) | dict(environment)
+        # What a `make` that runs the tests was given is not for the one that a reader calls.
+        own = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
+        self._environment = own | dict(environment)
         self._files = Path(environment["HOME"])
         self._printed = ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -360,10 +361,16 @@ class Story:
 
     def _await_seen(self) -> None:
         """Wait until the operator has seen to every resource, and until a newcomer has its place."""
-        for seconds in (DEADLINE + 1, DEADLINE):
+
+        def change_all(seconds: int) -> bool:
             for site in self.sites.values():
                 for resource in site.all("DisaggregatedInference"):
                     site.change({"rollout": {"progressDeadlineSeconds": seconds}}, name_of(resource))
+            return True
+
+        for seconds in (DEADLINE + 1, DEADLINE):
+            # Where CRDs have just been changed their kinds are not served for a moment.
+            eventually(partial(change_all, seconds), 60, "all is served")
             for site in self.sites.values():
                 eventually(
                     lambda site=site: all(map(is_seen, site.all("DisaggregatedInference"))),
