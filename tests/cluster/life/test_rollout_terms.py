@@ -236,13 +236,14 @@ def test_what_is_lost_in_the_middle_comes_back_as_it_was(serving: Serving, nodes
 
 
 def test_the_first_of_a_revision_come_together_or_not_at_all(serving: Serving, nodes: AddNodes) -> None:
-    """There is room for one more prefill replica, and none for a decode replica beside it."""
+    """There is room for one more prefill replica, and none for a decode replica beside it; no old one may be missing."""
+    kept = {"update": {"maxUnavailable": 0}}
     nodes(blocks=1, racks=1, nodes=9)
-    before = start(serving, prefill(), decode(), count=7)
-    new_prefill = prefill()
+    before = start(serving, prefill(**kept), decode(**kept), count=7)
+    new_prefill = prefill(**kept)
     new_prefill["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
     with serving.cluster.record(serving.path("Pod")) as recording:
-        serving.change({"roles": [new_prefill, decode("2")]})
+        serving.change({"roles": [new_prefill, decode("2", **kept)]})
         hold = await_hold(serving, "Room")
         assert "1 of prefill, 1 of decode" in hold["message"]
         time.sleep(5)
