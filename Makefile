@@ -31,8 +31,15 @@ among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
+# By group: the first expression that matches a target's name.
+GROUPS := Play:^(demo|cluster) Test:^(test|soak|corpus|check|lint|image-check|advisories) Measure:^bench \
+	Generate:^(crds|reference|docs|kustomize|requirements|fmt) Build:.
+
 help: ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v groups='$(GROUPS)' ' \
+		BEGIN { count = split(groups, pairs, / +/) } \
+		{ for (i = 1; i <= count; i++) { split(pairs[i], pair, ":"); if ($$1 ~ pair[2]) { lines[i] = lines[i] sprintf("  make %-20s %s\n", $$1, $$2); break } } } \
+		END { for (i = 1; i <= count; i++) { split(pairs[i], pair, ":"); printf "%s\n%s", pair[1], lines[i] } }'
 
 # Python compiles what is imported; pip would compile thousands of modules that never are, the client's models first of all.
 $(READY): requirements/dev.txt pyproject.toml

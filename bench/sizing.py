@@ -1,4 +1,4 @@
-"""What both processes and kube-scheduler take in clusters of several sizes, at rest: the table of docs/operations/sizing.md."""
+"""What both processes and kube-scheduler take in clusters of several sizes, at rest: the table of docs/operations/installation.md."""
 
 from __future__ import annotations
 

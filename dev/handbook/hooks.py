@@ -19,6 +19,18 @@ from handbook.pages import DOCS, ROOT, without_directives
 
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+#: How much less than the pages that help somebody search finds others: 1 where no pattern matches.
+_SEARCH: Final = {
+    "decisions/*": {"exclude": True},
+    "examples/*": {"boost": 0.3},
+    "reference/scenarios.md": {"boost": 0.3},
+    "reference/groups.md": {"boost": 0.3},
+    "reference/backends.md": {"boost": 0.5},
+    "changelog.md": {"boost": 0.3},
+    "performance.md": {"boost": 0.5},
+    "limits.md": {"boost": 0.5},
+    "operations/troubleshooting.md": {"boost": 1.2},
+}
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
 
 
@@ -37,6 +49,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs calls by name
     """Take out what is not for readers, and turn links to sources into links to pages."""
     here = page.file.src_uri
+    page.meta["search"] = next((how for pattern, how in _SEARCH.items() if fnmatch(here, pattern)), {})
     text = without_directives(markdown, here)
     return _LINK.sub(lambda found: _link(found, here), text)
 

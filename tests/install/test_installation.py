@@ -208,7 +208,7 @@ def test_crds_that_were_applied_by_hand_hold_up_neither_an_upgrade_nor_a_rollbac
     cluster.kubectl("apply", f"--filename={ROOT}/crds")
     with pytest.raises(HelmError, match="invalid ownership metadata"):
         helm.install()
-    # As docs/operations/upgrade.md has it.
+    # As docs/operations/installation.md has it.
     flags = (f"--namespace={NAMESPACE}", "--take-ownership", "--force-conflicts", "--wait")
     helm.run("upgrade", "covey", str(CHART), "--reset-then-reuse-values", *flags)
     with pytest.raises(HelmError, match="conflict"):

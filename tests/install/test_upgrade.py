@@ -298,13 +298,13 @@ class Story:
     begun: dict[Part, Iterator[None]] = field(default_factory=dict)
 
     def upgrade(self, *flags: str) -> None:
-        """Upgrade to this release as docs/operations/upgrade.md has it."""
+        """Upgrade to this release as docs/operations/installation.md has it."""
         self.helm.run(
             "upgrade", "covey", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait", *flags
         )
 
     def roll_back(self, *flags: str) -> None:
-        """Go back to the release that was installed first, as docs/operations/upgrade.md has it."""
+        """Go back to the release that was installed first, as docs/operations/installation.md has it."""
         self.helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait", *flags)
 
     def begin(self, part: Part) -> None:

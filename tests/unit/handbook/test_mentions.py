@@ -25,8 +25,8 @@ _OTHERS = (
     "CHANGELOG.md",
     "docs/decisions/",
     "docs/how-to/migrate.md",
-    "docs/how-to/native-groups.md",
-    "docs/reference/convert.md",
+    "docs/how-to/jobs.md",
+    "docs/how-to/migrate.md",
 )
 
 PAGES = [page for page in map(read, pages()) if not page.path.startswith(_OTHERS)]
