@@ -28,8 +28,10 @@ _SEARCH: Final = {
     "reference/backends.md": {"boost": 0.5},
     "changelog.md": {"boost": 0.3},
     "performance.md": {"boost": 0.5},
-    "limits.md": {"boost": 0.5},
-    "operations/troubleshooting.md": {"boost": 1.2},
+    "limits.md": {"boost": 0.3},
+    "concepts/*": {"boost": 0.8},
+    "how-to/*": {"boost": 1.5},
+    "operations/*": {"boost": 1.5},
 }
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
 

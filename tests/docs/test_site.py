@@ -119,6 +119,33 @@ def test_search_finds_a_field(browser: tuple[Page, list[str]], address: str) -> 
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("stuck", "operations/troubleshooting"),
+        ("hangs", "operations/troubleshooting"),
+        ("pending", "operations/troubleshooting"),
+        ("crashloop", "operations/troubleshooting"),
+        ("image", "operations/installation"),
+        ("helm values", "operations/installation"),
+        ("install", "operations/installation"),
+        ("upgrade", "operations/installation"),
+        ("how to scale decode", "how-to/autoscaling"),
+        ("70B", "examples/70b.yaml"),
+        ("vllm", "how-to/engines"),
+        ("quota", "how-to/queues"),
+        ("krew", "reference/cli"),
+        ("debugger", "contributing"),
+    ],
+)
+def test_search_finds_first_what_helps(browser: tuple[Page, list[str]], address: str, words: str, first: str) -> None:
+    page, _ = browser
+    page.goto(f"{address}/index.html")
+    page.get_by_placeholder("Search").first.click()
+    page.get_by_placeholder("Search").first.press_sequentially(words)
+    page.locator(f".md-search-result__item:first-child > a[href*='{first}.html']").first.wait_for()
+
+
 def test_the_choice_of_a_tab_holds_for_the_page(browser: tuple[Page, list[str]], address: str) -> None:
     page, _ = browser
     page.goto(f"{address}/quickstart.html")
