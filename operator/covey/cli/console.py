@@ -35,7 +35,7 @@ def open_console(*, no_color: bool, err: bool = False) -> Console:
         from rich.console import Console  # noqa: PLC0415 - the cli extra, and slow to import
     except ImportError:
         raise CommandError(
-            "this form of output needs rich; install it with `pip install 'covey[cli]'`, or use -o json, yaml or svg"
+            "this form of output needs rich; install it with `pip install 'covey[cli]'`, or use -o json or yaml"
         ) from None
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     console = Console(highlight=False, markup=False, emoji=False, no_color=plain, stderr=err)

@@ -2,7 +2,7 @@
 
 The floor of a cluster as nested boxes of nodes, with every replica's devices in their places.
 
-A pure model that the terminal's picture and the SVG share. One cell stands for one device (or for a share of a node,
+A pure model that the terminal's picture and the page share. One cell stands for one device (or for a share of a node,
 where nothing but CPU is asked); a run of cells belongs to one pod of a workload that is shown, or to other pods.
 What has nothing to do with the workloads is only counted, so that 5,000 nodes are still one page.
 """

@@ -143,7 +143,7 @@ def test_copies_of_a_closed_node_are_closed_and_a_warning_says_so(tmp_path: Path
     assert "--add-nodes: n0-0-0 is cordoned, and so are its copies" in answer["warnings"]
 
 
-@pytest.mark.parametrize("form", ["table", "wide", "tree", "picture", "svg"])
+@pytest.mark.parametrize("form", ["table", "wide", "tree", "picture"])
 def test_every_form_says_which_added_nodes_are_used(what_if: WhatIf, form: str) -> None:
     told = covey("plan", *what_if.arguments, "--add-nodes", "n1-0-1=3@rack", "--add-nodes", "n0-0-0=2", "-o", form)
     words = " ".join(told.stdout.split())

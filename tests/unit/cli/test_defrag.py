@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +94,3 @@ def test_an_ordinary_pod_never_moves(tmp_path: Path) -> None:
 )
 def test_a_question_that_is_none(scattered: list[object], options: list[Any]) -> None:
     assert covey("plan", *scattered, *options).exit_code == 2
-
-
-def test_a_picture_needs_no_rich(scattered: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The image does not have it."""
-    for name in [each for each in sys.modules if each.split(".")[0] == "rich" or each.startswith("covey.cli.render")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    result = covey("plan", *scattered, "-o", "svg")
-    assert result.stdout.startswith("<svg"), result.output

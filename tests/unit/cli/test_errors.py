@@ -72,6 +72,7 @@ def said_of_arguments(*arguments: object) -> str:
         ),
         (["explain", ""], "NAME: is empty"),
         (["explain", "x", "-o", "svg"], "-o/--output: 'svg' is not one of"),
+        (["plan", "-f", "x", "-o", "svg"], "-o/--output: 'svg' is not one of"),
         (["status", "x", "-A"], "-A: means all there are"),
         (["top", "--nodes", ROUTER], "holds no Node"),
         (["top", "--nodes", NODES, "--level", "shelf"], "--level: topology kueue has no level shelf"),

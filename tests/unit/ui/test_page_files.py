@@ -5,19 +5,10 @@ from importlib.resources import files
 
 import pytest
 
-from covey.cli.picture import tiles
-
 PAGE = {
     each.name: each.read_text() for each in files("covey.ui").joinpath("page").iterdir() if each.name != "__init__.py"
 }
 SCRIPTS = {name: text for name, text in PAGE.items() if name.endswith(".js")}
-
-
-def test_the_hues_are_those_of_the_pictures_on_a_terminal() -> None:
-    shades = re.findall(r"\.i(\d)\.s(\d)(?:, \.i\d)? \{ --ink: (#[0-9a-f]{6}) \}", PAGE["palette.css"])
-    assert {(int(ink), int(replica)): hue for ink, replica, hue in shades} == {
-        (ink, replica): tiles.shade(ink, replica) for ink in range(8) for replica in range(3)
-    }
 
 
 def test_no_script_turns_text_into_markup_or_code(subtests: pytest.Subtests) -> None:

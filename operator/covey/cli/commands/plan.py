@@ -13,7 +13,6 @@ from msgspec import structs
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.cli.picture import svg
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
 from covey.planning.additions import add_nodes, with_additions, with_elastic
@@ -24,7 +23,7 @@ from covey.planning.preemptions import preemptions_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
 
-_FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
+_FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name")
 
 
 @click.command()
@@ -171,10 +170,6 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         click.echo(f"warning: {warning}", err=True)
     if form == "name":
         echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
-        return
-    if form == "svg":
-        remarks = [each.sentence for each in report.added_nodes]
-        click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
     _print(planned, form, no_headers=no_headers, no_color=no_color)
 

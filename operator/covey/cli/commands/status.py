@@ -9,7 +9,6 @@ from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
 from covey.cli.look import View, look
-from covey.cli.picture.svg import render_svg
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
@@ -20,7 +19,7 @@ from covey.watching.places import floor_now
 @click.argument("name", required=False)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All there are, in every namespace.")
 @options.cluster
-@options.output(("tree", "table", "picture", "json", "yaml", "name", "svg"), "tree")
+@options.output(("tree", "table", "picture", "json", "yaml", "name"), "tree")
 @options.no_headers
 @options.no_color
 def status(
@@ -45,8 +44,6 @@ def status(
     elif form == "name":
         kind = DISAGGREGATED_INFERENCES
         echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
-    elif form == "svg":
-        click.echo(render_svg(_floor(view)), nl=False)
     else:
         from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
         from covey.cli.render.live import print_branch, print_branches  # noqa: PLC0415 - the same

@@ -1,1 +1,1 @@
-"""Pictures of a plan or of a cluster: a floor of domains and nodes, as text and as SVG."""
+"""Pictures of a plan or of a cluster: a floor of domains and nodes, as text."""

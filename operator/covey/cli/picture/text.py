@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from covey.cli.console import page_width
-from covey.cli.picture.tiles import bright
+from covey.cli.picture.colors import bright
 from covey.picture.floor import Box, Floor, NodeBox, Run, short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from covey.api.constants import LABEL_POD_GROUP
-from covey.cli.picture.tiles import bright
+from covey.cli.picture.colors import bright
 from covey.picture.floor import path_order
 from covey.placement.model import Path
 from covey.planning.report import (

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from covey.cli.picture.tiles import bright
+from covey.cli.picture.colors import bright
 from covey.cli.render import objects
 from covey.cli.render.objects import DIM
 from covey.picture.floor import device_word

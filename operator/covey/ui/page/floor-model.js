@@ -1,7 +1,7 @@
 /** The floor as nested boxes: domains, nodes, and the runs of cells that pods hold. Pure: no element is touched.
  *
  * One cell stands for one device (`scale` of them where nodes are large). The same words and order as in the pictures of
- * `covey plan -o svg`.
+ * `covey plan -o picture`.
  */
 
 import { natural, titled } from "./words.js";
