@@ -29,7 +29,6 @@ from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.scheduler.settings import (
     CLIENT_NAME,
-    CONSOLIDATION_INTERVAL,
     GUARDED,
     MAX_HOLD,
     MAX_MIN_RUN,
@@ -198,8 +197,6 @@ class SchedulerConfig(Common):
     max_preemptions_per_minute: int = Field(MAX_PREEMPTIONS_PER_MINUTE, ge=0)
     max_min_run: Seconds = MAX_MIN_RUN
     preempt_ordinary_pods: OrdinaryPods = OrdinaryPods.NEVER
-    consolidation_level: str = ""
-    consolidation_interval: Annotated[Seconds, Field(ge=1)] = CONSOLIDATION_INTERVAL
 
     def settings(self) -> SchedulerSettings:
         """The settings that the process takes.
@@ -243,8 +240,6 @@ class SchedulerConfig(Common):
             max_preemptions_per_minute=self.max_preemptions_per_minute,
             max_min_run=self.max_min_run,
             preempt_ordinary_pods=self.preempt_ordinary_pods,
-            consolidation_level=self.consolidation_level,
-            consolidation_interval=self.consolidation_interval,
         )
 
     def check_endpoint(self) -> None:

@@ -185,33 +185,6 @@ FREE_DOMAINS: Final = FAMILIES.collected_gauge(
     "product",
     "level",
 )
-CONSOLIDATION_MOVES: Final = FAMILIES.collected_gauge(
-    "covey_consolidation_moves",
-    "Moves that would free one more domain of the level than are free (`covey plan --defrag --free '+1 LEVEL'`), by the last"
-    " answer; absent where it knows none, and without `--consolidation-level`.",
-    "topology",
-    "level",
-)
-CONSOLIDATION_VERDICT: Final = FAMILIES.collected_gauge(
-    "covey_consolidation_verdict",
-    "1 for the last answer: `Admitted` (moves are known), `Infeasible` (it is proven that none do), `Unknown` (none were"
-    " found); 0 for the others.",
-    "topology",
-    "level",
-    "verdict",
-)
-CONSOLIDATION_ANSWERED: Final = FAMILIES.collected_gauge(
-    "covey_consolidation_answer_timestamp_seconds",
-    "When the last answer came, since the epoch; it stays while searches fail.",
-    "topology",
-    "level",
-)
-CONSOLIDATION_SEARCHES: Final = FAMILIES.counter(
-    "covey_consolidation_searches_total",
-    "Searches for moves: `answered`, `failed` (the log says why), `timeout` (after 300 s).",
-    "result",
-    values=("answered", "failed", "timeout"),
-)
 DEVICE_KINDS_DROPPED: Final = FAMILIES.collected_gauge(
     "covey_device_kinds_dropped",
     "Kinds of devices that are not shown, because there are more than 16; those of which there are most are shown.",

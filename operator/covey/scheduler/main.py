@@ -42,7 +42,6 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
 from covey.scheduler.claims import Terms
 from covey.scheduler.commit import reference
-from covey.scheduler.consolidation import Searcher, search_command
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.direct import DirectBinding
@@ -297,8 +296,6 @@ class _Leader:
         self._admission.on_decision(self._statuses.note_change)
         self._usage = UsageWriter(context, self._queueing.quotas)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
-        level, pause = settings.consolidation_level, settings.consolidation_interval
-        self._searcher = Searcher(level, search_command(settings), context.clock, pause=pause) if level else None
         self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
         self._unmarked = None
         if settings.attached:
@@ -320,7 +317,6 @@ class _Leader:
             self._recorder.run(),
             self._surveyor.run(),
             *([self._unmarked.run(self._admission.settled.wait)] if self._unmarked else []),
-            *([self._searcher.run(self._admission.settled.wait)] if self._searcher else []),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:

@@ -35,8 +35,6 @@ MAX_RESERVED_PERCENT: Final = 5
 MAX_PREEMPTIONS_PER_MINUTE: Final = 6
 #: Seconds that a replica has served before its room may be taken, whatever ``minRunSeconds`` says.
 MAX_MIN_RUN: Final = 1800.0
-#: Seconds between two searches for moves.
-CONSOLIDATION_INTERVAL: Final = 600.0
 
 
 class OrdinaryPods(StrEnum):
@@ -86,8 +84,7 @@ class Settings:
     that may call. ``yields_to``: the priority of ordinary pods from which on gangs give way to them.
     ``guarded_resources``: those for whose pods an attached kube-scheduler asks the guard, or ``*`` for all pods.
     ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any. ``native_groups``: groups of
-    ``scheduling.k8s.io`` are planned too. ``consolidation_level``: moves that would free one more of its domains are looked
-    for every ``consolidation_interval`` seconds; empty for none.
+    ``scheduling.k8s.io`` are planned too.
     """
 
     kubeconfig: str | None = None
@@ -119,8 +116,6 @@ class Settings:
     pod_namespace: str = ""
     connections: int = 64
     native_groups: bool = False
-    consolidation_level: str = ""
-    consolidation_interval: float = CONSOLIDATION_INTERVAL
 
     @property
     def planned_names(self) -> tuple[str, ...]:

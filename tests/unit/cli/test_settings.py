@@ -35,12 +35,6 @@ def test_durations(text: str, seconds: float) -> None:
     assert effective(SchedulerConfig, None, {}, {"reserve_after": text}).reserve_after == seconds
 
 
-def test_a_search_for_moves_is_asked_for_by_a_level() -> None:
-    flags = {"consolidation_level": "rack", "consolidation_interval": "5m"}
-    found = effective(SchedulerConfig, None, {}, flags).settings()
-    assert (found.consolidation_level, found.consolidation_interval) == ("rack", 300.0)
-
-
 def test_namespaces_in_the_environment_are_separated_by_commas() -> None:
     assert effective(OperatorConfig, None, {"COVEY_NAMESPACE": "a,b"}, {}).namespaces == ("a", "b")
 
@@ -56,7 +50,6 @@ def test_namespaces_in_the_environment_are_separated_by_commas() -> None:
         ("", {"COVEY_BIND_ADDRESS": "nowhere"}, {}, "COVEY_BIND_ADDRESS: "),
         ("", {"COVEY_ENDPOINT_MODE": "cloud"}, {}, "COVEY_ENDPOINT_MODE: "),
         ("", {}, {"reserve_after": "soon"}, "--reserve-after: is no duration"),
-        ("", {}, {"consolidation_interval": "0s"}, "--consolidation-interval: "),
         ("", {}, {"leader_elect": "perhaps"}, "--leader-elect: "),
         ("", {}, {"metrics_bind_address": "8080"}, "--metrics-bind-address: "),
         ("tlsCertFile: a\n", {}, {}, "TLS needs both a certificate and its key"),

@@ -212,13 +212,6 @@ def operator(config: str | None, **flags: Any) -> None:
     flag_value="true",
     help="Plan the groups of scheduling.k8s.io whose pods have Covey's gate.",
 )
-@click.option(
-    "--consolidation-level",
-    metavar="LEVEL",
-    help="Count the moves that would free one more domain of this level, as `covey plan --defrag` does, in a process of its "
-    "own with about the memory of this one. Default: none.",
-)
-@click.option("--consolidation-interval", metavar="DURATION", help="Between two such searches. Default: 600s.")
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
     """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""
