@@ -12,7 +12,7 @@ import pytest
 from builders.files import covey, plan
 from covey.api import core
 from covey.placement.cluster import presets
-from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind
+from examples.files import EXAMPLES, INFERENCES, MANIFESTS, documents, named, of_kind
 
 NODES = EXAMPLES / "offline/nodes.json"
 TOPOLOGIES = sorted((EXAMPLES / "topologies").glob("*.yaml"))
@@ -49,6 +49,14 @@ def wholly_placed(workload: dict[str, Any]) -> bool:
 def test_no_example_is_forgotten() -> None:
     known = {*INFERENCES, *MIGRATED, *(EXAMPLES / name for name in OTHERS)}
     assert sorted(known) == MANIFESTS
+
+
+def test_what_a_resource_names_stands_before_it() -> None:
+    """Else the first that people see is a warning that it is not there."""
+    named_kinds = {"ConfigMap", "Secret", "ServiceAccount", "ClusterTopology"}
+    for file in INFERENCES:
+        kinds = [found["kind"] for found in documents(file)]
+        assert not named_kinds & set(kinds[kinds.index("DisaggregatedInference") :]), file
 
 
 @pytest.mark.parametrize("file", [*INFERENCES, *MIGRATED], ids=named)

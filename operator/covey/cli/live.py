@@ -12,15 +12,15 @@ from covey.kube.errors import ApiError, ConfigurationError, Forbidden, KubeError
 
 
 @asynccontextmanager
-async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
-    """A client of the chosen context, closed at the end.
+async def connect(kubeconfig: str | None, context: str | None, connections: int = 8) -> AsyncIterator[Client]:
+    """A client of the chosen context, with so many connections at the most, closed at the end.
 
     Raises:
         CommandError: in place of everything that the client raises.
     """
     try:
         agent = f"covey-cli/{__version__}"
-        async with Client.from_kubeconfig(kubeconfig, context, user_agent=agent, connections=8) as client:
+        async with Client.from_kubeconfig(kubeconfig, context, user_agent=agent, connections=connections) as client:
             yield client
     except KubeError as error:
         raise CommandError(in_words(error)) from None

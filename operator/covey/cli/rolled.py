@@ -43,10 +43,11 @@ class Found:
         items, _ = await self.client.list(CONTROLLER_REVISIONS, self.namespace, labels=labels, type=ControllerRevision)
         return items
 
-    async def patch(self, change: Body) -> None:
-        """Change the resource."""
+    async def patch(self, change: Body, *, dry_run: bool = False) -> None:
+        """Change the resource; with ``dry_run`` everything but storing it."""
         await self.body()
-        await self.client.merge_patch(DISAGGREGATED_INFERENCES, self.name, self.namespace, change, type=Ignored)
+        kind = DISAGGREGATED_INFERENCES
+        await self.client.merge_patch(kind, self.name, self.namespace, change, dry_run=dry_run, type=Ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Stored:
     kubeconfig: str | None
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Found]:
-        """Find it.
+    async def connect(self, connections: int = 8) -> AsyncIterator[Found]:
+        """Find it, with so many connections at the most.
 
         Raises:
             CommandError: the cluster does not answer.
@@ -69,7 +70,7 @@ class Stored:
         name = self.name.rpartition("/")[2]  # kubectl prints and takes KIND/NAME
         if not name:
             raise InputError("NAME", "is empty", "give the name of a DisaggregatedInference")
-        async with connect(self.kubeconfig, self.context) as client:
+        async with connect(self.kubeconfig, self.context, connections) as client:
             yield Found(client, name, self.namespace or client.namespace)
 
 

@@ -40,6 +40,8 @@ _SECONDS: Final = 30.0
 _LIST_SECONDS: Final = 60.0
 #: Seconds of silence that end a watch; the server sends a bookmark every minute.
 _SILENCE: Final = 90.0
+#: Seconds without a line that end a log that is followed.
+_LOG_SILENCE: Final = 3600.0
 #: Seconds that the server is asked to keep a watch open; spread, so that watches do not end together.
 _WATCH_SECONDS: Final = (240, 540)
 _DICT: Final[Any] = dict
@@ -217,6 +219,27 @@ class Client:
                         on_unreadable(error)
                         continue
                     yield event
+
+    async def logs(self, namespace: str, pod: str, **options: str) -> AsyncGenerator[bytes, None]:
+        """Lines of a container's log, without their ends, as the kubelet has them; with ``follow`` until it ends.
+
+        Args:
+            namespace: of the pod.
+            pod: its name.
+            options: of the API: ``container``, ``follow``, ``tailLines``, ``sinceSeconds``, ``previous``.
+
+        Raises:
+            ApiError: there is no such pod or container, or its kubelet has no log of it.
+            Unreachable: the stream was cut.
+        """
+        rest = b""
+        async with self._transport.stream(requests.logs(namespace, pod, options), silence=_LOG_SILENCE) as chunks:
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+        if rest:
+            yield rest
 
     async def create(
         self,

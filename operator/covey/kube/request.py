@@ -104,6 +104,11 @@ def watch(
     return Request("watch", "GET", resource.path(namespace), resource.plural, params)
 
 
+def logs(namespace: str, pod: str, options: Mapping[str, str]) -> Request:
+    """Read a container's log."""
+    return Request("logs", "GET", f"{PODS.path(namespace, pod)}/log", PODS.plural, tuple(options.items()), accept="*/*")
+
+
 def create(
     resource: Resource,
     body: Mapping[str, Any],

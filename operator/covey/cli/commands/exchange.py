@@ -22,6 +22,8 @@ from covey.operator.scaling.exchange import REASON_JUDGING, together_name
 
 #: Seconds between two looks.
 _PACE: Final = 0.3
+#: A role, a number, and whether it is added to what is asked for.
+Change = tuple[str, int, bool]
 _CHANGE: Final = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=([+-]?)(\d{1,5})")
 
 
@@ -51,7 +53,7 @@ def exchange(
         raise CommandError("the targets are not in force, and nothing has moved for them")
 
 
-def parse_change(text: str) -> tuple[str, int, bool]:
+def parse_change(text: str) -> Change:
     """Read ``prefill=-1``: the role, the number, and whether it is added to what is asked for.
 
     Raises:
@@ -64,7 +66,7 @@ def parse_change(text: str) -> tuple[str, int, bool]:
     return role, int(digits) * (-1 if sign == "-" else 1), bool(sign)
 
 
-def change_targets(targets: Mapping[str, int], changes: Sequence[tuple[str, int, bool]]) -> dict[str, int]:
+def change_targets(targets: Mapping[str, int], changes: Sequence[Change]) -> dict[str, int]:
     """Apply changes to a vector.
 
     Raises:
@@ -82,25 +84,49 @@ def change_targets(targets: Mapping[str, int], changes: Sequence[tuple[str, int,
 
 async def _exchange(
     stored: Stored,
-    changes: Sequence[tuple[str, int, bool]],
+    changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
 ) -> tuple[str, bool]:
     async with stored.connect() as found:
-        body = await _read(found)
-        generation = body["metadata"]["generation"]
-        if changes:
-            targets = change_targets(body["spec"].get("targets") or {}, changes)
-            # A vector that somebody else has written meanwhile is not to be overwritten by one that was made from another.
-            patch = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {"targets": targets}}
-            scaler = together_name(found.name)
-            await found.client.merge_patch(ROLE_SCALERS, scaler, found.namespace, patch, type=Ignored)
-            generation = (await _read(found))["metadata"]["generation"]
-        try:
-            async with asyncio.timeout(timeout):
-                return await _judgement(found, generation)
-        except TimeoutError:
-            what = f"no judgement within {timeout:g} s"
-            raise CommandError(f"{what}; see whether the operator and the scheduler process run") from None
+        return await change_together(found, changes, timeout)
+
+
+async def change_together(
+    found: Found,
+    changes: Sequence[Change],
+    timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
+    *,
+    dry_run: bool = False,
+) -> tuple[str, bool]:
+    """Write another vector, and wait for its judgement; with ``dry_run`` nothing is stored, and nobody judges.
+
+    Returns:
+        The judgement in a line, and whether the vector is in force.
+
+    Raises:
+        CommandError: nobody has judged it within the timeout.
+        InputError: a role is not scaled together with others.
+    """
+    body = await _read(found)
+    generation = body["metadata"]["generation"]
+    if changes:
+        targets = change_targets(body["spec"].get("targets") or {}, changes)
+        # A vector that somebody else has written meanwhile is not to be overwritten by one that was made from another.
+        patch = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {"targets": targets}}
+        scaler = together_name(found.name)
+        await found.client.merge_patch(ROLE_SCALERS, scaler, found.namespace, patch, dry_run=dry_run, type=Ignored)
+        if dry_run:
+            return (
+                f"{describe_vector(targets)}: the API server takes it (dry run); nobody has judged whether it fits",
+                True,
+            )
+        generation = (await _read(found))["metadata"]["generation"]
+    try:
+        async with asyncio.timeout(timeout):
+            return await _judgement(found, generation)
+    except TimeoutError:
+        what = f"no judgement within {timeout:g} s"
+        raise CommandError(f"{what}; see whether the operator and the scheduler process run") from None
 
 
 async def _judgement(found: Found, generation: int) -> tuple[str, bool]:

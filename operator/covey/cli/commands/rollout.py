@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -11,14 +12,17 @@ import click
 from covey.cli import options
 from covey.cli.errors import CommandError, HelpfulGroup
 from covey.cli.rolled import Stored, former, history_of, read_state, roles_of
+from covey.manifests.sources import InputError
 
 #: Seconds between two looks of ``--watch``.
 _PACE: Final = 1.0
+#: What ``kubectl rollout restart`` sets.
+_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 @click.group(cls=HelpfulGroup)
 def rollout() -> None:
-    """Show, pause, resume or undo a rollout."""
+    """Show, pause, resume, undo or restart a rollout."""
 
 
 @rollout.command()
@@ -66,6 +70,20 @@ def resume(name: str, namespace: str | None, context: str | None, kubeconfig: st
     click.echo(asyncio.run(_set_paused(Stored(name, namespace, context, kubeconfig), paused=False)))
 
 
+@rollout.command()
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Of these alone; repeatable. Default: of all.")
+@options.cluster
+def restart(
+    name: str, roles: tuple[str, ...], namespace: str | None, context: str | None, kubeconfig: str | None
+) -> None:
+    """Replace all replicas by new ones of the same templates, as a rollout within its budgets.
+
+    It is a new revision: an annotation of the templates, kubectl.kubernetes.io/restartedAt, has the time.
+    """
+    click.echo(asyncio.run(_restart(Stored(name, namespace, context, kubeconfig), roles)))
+
+
 async def _status(stored: Stored, *, watch: bool) -> None:
     said = ""
     async with stored.connect() as found:
@@ -109,3 +127,44 @@ async def _set_paused(stored: Stored, *, paused: bool) -> str:
     async with stored.connect() as found:
         await found.patch({"spec": {"rollout": {"paused": paused or None}}})
     return f"{stored.name} {'paused' if paused else 'resumed'}"
+
+
+async def _restart(stored: Stored, names: Sequence[str]) -> str:
+    async with stored.connect() as found:
+        body = await found.body()
+        roles = restarted(body["spec"]["roles"], names, datetime.now(UTC).isoformat(timespec="seconds"))
+        await found.patch(
+            {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {"roles": roles}}
+        )
+    return f"{stored.name} restarted: {', '.join(names) or 'all roles'}"
+
+
+def restarted(roles: Sequence[Mapping[str, Any]], names: Sequence[str], now: str) -> list[dict[str, Any]]:
+    """Give the templates of roles, or of all where none is named, the annotation that makes them a new revision.
+
+    Args:
+        roles: of the spec.
+        names: of the roles; empty for all.
+        now: its value, a time.
+
+    Raises:
+        InputError: there is no such role.
+    """
+    unknown = set(names) - {role["name"] for role in roles}
+    if unknown:
+        raise InputError(min(unknown), "is no role of it", f"name one of {', '.join(role['name'] for role in roles)}")
+    return [
+        {
+            key: _annotated(value, now) if key in {"template", "leaderTemplate"} and value else value
+            for key, value in role.items()
+        }
+        if not names or role["name"] in names
+        else dict(role)
+        for role in roles
+    ]
+
+
+def _annotated(template: Mapping[str, Any], now: str) -> dict[str, Any]:
+    metadata = dict(template.get("metadata") or {})
+    annotations = {**(metadata.get("annotations") or {}), _RESTARTED_AT: now}
+    return {**template, "metadata": metadata | {"annotations": annotations}}
