@@ -7,7 +7,7 @@ import re
 import pytest
 
 from builders.manifests import Object, workers
-from cluster.workbench import OWNED, label, name_of, uids
+from cluster.workbench import OWNED, label, name_of, uid_of, uids
 from scheduler_trees import Bench, Role, gates_of, node_of, pin_of
 from stage import Stage
 from stage.play import BLOCK, RACK, by_replica
@@ -358,3 +358,24 @@ def test_units_when_spread_over_fewer_domains_than_units_leave_one_waiting(stage
     assert len(stage.domains(pods, BLOCK)) == 2
     [left] = {"0", "1", "2"} - {label(pod, "unit") for pod in pods}
     assert refusal_of(stage, f"llm-{left}")[0] == "Infeasible"
+
+
+def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_before_one_comes_again(
+    stage: Stage,
+) -> None:
+    """Covey does not model affinity to other pods; two of many nodes have the pod that is asked for."""
+    *_, first, second = stage.nodes(nodes=24)
+    for node in (first, second):
+        stage.occupy(node, gpus=0, name=f"cache-{node}")
+        stage.patch("Pod", f"cache-{node}", {"metadata": {"labels": {"app": "cache"}}})
+    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname"}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    began = stage.ground.time.ahead
+    stage.create(workers("prefill", replicas=2, minReplicas=2, spec={"affinity": near}))
+    while stage.ground.time.ahead - began < 120 and not stage.bound(inference="llm"):
+        stage.advance(1)
+    after = stage.ready(2, inference="llm")
+    assert {node_of(pod) for pod in after} == {first, second}
+    pins = {(uid_of(event.object), pin_of(event.object)) for event in stage.history("Pod") if pin_of(event.object)}
+    tried = [node for _, node in pins]
+    assert len(tried) == len(set(tried))

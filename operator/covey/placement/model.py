@@ -77,6 +77,8 @@ class Shape:
     #: Its required anti-affinity, on the host and on broader domains.
     anti_affinity: tuple[Term, ...] = ()
     wide_terms: tuple[Term, ...] = ()
+    #: What a node must declare (``status.declaredFeatures``), sorted.
+    features: tuple[str, ...] = ()
     #: Which anti-affinity terms in play speak of the pod; known once it is planned, and never more than can matter.
     matched: frozenset[Term] = frozenset()
     #: Whether its interconnect shares no clique; and that interconnect, once it is planned and cliques can matter.
@@ -88,7 +90,14 @@ class Shape:
 
     def __post_init__(self) -> None:
         # Shapes are keys everywhere.
-        parts = (self.requests, self.node_selector, self.node_affinity, self.tolerations, self.host_ports)
+        parts = (
+            self.requests,
+            self.node_selector,
+            self.node_affinity,
+            self.tolerations,
+            self.host_ports,
+            self.features,
+        )
         object.__setattr__(
             self,
             "_hash",

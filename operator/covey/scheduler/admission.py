@@ -53,6 +53,8 @@ log = get_logger(__name__)
 GATHER: Final = 0.01
 #: Plans of one unit that the world may have changed under before others get their turn.
 ATTEMPTS: Final = 3
+#: Why a node is shut to a plan while others were not tried; no refusal shows it.
+TRIED: Final = "tried before"
 #: What a unit's status says when the planner itself failed on it.
 FAILED: Final = "the planner failed on this gang; the scheduler's log has the details"
 
@@ -166,9 +168,9 @@ class Admission:
             metrics.GANG_REFUSALS.labels(reason).inc(0)
         self._everything()
 
-    def reject(self, root: Key, said: str) -> None:
-        """kube-scheduler refused a place of a unit, in these words."""
-        self._books.reject(root, said)
+    def reject(self, root: Key, said: str, *, untried: bool = False) -> None:
+        """kube-scheduler refused a place of a unit, in these words; ``untried``: on a node where it had not before."""
+        self._books.reject(root, said, untried=untried)
 
     def _announce(self, root: Key) -> None:
         for callback in self._on_decision:
@@ -290,7 +292,7 @@ class Admission:
                 return
             parts = self._books.successors.split(entry, asked) if want is Want.SURPLUS else (asked,)
             for part in parts:
-                answer = await self._ask(root, part, want)
+                answer = await self._ask_untried(root, part, want)
                 if isinstance(answer, Plan) and answer.assignments:
                     break
         assert answer is not None, "there is one part at least"
@@ -309,6 +311,31 @@ class Admission:
         aside = self._aside.pop(root, None)
         same = aside is not None and (aside.want, aside.asked, aside.closed) == (want, asked, closed)
         return aside.plan if aside is not None and same else None
+
+    async def _ask_untried(self, root: Key, gang: Gang, want: Want) -> Plan | Refusal:
+        """Plan a unit off the nodes where it has failed; where that gives no plan, with as few of them as do.
+
+        The planner is always of the same mind: it would come back to the first nodes while others were never tried.
+        """
+        tried = self._queueing.find_tried(root)
+
+        async def ask(allowed: int) -> Plan | Refusal:
+            shut = {**dict.fromkeys(tried[allowed:], TRIED), **gang.excluded_nodes}
+            return await self._ask(root, replace(gang, excluded_nodes=shut) if tried[allowed:] else gang, want)
+
+        answer = await ask(0)
+        if not tried or _has_places(answer):
+            return answer
+        answer = await ask(len(tried))
+        few, enough = 0, len(tried) if _has_places(answer) else 0
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            found = await ask(middle)
+            if _has_places(found):
+                answer, enough = found, middle
+            else:
+                few = middle
+        return answer
 
     async def _ask(self, root: Key, gang: Gang, want: Want) -> Plan | Refusal:
         started = time.perf_counter()
@@ -407,6 +434,10 @@ class Admission:
             held.append(Placement(pod, each.node, domains_of(topology, each.path)))
             self._commits.committer.assume(held[-1:])
         return held
+
+
+def _has_places(answer: Plan | Refusal) -> bool:
+    return isinstance(answer, Plan) and bool(answer.assignments)
 
 
 def _gang_of(entry: Entry) -> Gang:

@@ -191,9 +191,9 @@ class Books:
         self.sleep(root, parked, replace(ask, key=None))
         self.alarm(root, parked)
 
-    def reject(self, root: Key, said: str) -> None:
-        """kube-scheduler refused a place of a unit: leave it alone for a while, and say why."""
-        self.parking.reject(root, f"kube-scheduler does not take the places of its plans: {said}")
+    def reject(self, root: Key, said: str, *, untried: bool) -> None:
+        """kube-scheduler refused a place of a unit: leave it alone for a while, and say why (``Parking.reject``)."""
+        self.parking.reject(root, f"kube-scheduler does not take the places of its plans: {said}", untried=untried)
         self._mark(root)
 
     def hasten(self, roots: Collection[Key] | None = None) -> None:

@@ -412,6 +412,7 @@ def _same_for_us(node: core.Node, previous: core.Node) -> bool:
 
     def essence(each: core.Node) -> object:
         ready = core.condition(each.status.conditions, "Ready")
-        return (each.metadata.uid, each.metadata.labels, each.spec, each.status.allocatable, ready and ready.status)
+        offered = (each.status.allocatable, each.status.declared_features)
+        return (each.metadata.uid, each.metadata.labels, each.spec, offered, ready and ready.status)
 
     return essence(node) == essence(previous)

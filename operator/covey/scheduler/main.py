@@ -338,9 +338,8 @@ class _Leader:
         self._recorder.event(ObjectRef("v1", "Node", node, uid=node), "Normal", "TopologyDetected", note, "Detect")
 
     def _exclude(self, unit: Unit, node: str | None, reason: str) -> None:
-        if node is not None:
-            self._queueing.exclude(unit, node, reason)
-        self._admission.reject(unit.key, reason)
+        untried = node is not None and self._queueing.exclude(unit, node, reason)
+        self._admission.reject(unit.key, reason, untried=untried)
 
 
 def _nothing(_pod: core.Pod) -> str | None:

@@ -46,6 +46,8 @@ from covey.scheduler.topologies import Topologies
 #: Seconds for which a unit is parked after its first failure; doubled at each further one.
 FIRST: Final = 2.0
 LONGEST: Final = 600.0
+#: The same where kube-scheduler refused a node that was not tried before: there may be others.
+LONGEST_UNTRIED: Final = 5.0
 #: Seconds after which a node that has come or changed lets a unit be tried again that kube-scheduler refused.
 HASTE: Final = 60.0
 
@@ -79,19 +81,24 @@ class Parking:
         self._clock = clock
         self._parked: dict[Key, Parked] = {}
 
-    def park(self, root: Key, reason: str, message: str) -> None:
-        """A unit has failed, once more."""
+    def park(self, root: Key, reason: str, message: str, *, untried: bool = False) -> None:
+        """A unit has failed, once more; on a node that was not tried before that makes no later wait longer."""
         before = self._parked.get(root)
         times = before.times if before else 0
         now = self._clock()
-        until = now + min(FIRST * 2.0 ** min(times, 16), LONGEST)
-        self._parked[root] = Parked(reason, message, now, until, times + 1)
+        rest = min(FIRST * 2.0 ** min(times, 16), LONGEST_UNTRIED if untried else LONGEST)
+        self._parked[root] = Parked(reason, message, now, now + rest, times if untried else times + 1)
 
-    def reject(self, root: Key, message: str) -> None:
-        """kube-scheduler refused a pod of a unit; all that it refuses of one attempt is one failure."""
+    def reject(self, root: Key, message: str, *, untried: bool) -> None:
+        """kube-scheduler refused a pod of a unit; all that it refuses of one attempt is one failure.
+
+        ``untried``: it had not refused that node before.
+        """
         before = self._parked.get(root)
         if before is None or before.reason != REASON_UNSCHEDULABLE or before.tried:
-            self.park(root, REASON_UNSCHEDULABLE, message)
+            self.park(root, REASON_UNSCHEDULABLE, message, untried=untried)
+        elif untried:
+            self._parked[root] = replace(before, until=min(before.until, before.since + LONGEST_UNTRIED))
 
     def hasten(self, roots: Iterable[Key] | None = None) -> list[Key]:
         """Something has changed that kube-scheduler may have waited for: a claim of these units, or without them a node.
@@ -251,10 +258,13 @@ class Queueing:
             log.warning("unknown priority class, taken as 0", priority_class=name)
         return found or 0
 
-    def exclude(self, unit: Unit, node: str, reason: str) -> None:
-        """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure."""
+    def exclude(self, unit: Unit, node: str, reason: str) -> bool:
+        """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure.
+
+        Returns whether it is the first failure there that is remembered.
+        """
         if any(each.node == node for each in self._exclusions(unit)):
-            return
+            return False
         now = self._monotonic()
         known = {name: each for name, each in self._failures.get(unit.key, {}).items() if now < each.at + FORGOTTEN}
         count = known[node].count if node in known else 0
@@ -262,6 +272,17 @@ class Queueing:
         said = core.ExcludedNode(node=node, reason=reason[:1000], until=core.rfc3339(self._clock() + seconds))
         self._failures[unit.key] = {**known, node: _Failures(count + 1, now, seconds, said)}
         metrics.NODE_EXCLUSIONS.inc()
+        return count == 0
+
+    def find_tried(self, root: Key) -> list[str]:
+        """Return the nodes where a unit has failed and that may be tried again: what failed least and longest ago first."""
+        now = self._monotonic()
+        tried = {
+            name: failures
+            for name, failures in self._failures.get(root, {}).items()
+            if failures.at + failures.seconds <= now < failures.at + FORGOTTEN
+        }
+        return sorted(tried, key=lambda name: (tried[name].count, tried[name].at))
 
     def forget(self, root: Key) -> None:
         """The unit is gone."""

@@ -12,7 +12,6 @@ from builders.files import GPU, Object, cluster, covey, inference, node, plan, p
 from unit.cli.test_defrag import files
 from unit.cli.test_plan_members import claim, local, with_claim
 from unit.cli.test_preempt import serving
-from unit.scheduler.test_rejected import Refused
 
 RACK = "cloud.provider.com/topology-rack"
 ISLAND, NETWORK, LOCAL = (
@@ -174,16 +173,3 @@ def test_pods_when_a_spread_over_racks_is_required_lie_in_several(tmp_path: Path
     answer = plan(*files(tmp_path, [inference("llm", role("w", 2, 2, template=template))], nodes, []))
     racks = {body["metadata"]["name"]: body["metadata"]["labels"][RACK] for body in nodes}
     assert {racks[place] for place in places(answer, "llm")} == {"r0", "r1"}
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-async def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_within_two_minutes() -> None:
-    """For something that is not modelled; the last of them may be the one that has it."""
-    world = Refused(nodes=9)
-    tried = set[str]()
-    while world.loop.now < 120.0:
-        if await world.turn():
-            tried.update(world.loop.writer.pinned.values())
-        else:
-            world.loop.now += 1.0
-    assert tried == {f"n{number}" for number in range(9)}

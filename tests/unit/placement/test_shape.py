@@ -6,7 +6,17 @@ from typing import Any
 
 from builders import pods
 from covey.api import constants, core
-from covey.placement.cluster.shape import conflict, exclusive, shape_of, unmodelled_constraints
+from covey.placement.cluster.shape import (
+    BIND_MOUNT_OPTIONS,
+    FEATURES,
+    HOST_NETWORK_USERS,
+    RESTART_ALL,
+    conflict,
+    exclusive,
+    shape_cause,
+    shape_of,
+    unmodelled_constraints,
+)
 from covey.placement.model import Shape
 
 
@@ -78,6 +88,26 @@ def test_host_ports_clash_by_protocol_and_address() -> None:
     assert not conflict(port(80), port(80, protocol="UDP"))
     assert not conflict(port(80), port(81))
     assert not exclusive(shape_of(pod()))
+
+
+def test_nodes_when_a_pod_uses_what_they_must_declare_are_those_that_declare_it() -> None:
+    """KEP-5328; the first three are all that kube-scheduler infers from a pod's spec."""
+    restart = {"restartPolicyRules": [{"action": "RestartAllContainers"}]}
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        (RESTART_ALL, {"containers": [restart]}),
+        (RESTART_ALL, {"initContainers": [restart]}),
+        (HOST_NETWORK_USERS, {"hostNetwork": True, "hostUsers": False}),
+        (BIND_MOUNT_OPTIONS, {"containers": [{"volumeMounts": [{"bindMountOptions": ["noexec"]}]}]}),
+    ]
+    for name, spec in kinds:
+        shape = shape_of(pod(**spec))
+        assert shape != shape_of(pod())
+        for declared, cause in ((None, name), ((), name), (("Another",), name), (FEATURES, None)):
+            node = core.Node(core.Meta(name="n"), status=core.NodeStatus(declared_features=declared))
+            assert shape_cause(shape, node) == (f"undeclared feature {cause}" if cause else None)
+    plain = [{"restartPolicyRules": [{"action": "Restart"}], "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]
+    for spec in ({"hostNetwork": True}, {"hostUsers": False}, {"containers": plain}):
+        assert not shape_of(pod(**spec)).features
 
 
 def test_what_the_planner_does_not_model_is_named() -> None:

@@ -30,6 +30,7 @@ class NodeStatus(Read, frozen=True):
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
+    declared_features: tuple[str, ...] | None = None
 
 
 class Node(Read, frozen=True):

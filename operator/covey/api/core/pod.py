@@ -108,6 +108,18 @@ class ContainerPort(Read, frozen=True):
     protocol: str = "TCP"
 
 
+class RestartRule(Read, frozen=True):
+    """``ContainerRestartRule``."""
+
+    action: str = ""
+
+
+class VolumeMount(Read, frozen=True):
+    """``VolumeMount``, as far as it restricts the choice of a node."""
+
+    bind_mount_options: tuple[str, ...] | None = None
+
+
 class FieldReference(Read, frozen=True):
     """``ObjectFieldSelector``."""
 
@@ -127,7 +139,10 @@ class Variable(Read, frozen=True):
 
 
 class Container(Read, frozen=True):
-    """``Container``, as far as scheduling depends on it. Of its variables those are kept that read a domain's label."""
+    """``Container``, as far as scheduling depends on it.
+
+    Of its variables those are kept that read a domain's label, of its mounts those with options.
+    """
 
     name: str = ""
     resources: Resources | None = None
@@ -136,6 +151,8 @@ class Container(Read, frozen=True):
     restart_policy: str | None = None
     image: str = ""
     env: tuple[Variable, ...] | None = None
+    restart_policy_rules: tuple[RestartRule, ...] | None = None
+    volume_mounts: tuple[VolumeMount, ...] | None = None
 
     def __post_init__(self) -> None:
         """Thousands of pods share a handful of images: each is kept once."""
@@ -143,6 +160,9 @@ class Container(Read, frozen=True):
         if self.env is not None:
             kept = tuple(each for each in self.env if each.value_from and _reads_domain(each.value_from))
             msgspec.structs.force_setattr(self, "env", kept or None)
+        if self.volume_mounts is not None:
+            mounts = tuple(mount for mount in self.volume_mounts if mount.bind_mount_options)
+            msgspec.structs.force_setattr(self, "volume_mounts", mounts or None)
 
 
 class SchedulingGate(Read, frozen=True):
@@ -190,6 +210,7 @@ class PodSpec(Read, frozen=True):
 
     node_name: str | None = None
     host_network: bool = False
+    host_users: bool | None = None
     runtime_class_name: str | None = None
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
+from covey.placement.cluster.shape import FEATURES
 
 _READY = (core.Condition("Ready", "True"),)
 
@@ -30,7 +31,7 @@ class ElasticDomain:
 
     def _node(self, name: str) -> core.Node:
         labels = {**self.kind.labels, **self.selector, HOSTNAME_LABEL: name}
-        status = core.NodeStatus(allocatable=dict(self.kind.allocatable), conditions=_READY)
+        status = core.NodeStatus(dict(self.kind.allocatable), _READY, declared_features=FEATURES)
         return core.Node(
             core.Meta(name=name, uid=f"elastic/{name}", labels=labels), core.NodeSpec(taints=self.kind.taints), status
         )

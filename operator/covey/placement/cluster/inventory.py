@@ -350,6 +350,7 @@ def _same(old: core.Node, new: core.Node) -> bool:
     return (
         old.metadata.labels == new.metadata.labels
         and old.status.allocatable == new.status.allocatable
+        and old.status.declared_features == new.status.declared_features
         and old.spec == new.spec
         and state_cause(old) == state_cause(new)
     )

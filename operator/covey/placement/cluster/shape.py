@@ -4,9 +4,9 @@ Pods of one shape are interchangeable, which is what makes exact planning afford
 not matter (names, images, labels) and writes the rest in one canonical order. Labels matter where an anti-affinity term
 speaks of them; which terms do is worked out for each plan (`with_terms`).
 
-Nodes that a shape may use, whatever is free there: cordons, readiness, taints, selectors, node affinity.
+Nodes that a shape may use, whatever is free there: cordons, readiness, taints, selectors, node affinity, features.
 
-The rules are kube-scheduler's filters NodeUnschedulable, TaintToleration and NodeAffinity, with one addition:
+The rules are kube-scheduler's filters NodeUnschedulable, TaintToleration, NodeAffinity and NodeDeclaredFeatures, with one addition:
 cordoned and NotReady nodes are out whatever is tolerated, because a gang must not be planned onto them.
 """
 
@@ -31,6 +31,14 @@ EXCLUSIVE_CLIQUE_TAKEN: Final = "exclusive interconnect"
 NO_CLIQUE: Final = f"no label {constants.LABEL_CLIQUE}"
 
 
+#: Features that a node must declare for pods which use them, as kube-scheduler has it (KEP-5328: the features of
+#: ``k8s.io/component-helpers/nodedeclaredfeatures`` with an ``InferForScheduling``).
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+HOST_NETWORK_USERS: Final = "UserNamespacesHostNetworkSupport"
+BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
+FEATURES: Final = (RESTART_ALL, HOST_NETWORK_USERS, BIND_MOUNT_OPTIONS)
+
+
 def shape_of(pod: core.Pod) -> Shape:
     """The shape of a pod, one object for all that are equal.
 
@@ -46,6 +54,7 @@ def shape_of(pod: core.Pod) -> Shape:
             host_ports=_host_ports(pod),
             anti_affinity=tuple(term for term in terms if is_host(term)),
             wide_terms=tuple(term for term in terms if not is_host(term)),
+            features=_required_features(pod.spec),
             exclusive_clique=_is_exclusive(pod),
         )
     )
@@ -221,6 +230,17 @@ def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
     return tuple(sorted(ports))
 
 
+def _required_features(spec: core.PodSpec) -> tuple[str, ...]:
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    rules = (rule for container in containers for rule in container.restart_policy_rules or ())
+    required = {
+        RESTART_ALL: any(rule.action == "RestartAllContainers" for rule in rules),
+        HOST_NETWORK_USERS: spec.host_network and spec.host_users is False,
+        BIND_MOUNT_OPTIONS: any(container.volume_mounts for container in containers),
+    }
+    return tuple(sorted(name for name, present in required.items() if present))
+
+
 def _is_exclusive(pod: core.Pod) -> bool:
     """Tell whether the pod's interconnect shares no clique: a member's claim says so, which nobody can change later.
 
@@ -275,6 +295,7 @@ def shape_cause(shape: Shape, node: core.Node) -> str | None:
         _untolerated_taint(shape, node)
         or _selector_cause(shape, node.metadata.labels or {})
         or _affinity_cause(shape, node)
+        or _feature_cause(shape, node)
     )
 
 
@@ -306,6 +327,11 @@ def _affinity_cause(shape: Shape, node: core.Node) -> str | None:
         return None
     met = any(_term_met(term, node) for term in shape.node_affinity.node_selector_terms)
     return None if met else NODE_AFFINITY
+
+
+def _feature_cause(shape: Shape, node: core.Node) -> str | None:
+    lacking = [name for name in shape.features if name not in (node.status.declared_features or ())]
+    return f"undeclared feature {lacking[0]}" if lacking else None
 
 
 def _term_met(term: core.NodeSelectorTerm, node: core.Node) -> bool:
