@@ -6,6 +6,7 @@ import pytest
 
 from builders.manifests import Object, workers
 from cluster.workbench import label, name_of, uid_of, uids
+from covey.kube.resources import LEASES
 from scheduler_trees import node_of
 from stage import Stage
 from stage.play import BLOCK, RACK, by_replica
@@ -126,6 +127,25 @@ def test_room_of_a_lost_pod_is_held_while_the_operator_is_late(stage: Stage) -> 
     assert {node_of(pod) for pod in after} == {node_of(pod) for pod in before}
     assert not stage.bound(inference="other")
     assert one_of(after, "decode")["metadata"]["annotations"]["scheduling.covey.dev/room"] == node_of(victim)
+
+
+def test_room_of_a_lost_pod_when_no_operator_leads_is_held_until_one_makes_its_successor(stage: Stage) -> None:
+    """The ten seconds in which nobody makes one begin once somebody leads; until then ``holdSeconds`` count."""
+    stage.nodes(nodes=2)
+    stage.create(workers("prefill"), workers("decode"))
+    before = stage.ready(2)
+    stage.create(workers("prefill"), name="other")
+    stage.refusal("other")
+    gone = {"metadata": {"name": "covey-operator"}, "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15}}
+    stage.cluster.api("POST", LEASES.path("covey-system"), gone)
+    stage.after(lambda: stage.cluster.delete(LEASES.path("covey-system", "covey-operator")))
+    with stage.away("operator"):
+        stage.delete("Pod", name_of(one_of(before, "decode")))
+        stage.advance(30)
+        assert not stage.bound(inference="other")
+    after = stage.ready(2, inference="llm")
+    assert {node_of(pod) for pod in after} == {node_of(pod) for pod in before}
+    assert not stage.bound(inference="other")
 
 
 def test_room_of_a_lost_pod_when_nothing_is_held_goes_to_the_next_in_line(stage: Stage) -> None:

@@ -188,6 +188,12 @@ rules:
   resources: [leases]
   resourceNames: {{ toJson .leases }}
   verbs: [get, update]
+{{- with .read }}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: {{ toJson . }}
+  verbs: [get]
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

@@ -14,6 +14,8 @@ SCHEDULING_API: Final = f"{SCHEDULING_GROUP}/{VERSION}"
 
 DEFAULT_SCHEDULER_NAME: Final = "covey-scheduler"
 DEFAULT_NAMESPACE: Final = "covey-system"
+#: The operator, as its Lease, its ServiceAccount and Events name it.
+OPERATOR: Final = "covey-operator"
 
 # Labels: one for every ancestor, on every object below a DisaggregatedInference
 LABEL_INFERENCE: Final = "covey.dev/inference"

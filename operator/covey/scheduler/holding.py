@@ -3,9 +3,9 @@
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
-nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds: one that quota or a
-policy denies needs no room. A successor that is made later says where its predecessor was, and has that room held again
-if it is free.
+nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds while an operator leads: one
+that quota or a policy denies needs no room. A successor that is made later says where its predecessor was, and has that
+room held again if it is free.
 
 Asks for refused units with bound members whether they would fit if some were given up (``admission.growth``).
 """
@@ -30,6 +30,7 @@ from covey.placement.model import Gang
 from covey.placement.overlay import overlay
 from covey.placement.planner import is_small
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.operator_lease import ALWAYS, LOOK, OperatorLease
 from covey.scheduler.settings import MAX_HOLD
 
 #: Seconds for which an answer holds: a unit may be refused many times while others end around it.
@@ -71,13 +72,20 @@ class Moves:
 
 #: Seconds that holds may be late to end.
 LATE: Final = 0.02
-#: Seconds for which a place may have no pod that waits, and its room is held still.
+#: Seconds for which a place may have no pod that waits while an operator leads, and its room is held still.
 SUCCESSOR: Final = 10.0
 FOREVER: Final = float("inf")
 
 
 class Holding:
-    """The holds of all units."""
+    """The holds of all units.
+
+    Args:
+        cache: the pods and groups.
+        clock: the time.
+        longest: seconds for which room is ever held.
+        operator: who makes successors; without it somebody always does.
+    """
 
     def __init__(
         self,
@@ -85,17 +93,19 @@ class Holding:
         clock: Clock,
         *,
         longest: float = MAX_HOLD,
+        operator: OperatorLease | None = None,
     ) -> None:
         self._cache = cache
         self._longest = longest
+        self._operator = operator
         self._clock = clock.monotonic
         self._wall = clock.wall
         #: Is told of a unit for which less is held than before.
         self.on_drop: Callable[[Key], None] = lambda _root: None
         self._holds: dict[Key, dict[str, Hold]] = {}
         self._on: dict[str, dict[str, Hold]] = {}
-        #: By hold, until when it may be without a successor.
-        self._made_by: dict[str, float] = {}
+        #: By hold, since when it has been without a successor.
+        self._alone_since: dict[str, float] = {}
         #: UIDs of members that ended before they were gone.
         self._ended: set[str] = set()
         #: UIDs of successors that were read. They are lost like any other later on.
@@ -123,12 +133,18 @@ class Holding:
 
     async def run(self) -> None:
         """End holds whose time is over, for ever."""
+        look = self._clock()
         while True:
             self._news.clear()
             due = min((self._due(hold) for holds in self._holds.values() for hold in holds.values()), default=None)
             if due is None:
                 await self._news.wait()
                 continue
+            if self._operator is not None and min(self._alone_since.values()) < FOREVER:
+                if look <= self._clock():
+                    await self._operator.look()
+                    look = self._clock() + LOOK
+                due = min([look, *(self._due(hold) for holds in self._holds.values() for hold in holds.values())])
             try:
                 await asyncio.wait_for(self._news.wait(), max(due - self._clock(), 0.0) + LATE)
             except TimeoutError:
@@ -139,12 +155,15 @@ class Holding:
         now = self._clock()
         for hold in [hold for holds in self._holds.values() for hold in holds.values() if self._due(hold) <= now]:
             if hold.until > now and self._still_ends(hold):
-                self._made_by[hold.key] = now + SUCCESSOR
+                self._alone_since[hold.key] = now
             else:
                 self._drop(hold)
 
     def _due(self, hold: Hold) -> float:
-        return min(hold.until, self._made_by[hold.key])
+        led_since = self._operator.led_since if self._operator is not None else ALWAYS
+        if led_since is None:
+            return hold.until
+        return min(hold.until, max(self._alone_since[hold.key], led_since) + SUCCESSOR)
 
     def _still_ends(self, hold: Hold) -> bool:
         """Another pod of the replica is about to go: the successors of all may be made after that."""
@@ -181,7 +200,7 @@ class Holding:
             for hold in holds.values():
                 kept = losses.is_wanted(hold, unit, assumed) and self._hold_room(hold)
                 if not kept:
-                    del self._made_by[hold.key]
+                    del self._alone_since[hold.key]
                     self._cache.tell_room(hold.node)
             self._count()
 
@@ -196,11 +215,11 @@ class Holding:
             self._look_for_successor(hold, unit)
 
     def _look_for_successor(self, hold: Hold, unit: Unit | None) -> None:
-        before = self._made_by.get(hold.key, FOREVER)
+        before = self._alone_since.get(hold.key, FOREVER)
         if unit is not None and losses.has_successor(hold, unit):
-            self._made_by[hold.key] = FOREVER
+            self._alone_since[hold.key] = FOREVER
         elif before == FOREVER:
-            self._made_by[hold.key] = self._clock() + SUCCESSOR
+            self._alone_since[hold.key] = self._clock()
             self._news.set()
 
     def _pod(self, pod: core.Pod) -> None:
@@ -269,7 +288,7 @@ class Holding:
     def _drop(self, hold: Hold) -> None:
         self._cache.capacity.give_room(hold.key)
         holds = self._holds[hold.root]
-        del holds[hold.key], self._made_by[hold.key]
+        del holds[hold.key], self._alone_since[hold.key]
         if not holds:
             del self._holds[hold.root]
         self._forget(hold)

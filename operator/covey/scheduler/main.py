@@ -50,6 +50,7 @@ from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
+from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
@@ -169,7 +170,8 @@ class Process:
         )
         waker = Waker(cache, writer)
         KeptNodes(cache)
-        holding = Holding(cache, clock, longest=settings.max_hold)
+        operator = OperatorLease(aside, settings.leader_elect_namespace, clock.monotonic)
+        holding = Holding(cache, clock, longest=settings.max_hold, operator=operator)
         callers = Callers(lambda: bool(binder.waiting), clock=clock.monotonic)
         recorder = EventRecorder(client, COMPONENT, settings.identity, clock=clock.wall)
         deciding = writer.while_leading(self._leads)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from operator import itemgetter
 from typing import Any, Final
 
+from covey.api.constants import OPERATOR
 from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
@@ -39,7 +40,7 @@ from covey.operator.status.metrics import WorkloadGauges
 
 _log = get_logger(__name__)
 
-COMPONENT: Final = "covey-operator"
+COMPONENT: Final = OPERATOR
 #: Seconds for reconciles under way once the process shall end.
 _DRAIN: Final = 4.0
 #: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
