@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import pytest
 from kubernetes.client import ApiException
 
 from builders.manifests import Object, workers
@@ -146,8 +145,7 @@ def test_replica_when_it_serves_nobody_does_not_block_a_drain(stage: Stage) -> N
     moved(stage, 5)
 
 
-# A second unit waits for room by then: of two that serve nobody, the one with bound pods is scaled down.
-@pytest.mark.xfail(reason="issue 15", strict=True)
+# A second unit waits for room by then: of two that serve nobody, the one with bound pods stays.
 def test_unit_when_a_replica_of_it_that_serves_nobody_is_drained_keeps_the_others(stage: Stage) -> None:
     _, others = drain_what_serves_nobody(stage)
     assert uids(stage.bound()) == uids(others)

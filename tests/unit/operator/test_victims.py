@@ -147,6 +147,31 @@ def test_units_are_compared_the_same_way() -> None:
     assert units(1) == {0}
 
 
+def test_unit_that_waits_whole_when_another_one_lacks_a_pod_goes_first() -> None:
+    """It has all its pods and no node; the other one has all nodes but one."""
+    world = serving(llama(2, 1, replicas=2))
+    for name in [
+        name for role in ("prefill", "decode") for number in (0, 1) for name in pods(world, number, role, unit=1)
+    ]:
+        gated(world, name)
+    for name in pods(world, 0, "decode"):
+        world.delete(name)
+    world.inference = llama(2, 1, replicas=1)
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {0}
+
+
+def test_unit_that_serves_below_its_minimum_outlives_one_that_serves_nobody() -> None:
+    world = serving(llama(2, 1, replicas=2))
+    for name in pods(world, 1):
+        world.delete(name)
+    for name in pods(world, 0, "decode", unit=1):
+        unready(world, name)
+    world.inference = llama(2, 1, replicas=1)
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {0}
+
+
 def test_the_unit_that_frees_a_block_goes_first() -> None:
     world = serving(llama(1, 1, replicas=3))
     for unit, block in ((0, "b1"), (1, "b2"), (2, "b1")):

@@ -1,6 +1,8 @@
 """Progress of replicas, and the choice of units that stay when there are too many.
 
-Victims are chosen in this order, units like replicas (by their minimum, and the sum over their pods):
+Victims are chosen in this order, units like replicas (by their minimum, and the sum over their pods). Of units those go
+before that serve nobody, and then those of whose minimum fewer pods hold nodes: one that waits for room takes no nodes
+from one that was hit.
 
 1. not admitted, 2. not bound, 3. not Ready, 4. those that lack pods (what was begun goes on),
 5. the lowest sum of ``controller.kubernetes.io/pod-deletion-cost`` (KEP-2255),
@@ -227,16 +229,21 @@ def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int,
 
 
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
-    """Worth of a unit: the worst replica of its minimums, the deletion cost of its pods, then what goes beyond."""
+    """Worth of a unit: whether it serves, the nodes that its minimum holds, its worst replica, the cost, and what goes beyond."""
     worst: list[tuple[Standing, Standing]] = []
     beyond = [_NO_SHARES]
+    serves, holding = True, 0
     for name, count in scale.roles.items():
-        best = sorted(((each.progress, each.shares) for each in roles.get(name, {}).values()), reverse=True)
+        replicas = sorted(roles.get(name, {}).values(), key=lambda state: (state.progress, state.shares), reverse=True)
+        if count.minimum:
+            serves &= any(state.is_ready for state in replicas)
+            holding += sum(state.admitted for state in replicas[: count.minimum])
+        best = [(state.progress, state.shares) for state in replicas]
         worst += [*best, *[(_NO_PROGRESS, _NO_SHARES)] * count.minimum][: count.minimum]
         beyond += [shares for _, shares in best[count.minimum :]]
     progress, shares = min(worst, default=(_NO_PROGRESS, _NO_SHARES))
-    cost = sum(state.cost for replicas in roles.values() for state in replicas.values())
-    return (*progress, cost, *shares, *(sum(each) for each in zip(*beyond, strict=True)))
+    cost = sum(state.cost for states in roles.values() for state in states.values())
+    return (serves, holding, *progress, cost, *shares, *(sum(each) for each in zip(*beyond, strict=True)))
 
 
 def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
