@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -52,13 +53,14 @@ class Case:
     resources: bool = False
     namespaces: int = 1
     services: bool = False
+    minimum: int = PODS_PER_GROUP
 
     @property
     def title(self) -> str:
-        if self.services:
-            return f"{self.system} with Services, {'each tree in one rack' if self.rack else 'no topology'}"
+        system = f"{self.system} with Services" if self.services else self.system
+        surplus = f", minimum {self.minimum} of {PODS_PER_GROUP}" if self.minimum < PODS_PER_GROUP else ""
         spread = f", {self.namespaces} namespaces" if self.namespaces > 1 else ""
-        return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}{spread}"
+        return f"{system}, {'each tree in one rack' if self.rack else 'no topology'}{surplus}{spread}"
 
     @property
     def tree_label(self) -> str:
@@ -72,8 +74,10 @@ class Case:
 
 
 def tree_of(case: Case, number: int) -> Tree:
-    """Two groups of four single-GPU pods."""
-    groups = tuple(GroupSpec(f"group-{group}", PODS_PER_GROUP, gpus=1) for group in range(GROUPS_PER_TREE))
+    """Two groups of four single-GPU pods, of which ``case.minimum`` of each group must start."""
+    groups = tuple(
+        GroupSpec(f"group-{group}", PODS_PER_GROUP, gpus=1, minimum=case.minimum) for group in range(GROUPS_PER_TREE)
+    )
     return Tree(f"tree-{number}", groups, level="rack" if case.rack else None)
 
 
@@ -88,6 +92,7 @@ class Result:
     cpu: Mapping[str, float]
     asked: Asked
     bound: int
+    nodes: int
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -103,6 +108,8 @@ class Result:
             "seconds": round(self.seconds, 2),
             "bound": self.bound,
             "pods": self.pods,
+            "wholeTrees": len(self.latencies),
+            "nodesUsed": self.nodes,
             "gangP50Seconds": round(quantiles[49], 3),
             "gangP99Seconds": round(quantiles[98], 3),
             "cpuSeconds": {name: round(value, 1) for name, value in self.cpu.items()},
@@ -144,6 +151,7 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
             spent,
             Asked.read(cluster) - asked,
             len(bound.times),
+            len(set(bound.nodes.values())),
             bound.broken(case),
         )
 
@@ -216,7 +224,8 @@ class Bound:
         if case.rack and (wide := [tree for tree, names in racks.items() if len(names) > 1]):
             problems.append(f"{len(wide)} trees in more than one rack")
         if missing := self.expected - len(self.times):
-            problems.append(f"{missing} pods not bound")
+            whole = len(self.latencies(dict.fromkeys(self.tree.values(), 0.0)))
+            problems.append(f"{missing} pods not bound, {whole} trees whole")
         return problems
 
 
@@ -294,39 +303,51 @@ def main() -> int:
     parser.add_argument("--system", choices=["native", "services", "covey", "direct"], action="append")
     parser.add_argument("--topology", choices=["none", "rack"], action="append")
     parser.add_argument("--from", dest="starts", choices=["resources", "trees"], action="append")
+    parser.add_argument(
+        "--minimum",
+        type=int,
+        choices=range(1, PODS_PER_GROUP + 1),
+        action="append",
+        help="pods of each group that must start; all by default",
+    )
     parser.add_argument("--namespaces", type=int, default=1, help="over which Covey's resources are spread")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = []
-    for start in options.starts or ["resources", "trees"]:
-        for topology in options.topology or ["none", "rack"]:
-            for system in options.system or ["native", "covey"]:
-                native = system in {"native", "services"}
-                spread = options.namespaces if start == "resources" and not native else 1
-                name = "native" if native else system
-                case = Case(name, topology == "rack", start == "resources", spread, system == "services")
-                print(f"running: from {start}, {case.title}", file=sys.stderr, flush=True)
-                results.append(run(case, options.gangs, options.nodes, options.timeout).report())
+    for start, topology, minimum, system in itertools.product(
+        options.starts or ["resources", "trees"],
+        options.topology or ["none", "rack"],
+        options.minimum or [PODS_PER_GROUP],
+        options.system or ["native", "covey"],
+    ):
+        native = system in {"native", "services"}
+        spread = options.namespaces if start == "resources" and not native else 1
+        name = "native" if native else system
+        case = Case(name, topology == "rack", start == "resources", spread, system == "services", minimum)
+        print(f"running: from {start}, {case.title}", file=sys.stderr, flush=True)
+        results.append(run(case, options.gangs, options.nodes, options.timeout).report())
     print(describe_machine())
     print(f"{options.nodes} nodes, {options.gangs} trees of {GROUPS_PER_TREE} x {PODS_PER_GROUP} pods")
     for start in ("resources", "trees"):
         print_table(f"from {start}", [row for row in results if row["from"] == start])
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))
-    return 0
+    return int(any(row["problems"] for row in results))
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """One line for each case, and below it where the processor time went."""
     if not rows:
         return
-    print(f"\n{title:<34}{'pods/s':>8}{'seconds':>9}{'gang p50':>10}{'gang p99':>10}  bound")
+    print(f"\n{title:<52}{'pods/s':>8}{'seconds':>9}{'gang p50':>10}{'gang p99':>10}{'nodes':>7}  bound")
     for row in rows:
         print(
-            f"{row['case']:<34}{row['podsPerSecond']:>8}{row['seconds']:>9}{row['gangP50Seconds']:>9}s"
-            f"{row['gangP99Seconds']:>9}s  {row['bound']}/{row['pods']} {'; '.join(row['problems'])}"
+            f"{row['case']:<52}{row['podsPerSecond']:>8}{row['seconds']:>9}{row['gangP50Seconds']:>9}s"
+            f"{row['gangP99Seconds']:>9}s{row['nodesUsed']:>7}  {row['bound']}/{row['pods']} {'; '.join(row['problems'])}"
         )
-        print("    CPU ms per pod: " + ", ".join(f"{k} {v}" for k, v in row["cpuMillisecondsPerPod"].items()))
+        spent = row["cpuMillisecondsPerPod"]
+        everything = round(sum(value for name, value in spent.items() if name != "bench"), 1)
+        print(f"    CPU ms per pod: {everything}: " + ", ".join(f"{name} {value}" for name, value in spent.items()))
         print(f"    a pod: {row['requestsPerPod']} writes, {row['bytesPerPod']} bytes: ", end="")
         print(", ".join(f"{count} {what}" for what, count in row["requestsPerPodByKind"].items()))
 
