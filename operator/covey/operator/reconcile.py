@@ -176,6 +176,9 @@ class Reconciler:
         # 6. Come back where time alone can help.
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
+        if planned.actions.create and failure is None and verdict.backend and not can_reserve(verdict.backend.name):
+            # This process lets them go, as soon as all are there.
+            self._caches.look_again(key, 0.0)
         self._come_back(owner.uid, problem)
 
     def _without_room(self, key: Key, planned: Plan) -> Plan:

@@ -63,15 +63,18 @@ class Passing(Enum):
     """A state that passes by itself when all goes well."""
 
     WAITING = "no place yet, and nothing speaks against one"
-    PINNED = "to be bound"
+    PLACING = "to be bound, or surplus without a place against which nothing speaks"
 
 
 def passing(unit: Unit, decision: Decision) -> Passing | None:
     """The passing state that a unit is in, if any."""
     if any(podstate.pinned_node(pod) for pod in unit.pods()):
-        return Passing.PINNED
-    news = decision.reason not in {None, REASON_WAITING} or unit.minimum_met(podstate.bound)
-    return Passing.WAITING if not news and any(unit.pods()) else None
+        return Passing.PLACING
+    if decision.reason not in {None, REASON_WAITING} or not any(unit.pods()):
+        return None
+    if not unit.minimum_met(podstate.bound):
+        return Passing.WAITING
+    return None if unit.all_there() and all(map(podstate.bound, unit.pods())) else Passing.PLACING
 
 
 class StatusWriter:

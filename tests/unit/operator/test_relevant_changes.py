@@ -127,3 +127,40 @@ def test_a_pass_finds_all_of_them_by_name() -> None:
     assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a", "b"]
     seen.show("DELETED", "b", "zone")
     assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a"]
+
+
+class SeenPods:
+    """Caches with one resource, and the seconds after which each event had it looked at."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+        self.caches = Caches(
+            cast("Client", None), Requeue(resource_after=lambda _, delay: self.delays.append(delay)), clock=SYSTEM
+        )
+
+    def show(self, kind: str, **fields: Any) -> float:
+        """Show the pod; the seconds until the resource is looked at."""
+        status = {"phase": "Pending"} | fields.pop("status", {})
+        metadata = {"name": "a", "namespace": KEY[0], "uid": "a", "labels": {"covey.dev/inference": KEY[1]}}
+        metadata |= fields.pop("metadata", {})
+        pod = msgspec.convert({"metadata": metadata, "spec": fields, "status": status}, core.Pod)
+        self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds
+        return self.delays[-1]
+
+
+def test_pod_when_it_only_gets_its_place_is_looked_at_later_than_when_it_is_lost() -> None:
+    gated, bound = {"schedulingGates": [{"name": "covey.dev/gang"}]}, {"nodeName": "n1"}
+    seen = SeenPods()
+    progress = [seen.show("ADDED", **gated), seen.show("MODIFIED"), seen.show("MODIFIED", **bound)]
+    ready = seen.show(
+        "MODIFIED", **bound, status={"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    )
+    failed = seen.show("MODIFIED", **bound, status={"phase": "Failed"})
+    gone = seen.show("DELETED", **bound, status={"phase": "Failed"})
+    assert min(progress) > max(ready, failed, gone)
+
+
+def test_pod_when_its_deletion_was_asked_for_is_looked_at_at_once() -> None:
+    seen = SeenPods()
+    first = seen.show("ADDED", schedulingGates=[{"name": "covey.dev/gang"}])
+    assert seen.show("MODIFIED", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) < first

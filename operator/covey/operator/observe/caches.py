@@ -53,8 +53,10 @@ from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
 from covey.placement.cluster.claims import unmade_claims
 
-#: Seconds that bursts of events are gathered before the resource is looked at.
+#: Seconds that bursts of events are gathered before the resource is looked at; and those of progress, which calls for
+#: nothing by itself: the watch shows what was created, that a pod has got its place, or that all is well with a group.
 _GATHER = 0.03
+_GATHER_PROGRESS = 0.2
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
@@ -356,17 +358,17 @@ class Caches:
         for key in owner_key(before) if before else ():
             if key not in now:
                 self.ledger.note_end(key, before or pod, ours=self._is_ours(key, before or pod))
-            self._enqueue_soon(key)
+                self._enqueue_soon(key)
         for key in now:
             self.ledger.shown(key, pod)
-            self._enqueue_soon(key)
+            self._enqueue_soon(key, progress=_is_pod_progress(before, pod))
 
     def _is_ours(self, key: Key, pod: core.Pod) -> bool:
         owner, controller = self.inferences.get(key), pod.metadata.controller
         return owner is not None and controller is not None and controller.uid == owner.metadata.uid
 
-    def _enqueue_soon(self, key: Key) -> None:
-        self._requeue.resource_after(key, _GATHER)
+    def _enqueue_soon(self, key: Key, *, progress: bool = False) -> None:
+        self._requeue.resource_after(key, _GATHER_PROGRESS if progress else _GATHER)
 
     def _on_owned(
         self,
@@ -380,7 +382,7 @@ class Caches:
             self._doubt_owners(item)
         for key in {*owner_key(item), *(owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
-            self._enqueue_soon(key)
+            self._enqueue_soon(key, progress=kind != DELETED and _is_object_progress(before, item))
 
     def _doubt_owners(self, item: Described) -> None:
         """Have a resource asked for whose last object has gone: its deletion may have been missed."""
@@ -391,6 +393,26 @@ class Caches:
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _is_pod_progress(before: core.Pod | None, pod: core.Pod) -> bool:
+    """Tell whether a live pod is new, or has lost gates or got its node; the API server labels it by its node then."""
+    if podstate.is_going(pod) or podstate.is_dead(pod) or podstate.is_ready(pod):
+        return False
+    if before is None:
+        return True
+    return core.gates(before) > core.gates(pod) or (before.spec.node_name is None and pod.spec.node_name is not None)
+
+
+def _is_object_progress(
+    before: Owned | ControllerRevision | RoleScaler | None, item: Owned | ControllerRevision | RoleScaler
+) -> bool:
+    """Tell whether an object is new, or a group to whose status nothing but good news was written."""
+    if before is None or not (isinstance(before, Owned) and isinstance(item, Owned)):
+        return before is None
+    is_same = before.spec == item.spec and before.metadata.labels == item.metadata.labels
+    well = is_same and all(condition.status == "True" for condition in item.status.conditions)
+    return well and before.status != item.status and item.metadata.deletion_timestamp is None
 
 
 def _claimant_namespace(pod: core.Pod) -> tuple[str, ...]:
