@@ -411,7 +411,7 @@ def _is_object_progress(
     if before is None or not (isinstance(before, Owned) and isinstance(item, Owned)):
         return before is None
     is_same = before.spec == item.spec and before.metadata.labels == item.metadata.labels
-    well = is_same and all(condition.status == "True" for condition in item.status.conditions)
+    well = is_same and all(condition.status == "True" for condition in item.status.conditions or ())
     return well and before.status != item.status and item.metadata.deletion_timestamp is None
 
 
