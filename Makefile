@@ -28,7 +28,7 @@ among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
-	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures kustomize-schema reference fmt image image-check lint \
+	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds dist docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 # By group: the first expression that matches a target's name.
@@ -174,6 +174,11 @@ image-check: $(READY) ## Find every wheel of the image for amd64 and arm64, by h
 			--requirement requirements/run.txt || exit 1; \
 		echo "$$machine, Python $(IMAGE_PYTHON): $$(ls build/image-check | wc -l) wheels, $$(du -sm build/image-check | cut -f1) MB" || exit 1; \
 	done; rm -rf build/image-check
+
+# Nothing is published: what is in dist belongs below the address, under the same names.
+dist: $(READY) ## Build a release: wheel, chart, krew plugin, SBOM, checksums (RELEASE_URL=https://... is where it will be)
+	@rm -rf dist && $(MAKE) --no-print-directory sbom > /dev/null && $(BUILD) helm > /dev/null
+	@PYTHONPATH=dev $(BIN)/python dev/dist.py '$(RELEASE_URL)'
 
 sbom: $(READY) wheels ## List what the image holds, as CycloneDX (dist/covey.cdx.json)
 	@PYTHONPATH=dev $(BIN)/python dev/sbom.py dist/covey.cdx.json
