@@ -59,6 +59,18 @@ def test_nothing_is_cut_off_at_any_width(open_page: Open, create: Callable[..., 
     assert small == [], "large enough to be hit"
 
 
+@pytest.mark.parametrize("size", [(1400, 900), (1024, 768), (390, 844)])
+def test_the_story_of_a_gang_that_is_selected_is_on_the_first_screen(
+    open_page: Open, create: Callable[..., str], size: tuple[int, int]
+) -> None:
+    key = create("llm", role("prefill", 2, 1), role("decode", 1, 1))
+    screen = open_page(viewport={"width": size[0], "height": size[1]}).live()
+    expect(screen.stands(key)).to_contain_text("ready")
+    panel = screen.select(key)
+    expect(panel.locator("#gang-title")).to_be_in_viewport()
+    expect(panel.locator(".story")).to_be_in_viewport()
+
+
 def test_roles_are_told_apart_without_colour(screen: Screen, create: Callable[..., str]) -> None:
     key = create("llm", role("prefill", 1, 1), role("decode", 1, 1))
     expect(screen.pods(key)).to_have_count(2)

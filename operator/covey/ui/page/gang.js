@@ -29,6 +29,8 @@ export function gangDrawer(store, server) {
     const focus = same && place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
     drawn = signature;
     place.replaceChildren(head(gang, store), facts(gang, open), story.element);
+    // Where it stands below the floor, as on a phone, a tap would seem to do nothing.
+    if (!same && place.getBoundingClientRect().top > innerHeight / 2) place.scrollIntoView();
     if (focus) place.querySelector(`[data-focus="${focus}"]`)?.focus({ preventScroll: true });
     story.show(key, signature);
   };
