@@ -26,6 +26,7 @@ _EXAMPLES: Final = {
 #: What is said of a field by its class, behind its description.
 _CLASSES: Final = {
     FieldClass.IMMUTABLE: "immutable",
+    FieldClass.IMMUTABLE_WITH_UNITS: "immutable once units exist",
     FieldClass.ROLLED: "replaces pods",
     FieldClass.LIVE_FOR_NEW_PODS: "new pods only",
     FieldClass.LIVE: "in place",
@@ -193,7 +194,7 @@ def _meaning(field: Mapping[str, Any]) -> str:
         words.append(f'<span class="limits">{" · ".join(limits)}</span>')
     if found := field.get(CLASS):
         kind = FieldClass(found)
-        words.append(f'<span class="class class-{kind.name.lower()}">{_CLASSES[kind]}</span>')
+        words.append(f'<span class="class class-{kind.name.partition("_WITH_")[0].lower()}">{_CLASSES[kind]}</span>')
     return " ".join(words)
 
 

@@ -23,9 +23,7 @@ from localcluster import Cluster
 #: A good object, an immutable field, and two values of it.
 IMMUTABLE: list[tuple[Object, str, Any, Any]] = [
     (inference(), "spec.schedulerName", "covey-scheduler", "other-scheduler"),
-    (inference(), "spec.priorityClassName", "high", "low"),
     (changed(inference(), {"spec.backend": "Volcano"}), "spec.queue", "here", "there"),
-    (inference(), "spec.topology.name", "network", "other"),
     (
         composite(),
         "spec.workloadRef",
@@ -85,10 +83,34 @@ def test_an_immutable_field_cannot_change_nor_appear_nor_go(
     update(cluster, having, {"metadata.labels": {"other": "changes"}})
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "other"), [("spec.priorityClassName", "high", "low"), ("spec.topology.name", "network", "other")]
+)
+def test_what_was_mistyped_can_be_corrected_until_units_exist(
+    cluster: Cluster, namespace: str, path: str, value: Any, other: Any
+) -> None:
+    without = stored(cluster, namespace, changed(inference(), {"metadata.name": "without"}))
+    having = stored(cluster, namespace, changed(inference(), {"metadata.name": "having", path: value}))
+    remedy = "suspend the object until its pods are gone, or delete the object and create it anew to change it"
+    message = f"Forbidden: {path.removeprefix('spec.')} is immutable while units exist: {remedy}"
+    for before, changes in ((without, [value]), (having, [other, GONE])):
+        for after in changes:
+            update(cluster, before, {path: after})
+        place = f"{collection(before)}/{before['metadata']['name']}/status"
+        told = cluster.api("PATCH", place, {"status": {"unitStatuses": [{"unit": 0}]}})
+        for after in changes:
+            with pytest.raises(ApiException) as caught:
+                update(cluster, told, {path: after})
+            assert (path, message) in refusals(caught.value)
+        update(cluster, told, {"metadata.labels": {"other": "changes"}})
+
+
 def test_an_immutable_field_cannot_go_with_the_object_around_it(cluster: Cluster, namespace: str) -> None:
     having = stored(cluster, namespace, changed(inference(), {"spec.topology": {"name": "network"}}))
+    place = f"{collection(having)}/{having['metadata']['name']}/status"
+    told = cluster.api("PATCH", place, {"status": {"unitStatuses": [{"unit": 0}]}})
     with pytest.raises(ApiException, match=r"topology\.name is immutable"):
-        update(cluster, having, {"spec.topology": GONE})
+        update(cluster, told, {"spec.topology": GONE})
 
 
 def test_the_queue_of_another_backend_may_change(cluster: Cluster, namespace: str) -> None:

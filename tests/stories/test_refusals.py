@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kubernetes.client import ApiException
 
 from builders.manifests import Object, role, template, topology
 from cluster.workbench import OWNED, uid_of, uids
@@ -105,6 +106,16 @@ def test_gang_when_a_quota_allows_a_part_of_it_has_no_pod_until_all_fit(stage: S
     assert stage.never("Pod", lambda _: True)
     stage.quota("few", pods=10)
     stage.ready(6)
+
+
+def test_priority_class_when_it_was_mistyped_is_corrected_and_then_stays(stage: Stage) -> None:
+    high, low = stage.priority_class("high", 7), stage.priority_class("low", 3)
+    stage.create(priorityClassName="hihg")
+    assert "hihg" in refusal(stage, "TemplateRejected")
+    stage.change(priorityClassName=high)
+    assert {pod["spec"]["priority"] for pod in stage.ready(6)} == {7}
+    with pytest.raises(ApiException, match="priorityClassName is immutable while units exist"):
+        stage.change(priorityClassName=low)
 
 
 def test_priority_class_when_it_comes_later_lets_the_resource_in(stage: Stage) -> None:

@@ -11,6 +11,7 @@ from covey.api.model import (
     ATOMIC,
     BY_NAME,
     IMMUTABLE,
+    IMMUTABLE_WITH_UNITS,
     LIVE,
     LIVE_FOR_NEW_PODS,
     SET,
@@ -96,7 +97,7 @@ class UnitTopology(Model):
         ),
     )
 
-    name: Annotated[ObjectName | None, IMMUTABLE] = None
+    name: Annotated[ObjectName | None, IMMUTABLE_WITH_UNITS] = None
     """The ClusterTopology that the levels come from. Default: the one marked default, else the only one, else one
     detected from the labels of the nodes."""
     required: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
@@ -298,7 +299,7 @@ class DisaggregatedInferenceSpec(Model):
     scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The scheduler that binds the pods. Default: covey-scheduler for Extender, default-scheduler for
     Kubernetes, volcano for Volcano."""
-    priority_class_name: Annotated[ObjectName | None, IMMUTABLE] = None
+    priority_class_name: Annotated[ObjectName | None, IMMUTABLE_WITH_UNITS] = None
     """The PriorityClass of all pods. Default: none."""
     queue: Annotated[ObjectName | None, LIVE] = None
     """The queue whose quota the units use: a Queue of Covey's for backend Extender, one of Volcano's, which is immutable,

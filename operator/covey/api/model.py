@@ -33,13 +33,15 @@ class FieldClass(StrEnum):
 
     ``ROLLED``: it is part of the role's revision hash, pods are replaced. ``LIVE``: takes effect in place.
     ``LIVE_FOR_NEW_PODS``: in place as well, but pods that have their node stay where they are.
-    ``IMMUTABLE``: the API server refuses the change.
+    ``IMMUTABLE``: the API server refuses the change. ``IMMUTABLE_WITH_UNITS``: likewise, once the status tells of units;
+    before that, and while it is suspended, what was mistyped may be corrected.
     """
 
     ROLLED = "rolled"
     LIVE = "live"
     LIVE_FOR_NEW_PODS = "live for new pods"
     IMMUTABLE = "immutable"
+    IMMUTABLE_WITH_UNITS = "immutable once units exist"
 
     def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Tell the CRD generator, which says it in the field's description."""
@@ -50,6 +52,7 @@ ROLLED: Final = FieldClass.ROLLED
 LIVE: Final = FieldClass.LIVE
 LIVE_FOR_NEW_PODS: Final = FieldClass.LIVE_FOR_NEW_PODS
 IMMUTABLE: Final = FieldClass.IMMUTABLE
+IMMUTABLE_WITH_UNITS: Final = FieldClass.IMMUTABLE_WITH_UNITS
 
 
 @dataclass(frozen=True, slots=True)

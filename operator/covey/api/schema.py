@@ -5,7 +5,7 @@ knows what Covey's models use and nothing else: an unknown keyword is an error h
 else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from covey.api.model import CLASS, VERBATIM, FieldClass, Model, Rule, class_of
@@ -37,6 +37,7 @@ _CHANGES: Final = {
     FieldClass.LIVE: "",
     FieldClass.LIVE_FOR_NEW_PODS: "A change holds for new pods only.",
     FieldClass.IMMUTABLE: "Immutable.",
+    FieldClass.IMMUTABLE_WITH_UNITS: "Immutable while the status tells of units.",
 }
 _TYPE_AND_METADATA: Final[Schema] = {
     "apiVersion": {"type": "string", "description": "The group and version of the object's form."},
@@ -70,11 +71,15 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
     if status:
         schema["properties"]["status"] = _Converter(definitions, defaults=False, marks=marks).convert(status)
     properties = schema["properties"]
-    rules = [rule.as_schema() for rule in immutability(_model_in(model, "spec"))]
-    if rules:
-        spec = properties["spec"]
-        spec["x-kubernetes-validations"] = rules + spec.get("x-kubernetes-validations", [])
+    spec = _model_in(model, "spec")
+    _put_first(properties["spec"], immutability(spec))
+    _put_first(schema, _immutable_fields(spec, ".spec", [], FieldClass.IMMUTABLE_WITH_UNITS))
     return schema
+
+
+def _put_first(node: Schema, rules: Iterable[Rule]) -> None:
+    if found := [rule.as_schema() for rule in rules]:
+        node["x-kubernetes-validations"] = found + node.get("x-kubernetes-validations", [])
 
 
 def immutability(spec: type[Model]) -> Iterator[Rule]:
@@ -82,28 +87,36 @@ def immutability(spec: type[Model]) -> Iterator[Rule]:
 
     Each forbids a change of the value as well as its appearing and its going.
     """
-    yield from _immutable_fields(spec, "", [])
+    yield from _immutable_fields(spec, "", [], FieldClass.IMMUTABLE)
 
 
-def _immutable_fields(model: type[Model], prefix: str, tests: list[str]) -> Iterator[Rule]:
+def _immutable_fields(model: type[Model], prefix: str, tests: list[str], wanted: FieldClass) -> Iterator[Rule]:
     """``tests`` are the paths above that may be absent, so that each has to be asked for with ``has``."""
     for name, field in model.model_fields.items():
         path = f"{prefix}.{field.alias or name}"
         asked = tests if field.is_required() else [*tests, path]
-        if class_of(field) is FieldClass.IMMUTABLE:
-            yield _immutable_rule(path, asked)
+        if class_of(field) is wanted:
+            yield _immutable_rule(path, asked, wanted)
         elif (nested := model_of(field.annotation)) is not None:
-            yield from _immutable_fields(nested, path, asked)
+            yield from _immutable_fields(nested, path, asked, wanted)
 
 
-def _immutable_rule(path: str, asked: list[str]) -> Rule:
-    message = f"{path[1:]} is immutable: delete the object and create it anew to change it"
+#: Whether the status tells of units, for a rule of the whole object.
+_HAS_UNITS: Final = "has(self.status) && has(self.status.unitStatuses) && self.status.unitStatuses.size() > 0"
+
+
+def _immutable_rule(path: str, asked: list[str], wanted: FieldClass) -> Rule:
+    name = path.removeprefix(".").removeprefix("spec.")
+    remedy = "delete the object and create it anew to change it"
     same = f"self{path} == oldSelf{path}"
-    if not asked:
-        return Rule(same, message, at=path, forbids=True)
-    present = " && ".join(f"has(self{test})" for test in asked)
-    before = " && ".join(f"has(oldSelf{test})" for test in asked)
-    return Rule(f"({present}) ? ({before}) && {same} : !({before})", message, at=path, forbids=True)
+    if asked:
+        present = " && ".join(f"has(self{test})" for test in asked)
+        before = " && ".join(f"has(oldSelf{test})" for test in asked)
+        same = f"({present}) ? ({before}) && {same} : !({before})"
+    if wanted is FieldClass.IMMUTABLE:
+        return Rule(same, f"{name} is immutable: {remedy}", at=path, forbids=True)
+    message = f"{name} is immutable while units exist: suspend the object until its pods are gone, or {remedy}"
+    return Rule(f"!({_HAS_UNITS}) || ({same})", message, at=path, forbids=True)
 
 
 def model_of(annotation: Any) -> type[Model] | None:

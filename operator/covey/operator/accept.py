@@ -131,6 +131,25 @@ def find_unsupported(
     return None
 
 
+def _find_late_correction(
+    spec: DisaggregatedInferenceSpec, last: DisaggregatedInferenceSpec | None, observed: Observed
+) -> Problem | None:
+    """Report what was changed in the moment between the first pods and the status that tells of them (``IMMUTABLE_WITH_UNITS``)."""
+    if last is None or next(observed.every_pod(), None) is None:
+        return None
+    changed = {
+        "priorityClassName": (last.priority_class_name, spec.priority_class_name),
+        "topology.name": (last.topology.name, spec.topology.name),
+    }
+    kept = [
+        f"spec.{field} stays {before or 'unset'}" for field, (before, wanted) in changed.items() if before != wanted
+    ]
+    if not kept:
+        return None
+    remedy = "set it back, or suspend the resource until its pods are gone"
+    return Problem(names.REASON_INVALID, f"{'; '.join(kept)}: pods were made with it before it was changed; {remedy}")
+
+
 @dataclass(frozen=True, slots=True)
 class KeptTopology:
     """The topology of units that run; ``name`` is None where their roots do not tell it (yet)."""
@@ -353,7 +372,13 @@ def read_case(
         levels,
         backend.dialect,
     )
-    problem = find_unsupported(spec, last_spec) or missing or bad_levels or find_refused(backend, spec, levels, cluster)
+    problem = (
+        find_unsupported(spec, last_spec)
+        or _find_late_correction(spec, last_spec, observed)
+        or missing
+        or bad_levels
+        or find_refused(backend, spec, levels, cluster)
+    )
     return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None, kept_levels=kept)
 
 
