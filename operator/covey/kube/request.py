@@ -33,7 +33,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 #: JSON is YAML, too.
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
-#: A list of objects without all that is not metadata.
+#: An object, and a list of objects, without all that is not metadata.
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _encode = msgspec.json.Encoder().encode

@@ -23,7 +23,7 @@ from covey.admission import podstate
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
-from covey.kube.client import Client
+from covey.kube.client import Client, Ignored
 from covey.kube.clock import Clock
 from covey.kube.errors import (
     ApiError,
@@ -117,7 +117,7 @@ class PodWriter:
     ) -> None:
         self._client = client
         self._may: Callable[[], bool] = _always
-        self._under_way: set[asyncio.Task[core.Pod]] = set()
+        self._under_way: set[asyncio.Task[Ignored]] = set()
         self.turns = Turns(in_flight)
         self._sleep = clock.sleep
         self._clock = clock.wall
@@ -232,13 +232,13 @@ class PodWriter:
     async def _send(self, pod: core.Pod, body: Patch, *, dry_run: bool = False) -> None:
         """Send one patch, and see it through even when the caller is cancelled."""
         meta = pod.metadata
-        sending = self._client.merge_patch(PODS, meta.name, meta.namespace, body, dry_run=dry_run, type=core.Pod)
+        sending = self._client.merge_patch(PODS, meta.name, meta.namespace, body, dry_run=dry_run, type=Ignored)
         task = asyncio.get_running_loop().create_task(_within(PATIENCE, sending))
         self._under_way.add(task)
         task.add_done_callback(self._on_task_end)
         await asyncio.shield(task)
 
-    def _on_task_end(self, task: asyncio.Task[core.Pod]) -> None:
+    def _on_task_end(self, task: asyncio.Task[Ignored]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # nobody may be left to look at it
@@ -262,7 +262,7 @@ def _always() -> bool:
     return True
 
 
-async def _within(seconds: float, sending: Awaitable[core.Pod]) -> core.Pod:
+async def _within(seconds: float, sending: Awaitable[Ignored]) -> Ignored:
     try:
         async with asyncio.timeout(seconds):
             return await sending

@@ -57,6 +57,9 @@ from covey.placement.cluster.claims import unmade_claims
 #: nothing by itself: the watch shows what was created, that a pod has got its place, or that all is well with a group.
 _GATHER = 0.03
 _GATHER_PROGRESS = 0.2
+#: With more resources than this in progress it is longer in proportion, and how many times longer at most (decision 5).
+_CROWD = 8
+_PATIENCE = 10.0
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
@@ -123,6 +126,8 @@ class Caches:
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
+        #: Resources that have made progress since they were looked at.
+        self._progressing: set[Key] = set()
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock.monotonic) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock.monotonic)
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock.monotonic)
@@ -195,6 +200,7 @@ class Caches:
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
+        self._progressing.discard(key)
         labelled = [self.ledger.latest(key, pod) for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))]
         pods = [pod for pod in labelled if is_ours(pod.metadata, owner)]
         former = (pod for pod in labelled if is_former(pod.metadata, owner)) if len(pods) < len(labelled) else ()
@@ -274,6 +280,7 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """Forget a resource that is gone."""
+        self._progressing.discard(key)
         known: Iterable[Any] = (self.budgets, self.room, self.quotas, self.ledger, self.clock, *self._every_newborns())
         for each in known:
             each.forget(key)
@@ -368,7 +375,12 @@ class Caches:
         return owner is not None and controller is not None and controller.uid == owner.metadata.uid
 
     def _enqueue_soon(self, key: Key, *, progress: bool = False) -> None:
-        self._requeue.resource_after(key, _GATHER_PROGRESS if progress else _GATHER)
+        if not progress:
+            self._requeue.resource_after(key, _GATHER)
+            return
+        self._progressing.add(key)
+        rush = min(max(1.0, len(self._progressing) / _CROWD), _PATIENCE)
+        self._requeue.resource_after(key, _GATHER_PROGRESS * rush)
 
     def _on_owned(
         self,
