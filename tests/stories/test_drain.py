@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from kubernetes.client import ApiException
 
@@ -26,6 +27,11 @@ def nodes_of(pods: list[Object]) -> set[str]:
     return {node_of(pod) for pod in pods}
 
 
+def evict(stage: Stage, pod: Object) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name_of(pod)}}
+    stage.cluster.api("POST", f"{stage.path('Pod', name_of(pod))}/eviction", eviction)
+
+
 def drain(stage: Stage, *names: str) -> list[str]:
     """Do as ``kubectl drain``, which closes nodes and asks for their pods' evictions again and again: here, at each rest.
 
@@ -40,9 +46,8 @@ def drain(stage: Stage, *names: str) -> list[str]:
         pods = [pod for pod in stage.bound() if node_of(pod) in names]
         denials = []
         for pod in pods:
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name_of(pod)}}
             try:
-                stage.cluster.api("POST", f"{stage.path('Pod', name_of(pod))}/eviction", eviction)
+                evict(stage, pod)
             except ApiException as error:
                 denials.append(str(error.body))
         stage.settle()
@@ -86,6 +91,26 @@ def fewest_units(stage: Stage) -> int:
         for serving in moments(stage)
     ]
     return min(counts[counts.index(1) :])
+
+
+def test_pod_when_it_is_evicted_while_it_loads_is_under_its_budget(stage: Stage) -> None:
+    stage.create(workers("prefill"), workers("decode"))
+    stage.settle()
+    for pod in stage.pods():
+        # kwok makes nobody Ready who runs already.
+        loads = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+        stage.patch_status("Pod", name_of(pod), {**loads, "startTime": "2026-01-01T00:00:00Z"})
+    stage.nodes(nodes=2)
+    stage.settle()
+    before = stage.bound()
+    assert len(before) == 2
+    assert not any(map(is_ready, before))
+    for pod in before:
+        with pytest.raises(ApiException) as denied:
+            evict(stage, pod)
+        assert denied.value.status == HTTPStatus.TOO_MANY_REQUESTS
+    stage.settle()
+    assert uids(stage.bound()) == uids(before)
 
 
 def test_two_nodes_of_two_replicas_when_kubectl_drains_both_have_them_built_elsewhere_first(stage: Stage) -> None:
