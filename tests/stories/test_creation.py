@@ -122,7 +122,6 @@ def test_status_of_a_resource_whose_scheduler_is_away_says_that_it_waits(stage: 
         assert status["summary"]["ready"] == "prefill 0/2 decode 0/2"
         assert status["units"] == 1
         assert status["unitStatuses"][0]["phase"] == "Pending"
-        assert stage.event_notes("Created")
 
 
 def test_status_of_a_resource_that_serves_is_written_no_more(stage: Stage) -> None:

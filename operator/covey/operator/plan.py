@@ -383,13 +383,13 @@ def _scale_events(
         gone = [each for each in surplus if each.why == why]
         notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
     growth = describe_growth(replicas, not_yet)
-    if growth:
-        notes.append(_grown(growth, want, observed))
+    if growth and (note := _grown(growth, want, observed)):
+        notes.append(note)
     return Outcome(Actions(notes=tuple(notes)))
 
 
-def _grown(growth: str, want: Desired, observed: Observed) -> Note:
-    """The Event about new replicas; its reason says why there are more."""
+def _grown(growth: str, want: Desired, observed: Observed) -> Note | None:
+    """The Event about new replicas, whose reason says why there are more; none of the first ones, which everybody expects."""
     if want.rolling.progress is not None:
         return Note("RollingOut", f"{growth} of revision {want.rolling.progress.target}", "Rollout")
     move = want.rolling.move
@@ -397,4 +397,4 @@ def _grown(growth: str, want: Desired, observed: Observed) -> Note:
         return Note("UnitRemade", f"{growth}, to take the place of unit {move.unit}", "Remake")
     if want.leaving.places:
         return Note("Evacuating", f"{growth}, since nodes are to be empty", "Evacuate")
-    return Note("ScaledUp", growth, "ScaleUp") if observed.pods else Note("Created", growth, "Create")
+    return Note("ScaledUp", growth, "ScaleUp") if observed.pods else None
