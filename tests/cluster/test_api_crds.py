@@ -145,19 +145,21 @@ def test_columns_show_the_summary(cluster: Cluster, namespace: str) -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     summary = {
+        "status": "Infeasible",
+        "message": "no room for decode",
         "ready": "prefill 3/4 decode 2/2",
         "units": "2/3",
         "updated": "5/6",
-        "reason": "no room for decode",
+        "reason": "no room for decode; and more",
         "domain": "b1",
     }
     status = {"conditions": [condition], "summary": summary}
     cluster.api("PATCH", f"{collection(manifest)}/llm/status", {"status": status}, patch="merge")
     header, row = cluster.kubectl("get", "dinf", "--namespace", namespace).splitlines()
-    assert header.split() == ["NAME", "READY", "UNITS", "ADMITTED", "UPDATED", "AGE"]
-    assert row.split()[:8] == ["llm", "prefill", "3/4", "decode", "2/2", "2/3", "False", "5/6"]
+    assert header.split() == ["NAME", "STATUS", "READY", "UNITS", "ADMITTED", "UPDATED", "AGE"]
+    assert row.split()[:9] == ["llm", "Infeasible", "prefill", "3/4", "decode", "2/2", "2/3", "False", "5/6"]
     header, row = cluster.kubectl("get", "dinf", "--namespace", namespace, "--output=wide").splitlines()
-    assert header.split() == ["NAME", "READY", "UNITS", "ADMITTED", "UPDATED", "DOMAIN", "REASON", "AGE"]
+    assert header.split() == ["NAME", "STATUS", "READY", "UNITS", "ADMITTED", "UPDATED", "DOMAIN", "MESSAGE", "AGE"]
     assert "b1       no room for decode" in row
 
 

@@ -398,9 +398,38 @@ RELEASES: Final[Mapping[str, Explanation]] = {
 }
 
 
+#: Words of the column STATUS that are no reasons. Those of containers are the kubelet's; it has more, which are shown as they are.
+STATUSES: Final[Mapping[str, Explanation]] = {
+    "Serving": Explanation("All that is wanted serves, of the revision that is wanted."),
+    "ScaledToZero": Explanation("spec.replicas is 0, so there are no pods.", "Scale it up when it shall serve."),
+    names.DEGRADED: Explanation(
+        "A unit that has served is below its minimum, or something else is not as it should be; the message says what.",
+        "Read the message; what is lost is being replaced.",
+    ),
+    "ImagePullBackOff": Explanation(
+        "The kubelet cannot pull the image of a container.",
+        "Correct the image's name, or give the pods the pull secret, or let nodes reach the registry.",
+    ),
+    "CrashLoopBackOff": Explanation(
+        "A container ends again and again; the kubelet waits longer each time before it starts it.",
+        "See its log (kubectl logs --previous), and its exit code in the message: 137 with OOMKilled is its memory limit.",
+    ),
+    "OOMKilled": Explanation(
+        "A container has used more memory than its limit, and was killed.", "Raise its limit, or let it use less."
+    ),
+    "Error": Explanation(
+        "A container has ended with an error.", "Read its log; kubectl logs --previous has that of the last run."
+    ),
+    "CreateContainerConfigError": Explanation(
+        "A container cannot be made: a ConfigMap, a Secret or a key of one is missing.",
+        "Create what the message names.",
+    ),
+}
+
+
 def explain(reason: str) -> Explanation | None:
     """The explanation of a reason; None for one that is not Covey's: a scheduler's own word."""
-    return REASONS.get(reason) or GATES.get(reason) or RELEASES.get(reason)
+    return REASONS.get(reason) or GATES.get(reason) or RELEASES.get(reason) or STATUSES.get(reason)
 
 
 def needs_person(reason: str) -> bool:

@@ -126,6 +126,11 @@ class Headroom(Model):
 class Summary(Model):
     """Short texts for the columns of kubectl get."""
 
+    status: Word = ""
+    """The state in one word: Serving, or the reason for which it is not, or not further, as it should be. Of containers
+    that do not run it is the kubelet's word, such as ImagePullBackOff (docs/reference/status.md has all words)."""
+    message: Word = ""
+    """The beginning of the sentence that belongs to the word, with its first cause; empty where all is well."""
     ready: Word = ""
     """Ready and wanted replicas of each role, such as: prefill 3/4 decode 2/2."""
     units: Word = ""
@@ -133,7 +138,7 @@ class Summary(Model):
     updated: Word = ""
     """Replicas of the newest revision and wanted replicas, such as: 5/6."""
     reason: Sentence = ""
-    """The reason for which it is not further."""
+    """The reason for which it is not further, in full."""
     domain: Word = ""
     """The domain that the units reached."""
 

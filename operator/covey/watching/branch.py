@@ -211,7 +211,7 @@ def _running(pod: core.Pod) -> tuple[State, str]:
     ready = core.condition(pod.status.conditions, "Ready")
     if ready is not None and ready.status == "True":
         return State.READY, ""
-    said = next(
+    said = core.describe_containers(pod) or next(
         (each.message or each.reason for each in pod.status.conditions or () if each.status == "False" and _says(each)),
         "",
     )

@@ -94,7 +94,7 @@ def given() -> dict[str, str]:
     }
 
 
-EXPLAINED = {**reasons.REASONS, **reasons.GATES, **reasons.RELEASES}
+EXPLAINED = {**reasons.REASONS, **reasons.GATES, **reasons.RELEASES, **reasons.STATUSES}
 
 
 def test_the_sources_were_understood() -> None:
@@ -127,7 +127,7 @@ def test_every_condition_is_explained() -> None:
 def test_reasons_are_words_and_explanations_sentences(subtests: pytest.Subtests) -> None:
     for reason, explained in EXPLAINED.items():
         with subtests.test(reason):
-            assert re.fullmatch(r"([A-Z][a-z]+)+", reason), "one word in CamelCase"
+            assert re.fullmatch(r"([A-Z][a-z]+|OOM)+", reason), "one word in CamelCase"
             for sentence in filter(None, (explained.meaning, explained.remedy)):
                 assert re.fullmatch(r"\S.*[a-z]\.", sentence), sentence
             assert explained.remedy or not explained.needs_person, "a person has to be told what to do"

@@ -23,4 +23,5 @@ def test_the_tables_of_the_document() -> None:
         for table in (reasons.REASONS, reasons.GATES, reasons.RELEASES)
         for word, each in table.items()
     ]
-    assert rows() == [*conditions, *explained]
+    statuses = [(word, each.meaning, each.remedy) for word, each in reasons.STATUSES.items()]
+    assert rows() == [*statuses, *conditions, *explained]

@@ -126,6 +126,44 @@ def test_a_gang_that_the_barrier_holds() -> None:
     assert (held.state, held.reason) == (State.HELD, "has its place on n2; it is bound when its whole gang has arrived")
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"started": False, "state": {"running": {}}},
+            "container engine runs, and its startup probe has not passed yet",
+        ),
+        (
+            {
+                "started": True,
+                "state": {"running": {}},
+                "restartCount": 1,
+                "lastState": {"terminated": {"exitCode": 0}},
+            },
+            "container engine runs, and its readiness probe does not pass, restarted 1 time",
+        ),
+        (
+            {
+                "restartCount": 5,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+            },
+            "container engine waits: CrashLoopBackOff, ended with exit code 137 (OOMKilled), restarted 5 times",
+        ),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, "pending: containers with unready status"),
+    ],
+    ids=["startup probe", "readiness probe", "crash", "creating"],
+)
+def test_pod_that_is_not_ready_says_what_each_container_waits_for(status: dict[str, Any], words: str) -> None:
+    world = World()
+    world.bind_all()
+    name = "llm-0-decode-0-0"
+    world.bind(name, "n9", ready=False)
+    world.pods[name]["spec"]["containers"][0] |= {"startupProbe": {"exec": {}}, "readinessProbe": {"exec": {}}}
+    world.pods[name]["status"]["containerStatuses"] = [{"name": "engine", "ready": False, **status}]
+    assert at(world.tree(), "0", "decode", "0", name).reason.endswith(words)
+
+
 def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
     world = World()
     world.bind_all()

@@ -64,12 +64,12 @@ def test_the_status_when_a_container_does_not_start_says_why(state: Object, last
     assert [word for word in words if word not in told] == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 @STATES
 def test_explain_when_a_container_does_not_start_says_why(state: Object, last: Object, words: tuple[str]) -> None:
     world = Watched()
     world.bind_all()
     world.bind("llm-0-decode-0-0", "n9", ready=False)
+    world.pods["llm-0-decode-0-0"]["spec"]["containers"][0]["image"] = "engine:1"
     world.pods["llm-0-decode-0-0"]["status"]["containerStatuses"] = [container_status(state, last)]
     assert [word for word in words if word not in world.reasons()] == []
 

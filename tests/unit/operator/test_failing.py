@@ -283,7 +283,7 @@ def test_unit_that_is_not_ready_names_the_container_that_does_not_run(status: co
     name = name_of(world, "0-prefill-0-0")
     world.change(name, status={"container_statuses": (msgspec.structs.replace(status, name="engine"),)})
     (condition,) = [each for each in world.tell()["conditions"] if each["type"] == names.READY]
-    assert f"of the minimum: pod {name}: container engine {cause}" in condition["message"]
+    assert f"pod {name}: container engine {cause}" in condition["message"]
 
 
 def test_the_whole_unit_is_recreated_once() -> None:

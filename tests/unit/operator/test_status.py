@@ -120,6 +120,8 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
         "restarts": 0,
     }
     assert served["summary"] == {
+        "status": "Serving",
+        "message": "",
         "ready": "prefill 2/2 decode 2/2",
         "units": "1/1",
         "updated": "4/4",
@@ -443,3 +445,55 @@ def test_a_message_longer_than_a_condition_is_cut(world: World) -> None:
     """A webhook may say as much as it likes: the status is written all the same."""
     failure = Problem("RequestRefused", "no " * 20_000, retry=True)
     assert len(message(compute(world, failure=failure), names.PROGRESSING)) == 32_768
+
+
+def test_summary_as_a_unit_comes_and_is_lost_has_one_word_and_a_short_message(world: World) -> None:
+    def column(before: dict[str, Any] | None = None) -> tuple[str, str]:
+        summary = compute(world, before)["summary"]
+        return summary["status"], summary["message"]
+
+    assert column()[0] == "Waiting"
+    decide(world, value="False", reason="Infeasible", text="decode: no rack has room; " + "much more to be told" * 9)
+    assert column() == ("Infeasible", "decode: no rack has room …")
+    decide(world)
+    assert column()[0] == "Starting"
+    serve(world, ready=False)
+    assert column() == ("Starting", "bound; Ready are prefill 0/1, decode 0/1 of the minimum: see its pods")
+    name = next(name for name in world.pods if "decode-0" in name)
+    state = core.ContainerState(waiting=core.Waiting("CrashLoopBackOff"))
+    last = core.ContainerState(terminated=core.Terminated(137, "OOMKilled"))
+    status = core.ContainerStatus("engine", restart_count=3, state=state, last_state=last)
+    world.change(name, status={"container_statuses": (status,)})
+    words = "waits: CrashLoopBackOff, ended with exit code 137 (OOMKilled)"
+    assert column() == ("CrashLoopBackOff", f"pod {name}: container engine {words}; bound …")
+    world.change(name, status={"container_statuses": None})
+    serve(world)
+    served = compute(world)
+    assert column() == ("Serving", "")
+    for pod in [pod for pod in world.pods if "decode" in pod]:
+        world.fail(pod)
+    assert column(served)[0] == "Degraded"
+    assert not column(served)[1].startswith("it has served")
+
+
+def test_summary_of_what_only_a_person_can_mend_has_its_reason() -> None:
+    problem = Problem("TemplateRejected", "the API server denies the pods of decode")
+    summary = compute(World(llama(decode=2)), bad_template=problem)["summary"]
+    assert (summary["status"], summary["message"]) == (problem.reason, problem.message)
+
+
+def test_surplus_whose_container_does_not_run_says_so_before_anything_of_places() -> None:
+    world = World.settled(inference(role("prefill", replicas=3), role("decode")))
+    decide(world)
+    for name in list(world.pods):
+        if "prefill-2" not in name:
+            world.bind(name)
+        if "prefill-0" in name or "decode" in name:
+            world.ready(name)
+    name = next(name for name in world.pods if "prefill-1" in name)
+    waiting = core.ContainerState(waiting=core.Waiting("ErrImagePull"))
+    world.change(name, status={"container_statuses": (core.ContainerStatus("engine", state=waiting),)})
+    summary = compute(world)["summary"]
+    assert summary["status"] == "ImagePullBackOff"
+    assert summary["reason"].startswith(f"pod {name}: container engine waits: ImagePullBackOff")
+    assert "wait" in summary["reason"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -138,6 +138,10 @@ class Variable(Read, frozen=True):
     value_from: FieldSource | None = None
 
 
+class Probe(Read, frozen=True):
+    """``Probe``: only that there is one."""
+
+
 class Container(Read, frozen=True):
     """``Container``, as far as scheduling depends on it.
 
@@ -153,16 +157,25 @@ class Container(Read, frozen=True):
     env: tuple[Variable, ...] | None = None
     restart_policy_rules: tuple[RestartRule, ...] | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
+    startup_probe: Probe | None = None
+    readiness_probe: Probe | None = None
 
     def __post_init__(self) -> None:
         """Thousands of pods share a handful of images: each is kept once."""
         msgspec.structs.force_setattr(self, "image", sys.intern(self.image))
+        if self.startup_probe is not None:
+            msgspec.structs.force_setattr(self, "startup_probe", _PROBE)
+        if self.readiness_probe is not None:
+            msgspec.structs.force_setattr(self, "readiness_probe", _PROBE)
         if self.env is not None:
             kept = tuple(each for each in self.env if each.value_from and _reads_domain(each.value_from))
             msgspec.structs.force_setattr(self, "env", kept or None)
         if self.volume_mounts is not None:
             mounts = tuple(mount for mount in self.volume_mounts if mount.bind_mount_options)
             msgspec.structs.force_setattr(self, "volume_mounts", mounts or None)
+
+
+_PROBE: Final = Probe()
 
 
 class SchedulingGate(Read, frozen=True):
@@ -271,11 +284,16 @@ class Terminated(Read, frozen=True):
     finished_at: str | None = None
 
 
+class Running(Read, frozen=True):
+    """``ContainerStateRunning``: only that it runs."""
+
+
 class ContainerState(Read, frozen=True):
     """``ContainerState``: one of running, waiting and terminated."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
+    running: Running | None = None
 
 
 #: Reasons for which a container waits while nothing is wrong (``pkg/kubelet`` of Kubernetes).
@@ -292,6 +310,9 @@ class ContainerStatus(Read, frozen=True):
 
     name: str = ""
     restart_count: int = 0
+    ready: bool = False
+    #: Its startup probe has passed, or it has none.
+    started: bool | None = None
     resources: Resources | None = None
     allocated_resources: dict[str, str | int | float] | None = None
     image_id: str = msgspec.field(name="imageID", default="")
@@ -378,29 +399,84 @@ def container_status(pod: Pod, name: str) -> ContainerStatus | None:
     return next((each for each in found if each.name == name), None)
 
 
-def trouble(container: Container, status: ContainerStatus) -> str:
-    """Say what keeps a container from running, and how it ended last; empty where nothing is wrong."""
-    waits_for = status.state.waiting if status.state is not None and status.state.waiting is not None else Waiting()
+class Trouble(NamedTuple):
+    """What keeps a container from running: one word, as ``kubectl get pods`` has it, and a sentence with the container's name."""
+
+    reason: str
+    message: str
+
+
+def container_trouble(pod: Pod, name: str = "") -> Trouble | None:
+    """Find the first container of a pod that does not run, and why; None where nothing is known to be wrong.
+
+    Args:
+        pod: any pod.
+        name: of the only container that is asked about.
+    """
+    if pod.status.container_statuses is None and pod.status.init_container_statuses is None:
+        return None
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        status = container_status(pod, container.name) if name in {"", container.name} else None
+        if status is not None and (trouble := _trouble(container, status)) is not None:
+            return trouble
+    return None
+
+
+def describe_containers(pod: Pod) -> str:
+    """Say of each container that does not serve what it waits for, how it ended, how often it restarted and which probe it lacks."""
+    if pod.status.container_statuses is None and pod.status.init_container_statuses is None:
+        return ""
+    told = []
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        status = container_status(pod, container.name)
+        if status is None:
+            continue
+        trouble, probe = _trouble(container, status), _waited_probe(container, status)
+        words = [text for text in (trouble.message if trouble else "", probe) if text]
+        if words and status.restart_count:
+            words.append(f"restarted {status.restart_count} time{'s' * (status.restart_count > 1)}")
+        told += [", ".join(words)] * bool(words)
+    return "; ".join(told)
+
+
+def _trouble(container: Container, status: ContainerStatus) -> Trouble | None:
+    waiting = status.state.waiting if status.state is not None else None
     ended = next(
         (state.terminated for state in (status.state, status.last_state) if state is not None and state.terminated),
         None,
     )
-    parts = []
-    if waits_for.reason in _PULLING:
+    reason, parts = "", []
+    if waiting is not None and waiting.reason in _PULLING:
         # The kubelet says one and the other in turn.
-        parts.append(f"waits: ImagePullBackOff of {container.image}")
-    elif waits_for.reason not in _STARTING:
+        reason = "ImagePullBackOff"
+        parts.append(f"waits: {reason} of {container.image}")
+    elif waiting is not None and waiting.reason not in _STARTING:
+        reason = waiting.reason
         # Other messages are of the moment: they have times and identifiers.
-        told = f" ({waits_for.message[:_LONGEST]})" if waits_for.reason == _CONFIGURATION and waits_for.message else ""
-        parts.append(f"waits: {waits_for.reason}{told}")
+        told = f" ({waiting.message[:_LONGEST]})" if reason == _CONFIGURATION and waiting.message else ""
+        parts.append(f"waits: {reason}{told}")
     if ended is not None and ended.exit_code:
+        reason = reason or ended.reason or "Error"
         parts.append(f"ended with exit code {ended.exit_code}{f' ({ended.reason})' if ended.reason else ''}")
-    return ", ".join(parts)
+    return Trouble(reason, f"container {container.name} {', '.join(parts)}") if parts else None
+
+
+def _waited_probe(container: Container, status: ContainerStatus) -> str:
+    if status.ready or status.state is None or status.state.running is None:
+        return ""
+    if container.startup_probe is not None and not status.started:
+        return f"container {container.name} runs, and its startup probe has not passed yet"
+    if container.readiness_probe is not None:
+        return f"container {container.name} runs, and its readiness probe does not pass"
+    return ""
 
 
 def _tells(container: Container, status: ContainerStatus | None) -> bool:
     return status is not None and (
-        status.restart_count > 0 or bool(trouble(container, status)) or _is_resizing(container, status)
+        status.restart_count > 0
+        or _trouble(container, status) is not None
+        or bool(_waited_probe(container, status))
+        or _is_resizing(container, status)
     )
 
 

@@ -167,23 +167,6 @@ def container_statuses(pod: core.Pod) -> tuple[core.ContainerStatus, ...]:
     return (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
 
 
-def container_trouble(pod: core.Pod, name: str = "") -> str:
-    """Say which container of a pod does not run, and why; empty where nothing is known to be wrong.
-
-    Args:
-        pod: any pod.
-        name: of the only container that is asked about.
-    """
-    if not container_statuses(pod):
-        return ""
-    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
-        status = core.container_status(pod, container.name)
-        trouble = core.trouble(container, status) if status is not None and name in {"", container.name} else ""
-        if trouble:
-            return f"container {container.name} {trouble}"
-    return ""
-
-
 class Course(Enum):
     """The course of a pod: it stays, drains, goes, or has ended."""
 

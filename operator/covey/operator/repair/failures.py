@@ -187,7 +187,13 @@ def ended_last(place: Place) -> Fault | None:
     if place.now is not None or last is None or last.metadata.uid in place.retired:
         return None
     why = cause_of_end(last)
-    return Fault(place.slot, last, why, podstate.container_trouble(last)) if why is not None else None
+    return Fault(place.slot, last, why, trouble_of(last)) if why is not None else None
+
+
+def trouble_of(pod: core.Pod, container: str = "") -> str:
+    """Say which container of a pod does not run, and why; empty where nothing is known to be wrong."""
+    trouble = core.container_trouble(pod, container)
+    return trouble.message if trouble is not None else ""
 
 
 def ready_since(places: Sequence[Place]) -> float | None:

@@ -276,12 +276,12 @@ class _Judge:
                 continue
             container = failures.restarted(place.now, revision, place.slot.index) if restarts else None
             if container is not None:
-                detail = podstate.container_trouble(place.now, container.name) or f"container {container.name}"
+                detail = failures.trouble_of(place.now, container.name) or f"container {container.name}"
                 yield Fault(place.slot, place.now, Cause.RESTARTED, detail)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)
                 if left is not None and left <= 0:
-                    yield Fault(place.slot, place.now, Cause.DEADLINE, podstate.container_trouble(place.now))
+                    yield Fault(place.slot, place.now, Cause.DEADLINE, failures.trouble_of(place.now))
                 elif left is not None:
                     self._again.append(left)
 

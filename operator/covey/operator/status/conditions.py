@@ -33,7 +33,7 @@ from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.plan import Plan
 from covey.operator.repair.minimum import Shortage
-from covey.operator.status.units import REASON_SURPLUS, Unit
+from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, Unit
 from covey.rollout.progress import Gate, describe_partition
 
 REASON_MINIMUM_MET: Final = "MinimumMet"
@@ -97,6 +97,41 @@ def find_stalled(told: Iterable[tuple[str, str]]) -> Finding | None:
         told: reasons and messages of all that is not as it should be, the gravest first.
     """
     return next((("True", reason, message) for reason, message in told if needs_person(reason)), None)
+
+
+#: The words of kubectl's column STATUS where all is well, where no unit is wanted, where a unit that served is below its minimum or something else is
+#: not as it should be, and where pods of a minimum come.
+STATUS_SERVING: Final = "Serving"
+STATUS_NONE: Final = "ScaledToZero"
+STATUS_DEGRADED: Final = names.DEGRADED
+STATUS_STARTING: Final = "Starting"
+#: Said first of a unit that is lost; STATUS says it, too.
+_HAS_SERVED: Final = "it has served and is below its minimum; "
+_COMING: Final = frozenset({"NotBound", REASON_NOT_READY, REASON_START_HELD})
+
+
+def summarize(conditions: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> tuple[str, str]:
+    """Choose the word of STATUS, and the sentence that says why it is not another; empty where all is well."""
+    found = {condition["type"]: condition for condition in conditions}
+    ready, degraded = found[names.READY], found[names.DEGRADED]
+    if names.STALLED in found:
+        return found[names.STALLED]["reason"], found[names.STALLED]["message"]
+    if degraded["status"] == "True":
+        return STATUS_DEGRADED, degraded["message"].removeprefix(_HAS_SERVED)
+    reason, message = ready["reason"], ready["message"]
+    if reason in {*_COMING, REASON_SURPLUS}:
+        # The condition says first how many units have come.
+        first = next((unit for unit in units if unit.is_admitted and unit.phase is not Phase.READY), None)
+        if first is not None:
+            message = f"unit {first.number}: {first.message}" if len(units) > 1 else first.message
+        trouble = next((unit.trouble for unit in units if unit.trouble is not None), None)
+        if trouble is not None:
+            return trouble.reason, message
+    if reason in _COMING:
+        return STATUS_STARTING, message
+    if reason == names.READY:
+        return STATUS_SERVING if units else STATUS_NONE, ""
+    return reason, message
 
 
 #: Reasons of ``Progressing``; those of Deployments where they have one.
@@ -335,22 +370,23 @@ def _rolling(situation: Situation) -> Finding | None:
     if hold is None:
         return "True", REASON_ROLLING_OUT, done
     if hold.gate is Gate.FAILED:
-        return "False", REASON_DEADLINE, f"{done}; {hold.reason}"
+        return "False", REASON_DEADLINE, f"{hold.reason}; {done}"
     if hold.gate is Gate.UNSUPPORTED:
         return "False", names.REASON_UNSUPPORTED, hold.reason
     if hold.gate is Gate.PAUSED:
         return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
     if progress.done:
         return None
-    return "True", REASON_ROLLING_OUT, f"{done}; waits: {hold.reason}"
+    trouble = next((unit.trouble for unit in situation.units if unit.trouble is not None), None)
+    why = f": {trouble.message}" if hold.gate is Gate.READINESS and trouble is not None else ""
+    return "True", REASON_ROLLING_OUT, f"waits: {hold.reason}{why}; {done}"
 
 
 def _degraded_finding(situation: Situation) -> Finding:
     # A unit that has only been asked for is no loss.
     lost = [unit for unit in situation.units if not unit.is_available and unit.number in situation.served]
     if lost and not situation.inference.spec.suspend:
-        message = f"it has served and is below its minimum; {_of_unit(situation, lost[0])}"
-        return "True", names.REASON_BELOW_MINIMUM, message
+        return "True", names.REASON_BELOW_MINIMUM, _HAS_SERVED + _of_unit(situation, lost[0])
     for unit in situation.units:
         fault = situation.plan.release.faults.get(unit.number)
         if fault is not None:

@@ -27,7 +27,7 @@ from covey.operator.plan import Plan
 from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.observe import read_complete, rollout_status
-from covey.operator.status.conditions import Situation, find_conditions
+from covey.operator.status.conditions import Situation, find_conditions, summarize
 from covey.operator.status.units import Unit
 
 #: Seconds that a state must last which is expected to pass.
@@ -170,7 +170,7 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
         observed_generation=generation,
         conditions=_conditions(found, before, generation, now),
         complete_revision=read_complete(before) or None,
-        summary=Summary(reason=problem.message),
+        summary=Summary(status=problem.reason, message=shorten(problem.message), reason=problem.message),
     ).as_written()
 
 
@@ -182,7 +182,7 @@ def of_deleted(pods: int, before: Mapping[str, Any], generation: int, now: str) 
     return DisaggregatedInferenceStatus(
         observed_generation=generation,
         conditions=_conditions([{"type": kind, **told} for kind in kinds], before, generation, now),
-        summary=Summary(reason=told["message"]),
+        summary=Summary(status=told["reason"], message=told["message"], reason=told["message"]),
     ).as_written()
 
 
@@ -272,7 +272,10 @@ def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
 
 def _summary(roles: Sequence[RoleStatus], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Summary:
     paths = ("/".join(part or "-" for part in unit.path) for unit in units if unit.path)
+    word, message = summarize(conditions, units)
     return Summary(
+        status=word,
+        message=shorten(message),
         ready=" ".join(f"{role.name} {role.ready}/{role.replicas}" for role in roles),
         units=f"{sum(unit.is_available for unit in units)}/{wanted}",
         updated=f"{sum(role.updated for role in roles)}/{sum(role.replicas for role in roles)}",
@@ -285,3 +288,15 @@ def _reason(conditions: Sequence[Status]) -> str:
     """Message of the condition Ready, which a person should read first; empty where its reason is ``Ready``."""
     ready = next(item for item in conditions if item["type"] == names.READY)
     return "" if ready["reason"] == names.READY else str(ready["message"])
+
+
+#: Characters of the column MESSAGE: three quarters of a wide terminal.
+_MESSAGE: Final = 120
+
+
+def shorten(message: str) -> str:
+    """Shorten a sentence for a column: to the clauses that fit, or else in the first of them."""
+    if len(message) <= _MESSAGE:
+        return message
+    clauses = message[:_MESSAGE].rpartition("; ")[0]
+    return f"{clauses} …" if clauses else f"{message[: _MESSAGE - 2].rstrip()} …"

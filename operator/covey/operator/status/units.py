@@ -45,6 +45,8 @@ class Unit:
     topology: core.Condition | None = None
     #: What the scheduler says; None where it has no root.
     report: UnitReport | None = None
+    #: What keeps a container of a bound pod from running: of the first such pod by name.
+    trouble: core.Trouble | None = None
 
     @property
     def is_admitted(self) -> bool:
@@ -82,12 +84,22 @@ def describe_units(
             plan.starting.of(number),
             partial(_why_surplus_waits, number, report, observed, plan),
         )
-        if reason == REASON_NOT_READY:
-            message += _trouble(pod for slot, pod in observed.current.items() if slot.unit == number)
+        trouble = find_trouble(pod for slot, pod in observed.current.items() if slot.unit == number)
+        if reason in {REASON_NOT_READY, REASON_SURPLUS} and trouble is not None:
+            message = f"{trouble.message}; {message}"
+        elif reason == REASON_NOT_READY:
+            message += ": see its pods"
         if kept is not None and phase is Phase.PARTIAL:
             reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
         yield Unit(
-            number, phase, reason, message, report.path if report else (), report.topology if report else None, report
+            number,
+            phase,
+            reason,
+            message,
+            report.path if report else (),
+            report.topology if report else None,
+            report,
+            trouble,
         )
 
 
@@ -127,18 +139,20 @@ def _progress(
     return Phase.READY, "Ready", "every replica is Ready"
 
 
-def _trouble(pods: Iterable[core.Pod]) -> str:
-    """``: pod llama-0-prefill-0-0: container engine waits: ImagePullBackOff (and 3 more pods)``; where to look without a cause."""
-    found = sorted(
+def find_trouble(pods: Iterable[core.Pod]) -> core.Trouble | None:
+    """Find what keeps containers of bound pods from running, by the first pod; None where nothing is known to be wrong."""
+    troubles = sorted(
         (pod.metadata.name, trouble)
         for pod in pods
-        if podstate.is_bound(pod) and not podstate.is_ready(pod) and (trouble := podstate.container_trouble(pod))
+        if podstate.is_bound(pod)
+        and not podstate.is_ready(pod)
+        and (trouble := core.container_trouble(pod)) is not None
     )
-    if not found:
-        return ": see its pods"
-    name, trouble = found[0]
-    more = f" (and {len(found) - 1} more pods)" if len(found) > 1 else ""
-    return f": pod {name}: {trouble}{more}"
+    if not troubles:
+        return None
+    name, trouble = troubles[0]
+    more = f" (and {len(troubles) - 1} more pod{'s' * (len(troubles) > 2)})" if len(troubles) > 1 else ""
+    return core.Trouble(trouble.reason, f"pod {name}: {trouble.message}{more}")
 
 
 def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed, plan: Plan) -> str:
