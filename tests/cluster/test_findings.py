@@ -38,7 +38,6 @@ def test_the_status_when_the_resource_is_being_deleted_does_not_say_that_it_serv
         cluster.api("PATCH", path, {"metadata": {"finalizers": None}})
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 @pytest.mark.usefixtures("covey")
 def test_a_refusal_when_no_node_has_a_level_names_those_that_nodes_have(serving: Serving, nodes: AddNodes) -> None:
     nodes(nodes=1)

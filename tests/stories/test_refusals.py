@@ -176,7 +176,7 @@ def test_level_when_its_topology_has_none_is_named_with_those_that_there_are(sta
     assert "none marked default" in refusal(stage, "InvalidTopology")
     stage.create(name="named", topology={"name": "one", "required": "hall"})
     message = refusal(stage, "InvalidTopology", "named")
-    assert message == "level hall is not in topology one, which has zone, block, rack"
+    assert message == "level hall is not in topology one: use one of zone, block, rack"
     stage.change("named", topology={"required": "block"})
     stage.settle()
     assert len(stage.pods(inference="named")) == 6

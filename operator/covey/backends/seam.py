@@ -14,6 +14,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.backends.hypernodes import HyperNodes
 from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
+from covey.placement.model import Topology
 
 #: Type (``compile.type_of``) and name of an object of one resource.
 Identity = tuple[str, str]
@@ -77,6 +78,8 @@ class Cluster:
     hyper_nodes: HyperNodes | None = None
     #: The operator makes ComputeDomains.
     compute_domains: bool = True
+    #: The preset that the labels of nodes show; None where they show none, or nobody has looked.
+    detected: Topology | None = None
 
     def serves(self, *kinds: Resource) -> bool:
         """Tell whether the API server knows all of these."""

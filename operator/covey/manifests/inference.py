@@ -21,9 +21,9 @@ from covey.api.rules import Broken, broken_rules
 from covey.convert import KINDS, ConversionError, Levels, convert
 from covey.manifests.documents import Document, wrong_field
 from covey.manifests.documents import convert as convert_plain
-from covey.manifests.quantities import bad_quantities
 from covey.manifests.sources import InputError, Problem
 from covey.manifests.strict import validate
+from covey.operator.model.template_faults import find_template_faults
 from covey.placement.cluster.presets import PRESETS, topology_of
 
 #: The kinds that are understood, for people.
@@ -119,5 +119,5 @@ def _template(path: str, template: Mapping[str, Any]) -> Iterator[Broken]:
         field, what = wrong_field(error)
         yield f"{path}.{field}", what, "correct it"
         return
-    for field, what, instead in bad_quantities(spec):
+    for field, what, instead in find_template_faults(spec):
         yield f"{path}.spec.{field}", what, instead

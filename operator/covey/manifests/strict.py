@@ -13,6 +13,7 @@ import msgspec
 from pydantic import ValidationError
 
 from covey.api.model import Model
+from covey.api.suggest import suggest
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Place, Problem
 
@@ -36,8 +37,8 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
     content = document.body if body is None else body
     place = document.place
     problems = [
-        Problem(place.at(path), "unknown field", "remove it or correct its name")
-        for path in _unknown(model, content, "")
+        Problem(place.at(path), "unknown field", f"did you mean {meant}?" if meant else "remove it or correct its name")
+        for path, meant in _unknown(model, content, "")
     ]
     try:
         # As JSON, and strictly: "4" is no number to the API server either, but a list is what JSON has for a tuple.
@@ -76,8 +77,8 @@ def _problems(place: Place, errors: ValidationError) -> Iterable[Problem]:
     return (Problem(place.at(path), what, remedy) for path, what, remedy in in_words(errors))
 
 
-def _unknown(model: type[Model], value: Any, path: str) -> Iterator[str]:
-    """Paths of keys that a model does not have, at any depth."""
+def _unknown(model: type[Model], value: Any, path: str) -> Iterator[tuple[str, str | None]]:
+    """Paths of keys that a model does not have, at any depth, each with the field that is meant, if that is known."""
     if not isinstance(value, Mapping):
         return
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
@@ -85,7 +86,7 @@ def _unknown(model: type[Model], value: Any, path: str) -> Iterator[str]:
         below = f"{path}.{key}" if path else str(key)
         if key not in fields:
             if path or key not in _UNCHECKED:
-                yield below
+                yield below, suggest(str(key), fields)
         elif path or key not in _UNCHECKED:
             for nested in _models(fields[key].annotation):
                 yield from _unknown(nested, inner, below)

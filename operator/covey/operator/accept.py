@@ -173,6 +173,7 @@ def resolve_topology(
     topologies: Sequence[core.ClusterTopology],
     recorded: Resolved | None = None,
     kept: KeptTopology | None = None,
+    detected: Topology | None = None,
 ) -> tuple[str | None, Levels | None, Problem | None]:
     """Return the topology in use, its levels with their keys, and the problem with levels that the spec names.
 
@@ -184,11 +185,12 @@ def resolve_topology(
         topologies: those of the cluster.
         recorded: what was chosen before; it is chosen again as long as it exists, whatever is marked now.
         kept: the topology of units that run; while some do, nothing is chosen for them anew unless the spec names it.
+        detected: the preset that the labels of nodes show now, for what is said of a level that no preset has.
     """
     if not spec.topology.name and recorded is not None and kept is not None:
-        return _keep_topology(spec, topologies, recorded, kept)
+        return _keep_topology(spec, topologies, recorded, kept, detected)
     if not topologies and not spec.topology.name:
-        return None, None, _find_unknown_to_all(spec)
+        return None, None, _find_unknown_to_all(spec, detected)
     defaults = [
         item.metadata.name
         for item in topologies
@@ -210,12 +212,13 @@ def _keep_topology(
     topologies: Sequence[core.ClusterTopology],
     recorded: Resolved,
     kept: KeptTopology,
+    detected: Topology | None,
 ) -> tuple[str | None, Levels | None, Problem | None]:
     known = {item.metadata.name: presets.topology_of(item) for item in topologies}
     names_in_order = filter(None, (recorded.topology, kept.name))
     topology = next(filter(None, (presets.find(name, known) for name in names_in_order)), None)
     if topology is None and recorded.topology is None:
-        return None, None, _find_unknown_to_all(spec)
+        return None, None, _find_unknown_to_all(spec, detected)
     if topology is None:
         return recorded.topology, recorded.levels, _find_loss(spec, recorded.topology)
     problem = _find_bad_level(spec, topology, " (which its running units keep)")
@@ -237,9 +240,14 @@ def _levels_of(topology: Topology) -> Levels:
     return {level.name: tuple(level.keys) for level in topology.levels}
 
 
-def _find_unknown_to_all(spec: DisaggregatedInferenceSpec) -> Problem | None:
+def _find_unknown_to_all(spec: DisaggregatedInferenceSpec, detected: Topology | None) -> Problem | None:
     known = tuple(dict.fromkeys(level.name for preset in presets.PRESETS for level in preset.levels))
-    return _unknown(spec, known, "any topology that Covey can detect")
+    problem = _unknown(spec, known, "any topology that Covey can detect")
+    if problem is None or detected is None:
+        return problem
+    return _unknown(
+        spec, tuple(level.name for level in detected.levels), f"topology {detected.name}, which the nodes' labels show"
+    )
 
 
 def _find_bad_level(spec: DisaggregatedInferenceSpec, topology: Topology, remark: str = "") -> Problem | None:
@@ -251,7 +259,7 @@ def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str)
     missing = [level for level in levels_named(spec) if level not in known]
     if not missing:
         return None
-    message = f"level {', '.join(missing)} is not in {where}, which has {', '.join(known)}"
+    message = f"level {', '.join(missing)} is not in {where}: use one of {', '.join(known)}"
     return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
 
 
@@ -355,7 +363,7 @@ def read_case(
     spec, last = inference.spec, _last(observed)
     recorded, last_spec = (last.resolved, last.spec) if last is not None else (None, None)
     running = find_kept_topology(stored.metadata.name, observed)
-    topology, levels, bad_levels = resolve_topology(spec, topologies, recorded, running)
+    topology, levels, bad_levels = resolve_topology(spec, topologies, recorded, running, cluster.detected)
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
         return Case(stored, inference, find_unsupported(spec, last_spec) or missing, is_blind=True)

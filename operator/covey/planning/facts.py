@@ -27,10 +27,10 @@ from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROU
 from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.quantities import bad_amounts, bad_quantities
 from covey.manifests.sources import InputError, Place
 from covey.manifests.strict import validate
 from covey.operator.model.objects import ControllerRevision
+from covey.operator.model.template_faults import bad_amounts, bad_quantities
 from covey.placement.cluster.claims import (
     Ask,
     UnsupportedClaimError,

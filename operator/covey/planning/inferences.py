@@ -23,6 +23,7 @@ from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, Problem
 from covey.operator.accept import find_revision
+from covey.operator.model.template_faults import asks_for_devices
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Level, Path, Topology
 from covey.planning.changes import Change, Existing, expand, find_outdated, is_of
@@ -283,6 +284,9 @@ def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
     yield from unsupported_fields(inference.spec)
     yield from unkept_constraints(inference.spec)
+    templates = (each for role in inference.spec.roles for each in (role.template, role.leader_template) if each)
+    if not any(asks_for_devices(template.get("spec") or {}) for template in templates):
+        yield "none of its pods asks for a device, such as nvidia.com/gpu in resources.limits"
     if inference.spec.suspend:
         yield "spec.suspend is true: there is nothing to place"
     elif not inference.spec.replicas:

@@ -298,3 +298,85 @@ def test_a_required_spread_of_pods_then_is_refused_unless_pods_of_it_run(tmp_pat
     pods = write(tmp_path / "pods.json", [member("llm", "w", 0, 0, "n0-0-0")])
     result = covey("plan", "-f", wanted, "--nodes", nodes, "--pods", pods)
     assert (result.exit_code, what in result.stderr) == (0, True)
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    """A resource whose one container has these fields; None takes one away."""
+    found = inference("llm", role("w"))
+    (container,) = found["spec"]["roles"][0]["template"]["spec"]["containers"]
+    container |= fields
+    for name in [name for name, value in container.items() if value is None]:
+        del container[name]
+    return found
+
+
+def with_pod_spec(**fields: Any) -> dict[str, Any]:
+    found = inference("llm", role("w"))
+    found["spec"]["roles"][0]["template"]["spec"] |= fields
+    return found
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "words"),
+    [
+        (with_pod_spec(nodeselector={"pool": "a"}), "nodeselector", "unknown field; did you mean nodeSelector?"),
+        (with_container(Image="e"), "containers[0].Image", "unknown field; did you mean image?"),
+        (with_container(image=None), "containers[0].image", "is missing; name the image that the container runs"),
+        (
+            with_container(resources={"limit": {"nvidia.com/gpu": "8"}}),
+            "containers[0].resources.limit",
+            "unknown field; did you mean limits?",
+        ),
+        (
+            with_container(resources={"requests": {"nvidia.com/gpu": "8"}}),
+            "containers[0].resources.requests[nvidia.com/gpu]",
+            "has no limit; devices are given by limits: set limits[nvidia.com/gpu] as well",
+        ),
+        (
+            with_container(resources={"limits": {"memory": "256gb"}}),
+            "containers[0].resources.limits[memory]",
+            "write a quantity such as 8, 500m or 1Gi",
+        ),
+    ],
+    ids=["pod", "container", "image", "resources", "requests only", "quantity"],
+)
+def test_template_that_the_api_server_denies_is_refused_by_its_field(
+    tmp_path: Path, manifest: dict[str, Any], field: str, words: str
+) -> None:
+    said = refused("-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)
+    assert f"spec.roles[0].template.spec.{field}: " in said
+    assert words in said
+
+
+def test_template_field_that_a_later_kubernetes_may_have_is_taken(tmp_path: Path) -> None:
+    manifest = with_pod_spec(schedulingHorizon=3)
+    result = covey("plan", "-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("min_replicas", "minReplicas"), ("replica", "replicas"), ("leadertemplate", "leaderTemplate")],
+)
+def test_unknown_field_is_refused_with_the_one_that_is_meant(tmp_path: Path, written: str, meant: str) -> None:
+    manifest = inference("llm", role("w") | {written: 1})
+    said = refused("-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)
+    assert f"spec.roles[0].{written}: unknown field; did you mean {meant}?" in said
+
+
+def test_plan_of_pods_without_a_device_warns(tmp_path: Path) -> None:
+    manifest = with_container(resources={"requests": {"cpu": "1"}})
+    result = covey("plan", "-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)
+    assert result.exit_code == 0
+    assert "none of its pods asks for a device" in result.stderr
+
+
+def test_refusal_that_asks_for_more_nodes_is_over_with_as_many(tmp_path: Path) -> None:
+    """`--add-nodes` of what the sentence asks for."""
+    gang = inference("llm", role("w", size=8, topology={"required": "rack"}))
+    arguments = ["-f", write(tmp_path / "in.json", [gang]), "--nodes", write(tmp_path / "n.json", cluster(2, 6))]
+    result = covey("plan", *arguments)
+    assert result.exit_code == 3
+    assert "2 more pods' worth" in result.output
+    node_of_best = "n0-1-0"
+    assert covey("plan", *arguments, "--add-nodes", f"{node_of_best}=2").exit_code == 0

@@ -159,7 +159,6 @@ def refusal(path: Path, wanted: Object) -> str:
     return " ".join(reason["message"] for reason in found["reasons"])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 def test_a_refusal_when_no_node_has_such_a_resource_names_those_that_nodes_have(tmp_path: Path) -> None:
     spec = pod_spec(0)
     amounts = {"example.com/gpu": "1"}
@@ -167,19 +166,16 @@ def test_a_refusal_when_no_node_has_such_a_resource_names_those_that_nodes_have(
     assert GPU in refusal(tmp_path, inference("llm", role("w", template={"spec": spec})))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 def test_a_refusal_when_a_pod_is_larger_than_every_node_says_how_large_they_are(tmp_path: Path) -> None:
     gang = inference("llm", role("w", size=2, gpus=16, topology={"required": "rack"}))
     assert re.search(r"\b8\b", refusal(tmp_path, gang))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 def test_a_refusal_when_a_unit_is_required_in_one_host_says_what_is_missing_there(tmp_path: Path) -> None:
     gang = inference("llm", role("p", size=2), role("w", size=2), topology={"required": "host"})
     assert GPU in refusal(tmp_path, gang)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 17")
 def test_a_plan_when_the_api_server_would_refuse_the_pods_is_no_success(tmp_path: Path) -> None:
     """Devices are requested, and not limited."""
     spec = pod_spec(1)

@@ -17,6 +17,7 @@ from covey.operator.accept import KeptTopology, find_unsupported, resolve_topolo
 from covey.operator.model.accepted import Resolved
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 from covey.operator.objects import add_digest, has_drifted
+from covey.placement.cluster import presets
 
 
 def stored(body: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def test_levels_of_the_topology_in_use() -> None:
         (
             {"topology": {"required": "hall"}},
             [topology("one", "rack")],
-            "level hall is not in topology one, which has rack",
+            "level hall is not in topology one: use one of rack",
         ),
         ({"topology": {"required": "hall"}}, [], "level hall is not in any topology that Covey can detect"),
         ({"topology": {"name": "none"}}, [topology("one", "rack")], "there is no ClusterTopology 'none'"),
@@ -166,6 +167,16 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
     assert problem is not None
     assert problem.reason == names.REASON_INVALID_TOPOLOGY
     assert words in problem.message
+
+
+def test_level_that_no_preset_has_is_refused_with_those_that_nodes_show() -> None:
+    spec = inference(role("r"), topology={"required": "racks"}).spec
+    labels = {"cloud.provider.com/topology-block": "b", "cloud.provider.com/topology-rack": "r"}
+    shown = presets.detect([core.Node(core.Meta(name="n", labels=labels))])
+    _, _, problem = resolve_topology(spec, [], detected=shown)
+    assert problem is not None
+    words = "level racks is not in topology kueue, which the nodes' labels show: use one of zone, block, rack, host"
+    assert problem.message == words
 
 
 def resolved(name: str | None, *levels: str) -> Resolved:
@@ -210,7 +221,7 @@ def test_a_new_level_of_what_runs_then_is_judged_by_the_topology_that_it_keeps()
     there = [topology("two", "hall", default=True)]
     _, _, problem = resolve_topology(spec, there, resolved(None), KeptTopology("kueue"))
     assert problem is not None
-    assert "level hall is not in topology kueue (which its running units keep), which has zone" in problem.message
+    assert "level hall is not in topology kueue (which its running units keep): use one of zone" in problem.message
     assert resolve_topology(spec, there) == ("two", {"hall": ("x/hall",)}, None)
 
 

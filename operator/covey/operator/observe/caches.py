@@ -184,7 +184,11 @@ class Caches:
     @property
     def cluster(self) -> Cluster:
         """Kinds and fields that the cluster has, as far as this process knows."""
-        found = replace(self.probing.cluster(self.unserved), compute_domains=self._scope.compute_domains)
+        found = replace(
+            self.probing.cluster(self.unserved),
+            compute_domains=self._scope.compute_domains,
+            detected=self.nodes.detect_topology(),
+        )
         return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
     def is_alive(self) -> bool:

@@ -25,6 +25,8 @@ from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.node_drain import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
 from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
+from covey.placement.cluster.presets import LabelCounts, detect
+from covey.placement.model import Topology
 
 Key = tuple[str, str]
 #: The index of nodes by their labels.
@@ -95,6 +97,7 @@ class Nodes:
         self._autoscalers = frozenset(autoscalers)
         self._evacuations = frozenset(evacuations)
         self._clock = clock.wall
+        self._counts = LabelCounts()
         self._notices: dict[str, Notice] = {}
         #: Nodes that were seen to be deleted, and when.
         self._gone: dict[str, float] = {}
@@ -109,6 +112,10 @@ class Nodes:
         """Find nodes by name; those that are not known are left out."""
         store = self.reflector.store
         return {name: store["", name] for name in names if ("", name) in store}
+
+    def detect_topology(self) -> Topology | None:
+        """Find the preset that the labels of nodes show now; None where they show none."""
+        return detect(self._counts)
 
     def find_elastic(self, topologies: Iterable[core.ClusterTopology]) -> dict[str, list[ElasticDomain]]:
         """Find the domains that may come, by topology: those that there are whole are none."""
@@ -135,6 +142,7 @@ class Nodes:
 
     def _on_event(self, kind: EventType, node: core.Node, before: core.Node | None) -> None:
         name = node.metadata.name
+        self._counts.note(name, None if kind == DELETED else node)
         if kind == DELETED:
             self._notices.pop(name, None)
             seen = self._clock()

@@ -30,6 +30,7 @@ from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.model.template_faults import find_template_faults
 from covey.operator.observe.devices import find_claim_problem
 
 #: Seconds that an accepted template counts as accepted for other resources, too.
@@ -143,12 +144,25 @@ class TemplateCheck:
             if found is None or found.reason == names.REASON_QUOTA_EXCEEDED:
                 # Quota is counted when pods are really created.
                 return None
-            return found
+            return _with_field(found, body["spec"])
         except ApiError as error:
             if "failed calling webhook" in error.message:
                 return None
             raise
         return None
+
+
+def _with_field(problem: Problem, spec: Mapping[str, Any]) -> Problem:
+    """The problem, said by its field where Covey knows it: of quantities the API server does not say where they stand."""
+    if problem.reason != names.REASON_TEMPLATE_REJECTED or not _is_of_types(spec):
+        return problem
+    fault = next(find_template_faults(spec), None)
+    if fault is None:
+        return problem
+    path, what, instead = fault
+    if "quantities must match" in problem.message:
+        return replace(problem, message=f"spec.{path}: {what}; {instead}")
+    return replace(problem, message=f"{problem.message}; spec.{path}: {what}; {instead}")
 
 
 def _misshapen_samples(tree: Tree) -> Iterator[_Sample]:

@@ -25,12 +25,13 @@ from typing import Any, Final, Literal
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.reasons import needs_person
 from covey.api.rules import unkept_constraints
 from covey.operator.accept import Verdict
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
+from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
 from covey.operator.repair.minimum import Shortage
 from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, Unit
@@ -256,7 +257,7 @@ def _admitted_finding(situation: Situation) -> Finding:
         return _SUSPENDED
     waiting = [unit for unit in units if not unit.is_admitted]
     if not waiting and not situation.missing:
-        return _all_admitted(units)
+        return _all_admitted(units, spec)
     if situation.problem is not None:
         return "False", situation.problem.reason, situation.problem.message
     # A refused unit comes before one that has only not been looked at: that passes by itself.
@@ -269,11 +270,14 @@ def _admitted_finding(situation: Situation) -> Finding:
     return "False", worst.reason, _of_unit(situation, worst)
 
 
-def _all_admitted(units: Sequence[Unit]) -> Finding:
+def _all_admitted(units: Sequence[Unit], spec: DisaggregatedInferenceSpec) -> Finding:
     """``Admitted`` when all units are, with the backend's own reason and message where it has some."""
     if not units:
         return "True", names.REASON_ADMITTED, "no units are wanted"
     what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
+    templates = (template for role in spec.roles for template in (role.template, role.leader_template) if template)
+    if not any(asks_for_devices(template.get("spec") or {}) for template in templates):
+        what += "; none of its pods asks for a device, such as nvidia.com/gpu in resources.limits"
     report = units[0].report
     said = report.admitted if report is not None else None
     if said is None or said.status != "True" or said.reason in {"", names.REASON_ADMITTED}:

@@ -17,6 +17,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, natural, where
 from covey.placement.question.demands import Demand, minimum_of
 from covey.placement.refusal.counts import TRIED, Best, Counts
+from covey.placement.refusal.misfits import find_misfit, find_too_wide
 from covey.placement.refusal.shortage import Shortage, exclusions
 from covey.placement.sharing.layout import Item
 
@@ -200,6 +201,8 @@ class _Sentences:
         """Make a reason. ``told``: the message is complete as it is."""
         request = self._counts.gang.roles[role]
         excluded = self._exclusions(role)
+        if (hopeless := self._hopeless(role)) is not None:
+            message, told = hopeless, False
         if not told:
             message += self._out(excluded)
         if not request.minimum:  # it is not missed for itself, but for the replica that it comes with
@@ -220,6 +223,29 @@ class _Sentences:
             excluded=excluded,
             message=message,
         )
+
+    def _hopeless(self, role: int) -> str | None:
+        """Say what no node could give the role, or hosts its replicas or the unit; None where that is not the cause."""
+        gang, request = self._counts.gang, self._counts.gang.roles[role]
+        missing = [demand for demand in self._counts.needed if demand.role == role]
+        shapes = [pod.shape for demand in missing for pod in demand.missing]
+        misfit = find_misfit(self._counts.inventory, shapes)
+        if misfit is not None:
+            return f"{request.name}: {misfit}"
+        levels = self._counts.solution.engine.tree.topology.levels
+        depth = self._counts.depth(role) if self._counts.open[role] else -1
+        if missing and 0 <= depth < len(levels):
+            replica = [pod.shape for pod in missing[0].missing]
+            wide = find_too_wide(self._counts.inventory, replica, levels[depth])
+            if wide is not None:
+                return f"{request.name}: a replica asks for {wide}"
+        scope = self._counts.solution.problem.structure.scope
+        if scope < 0 or not request.follow_unit:
+            return None
+        unit = [demand for demand in self._counts.needed if gang.roles[demand.role].follow_unit]
+        wide = find_too_wide(self._counts.inventory, [pod.shape for d in unit for pod in d.missing], levels[scope])
+        names = join_names([gang.roles[number].name for number in sorted({demand.role for demand in unit})])
+        return f"{names}: the minimum of the unit asks for {wide}" if wide is not None else None
 
     def _out(self, excluded: Sequence[Exclusion]) -> str:
         """Describe how many nodes are out, as the end of a sentence."""
@@ -303,6 +329,11 @@ def refuse_crowded(
             f"{names} do not fit together in {place}: beside {others} there is room for at most "
             f"{done + most} of {done + len(open_ones)} replicas of {request.name}"
         )
+    for role in roles:
+        own = (pod.shape for demand in demands if demand.role == role for pod in demand.missing)
+        if (misfit := find_misfit(inventory, own)) is not None:
+            message = f"{gang.roles[role].name}: {misfit}"
+            break
     shapes = [pod.shape for demand in open_ones for pod in demand.missing]
     levels = [level for level in ((gang.required if request.follow_unit else None), request.required) if level]
     reason = Reason(
