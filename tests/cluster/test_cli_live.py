@@ -73,7 +73,7 @@ def test_a_running_one_has_a_whole_tree_and_nothing_to_explain(run: Run, create:
         assert "prefill" not in found, "explain leaves out what is well"
         return str(found)
 
-    assert "1/1 ready" in eventually(whole, 60, "nothing is left to explain")
+    assert "1/1 units serve" in eventually(whole, 60, "nothing is left to explain")
     assert "prefill" in run("status", "dinf/llm", form="tree")
     (one,) = run("status")["items"]
     assert one["name"] == tree["name"]

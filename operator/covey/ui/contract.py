@@ -195,8 +195,9 @@ class Condition(Shape, frozen=True):
 class Gang(Shape, frozen=True):
     """A DisaggregatedInference; ``ready`` counts units of ``total``.
 
-    ``state`` here, of units and of pods: ``ready``, ``starting`` (bound, not Ready yet), ``held`` (it has its place,
-    and waits for its gang or for others to start), ``waiting`` (no place), ``failed``.
+    ``state`` here, of units and of pods: ``ready``, ``serving`` (its minimum is Ready, and not all that is wanted),
+    ``starting`` (bound, not Ready yet), ``held`` (it has its place, and waits for its gang or for others to start),
+    ``waiting`` (no place), ``failed``.
     """
 
     namespace: str

@@ -45,12 +45,13 @@ def _status_reasons(inference: DisaggregatedInference) -> Iterator[str]:
     if status is None:
         return
     conditions = sorted(status.conditions, key=lambda each: each.type not in _SUMS)
-    # That a minimum has no places yet follows from what Admitted says.
-    found = (each for each in conditions if each.type != names.MINIMUM_MET or each.reason != names.REASON_WAITING)
-    yield from (each.reason for each in found if is_wrong(each))
+    found = [each.reason for each in conditions if is_wrong(each)]
     if status.rollout is not None and status.rollout.hold is not None:
-        yield status.rollout.hold.gate
-    yield from (unit.reason for unit in status.unit_statuses if unit.reason != names.READY)
+        found.append(status.rollout.hold.gate)
+    found += [unit.reason for unit in status.unit_statuses if unit.reason != names.READY]
+    # What follows from a decision waits for it; that nothing was decided yet is true only where nothing else is.
+    decided = [reason for reason in found if reason != names.REASON_WAITING]
+    yield from decided or found
 
 
 def is_wrong(condition: Condition) -> bool:

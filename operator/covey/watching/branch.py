@@ -22,9 +22,10 @@ from covey.watching.advice import is_wrong
 
 
 class State(StrEnum):
-    """State of a part of the tree, best first."""
+    """State of a part of the tree, best first: all of it is Ready, its minimum is, or it is not."""
 
     READY = "ready"
+    SERVING = "serving"
     STARTING = "starting"
     HELD = "held"
     WAITING = "waiting"
@@ -32,7 +33,11 @@ class State(StrEnum):
 
 
 class Branch(msgspec.Struct, rename="camel", frozen=True):
-    """A node of the tree. ``ready`` counts what is ready of ``total``: pods of a replica, replicas of a role."""
+    """A node of the tree.
+
+    ``ready`` counts of ``total`` what is Ready, pods of a replica and replicas of a role, or what has its minimum Ready
+    and so serves, roles of a unit and units of a resource.
+    """
 
     kind: str
     name: str
@@ -46,6 +51,8 @@ class Branch(msgspec.Struct, rename="camel", frozen=True):
 
 
 _ORDER = tuple(State)
+#: What has its minimum Ready.
+_SERVING = (State.READY, State.SERVING)
 
 
 def grow(
@@ -78,7 +85,7 @@ def grow(
     there = {unit.index for unit in found}
     missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(found))]
     units += [Branch("unit", str(number), State.WAITING, "its groups do not exist yet") for number in missing]
-    ready = sum(unit.state is State.READY for unit in units)
+    ready = sum(unit.state in _SERVING for unit in units)
     return Branch(
         "inference",
         f"{inference.metadata.namespace}/{inference.metadata.name}",
@@ -110,6 +117,8 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     admitted = core.condition(unit.root.status.conditions, names.ADMITTED)
     reason = unit.problem or ""
     state = _worst([role for role in roles if role.minimum]) if roles else State.WAITING
+    if state is State.READY and _worst(roles) is not State.READY:
+        state = State.SERVING
     if admitted is None:
         reason = reason or "the scheduler process has not looked at it yet"
         state = State.WAITING if state is not State.FAILED else state
@@ -124,7 +133,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     if unit.absent:
         reason = f"{unit.absent} of its groups do not exist yet"
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
-    ready = sum(role.state is State.READY for role in roles)
+    ready = sum(role.state in _SERVING for role in roles)
     return Branch("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
 
 
@@ -144,7 +153,7 @@ def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     ready = sum(replica.state is State.READY for replica in replicas)
     absent = role.desired - len(replicas)
     reason = f"{absent} of {role.desired} replicas do not exist yet" if absent > 0 else ""
-    state = State.READY
+    state = State.READY if ready >= role.desired else State.SERVING
     if ready < max(1, role.minimum) and role.desired:
         # As bad as the best `minimum` replicas allow: surplus that waits does not make a role wait.
         best = sorted(replicas, key=lambda each: _ORDER.index(each.state))[: max(1, role.minimum)]

@@ -172,7 +172,7 @@ def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
         world.pods[name]["spec"].pop("affinity")
         world.pods[name]["spec"]["schedulingGates"] = [{"name": "scheduling.covey.dev/gang"}]
     tree = world.tree()
-    assert tree.state is State.READY
+    assert (tree.state, tree.ready) == (State.SERVING, 1)
     assert at(tree, "0", "prefill", "1").state is State.WAITING
     out = io.StringIO()
     print_branch(tree, Console(file=out, width=200), whole=False)
@@ -256,7 +256,7 @@ def test_the_tree_on_a_terminal(whole: bool) -> None:  # noqa: FBT001 - a parame
     out = io.StringIO()
     print_branch(world.tree(), Console(file=out, width=200, highlight=False), whole=whole)
     text = out.getvalue()
-    assert "default/llm  0/1 ready" in text
+    assert "default/llm  0/1 units serve" in text
     assert "pending: containers with unready status" in text
     assert ("llm-0-prefill-0-0" in text) == whole
 
@@ -304,11 +304,22 @@ def test_advice_begins_with_what_only_a_person_can_mend() -> None:
     assert found == [
         "ProgressDeadlineExceeded",
         "PartiallyAdmitted",
-        "Waiting",
         "NotReached",
         "RolloutPaused",
         "Infeasible",
     ]
+
+
+@pytest.mark.parametrize("reason", ["Infeasible", "QuotaExceeded", "InvalidTopology"])
+def test_advice_of_what_is_refused_sends_nobody_to_the_scheduler_process(reason: str) -> None:
+    conditions = [condition(kind, "False", reason) for kind in ("Ready", "Admitted")]
+    conditions += [condition(kind, "False", "Waiting") for kind in ("Scheduled", "Available", "MinimumMet")]
+    assert advised(World(), *conditions, condition("Progressing", "True", "Waiting")) == [reason]
+
+
+def test_advice_of_what_nobody_has_decided_on_names_the_scheduler_process() -> None:
+    conditions = [condition(kind, "False", "Waiting") for kind in ("Ready", "Admitted", "MinimumMet")]
+    assert advised(World(), *conditions, condition("Progressing", "True", "Waiting")) == ["Waiting"]
 
 
 def test_a_word_of_somebody_else_has_no_advice() -> None:

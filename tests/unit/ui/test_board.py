@@ -67,7 +67,7 @@ def test_a_gang_its_pods_and_its_places() -> None:
     things["llm-0"] = told(things["llm-0"], conditions=[condition("Admitted", "True", "Admitted")])
     parts = draw([*nodes(2), *things.values()])
     gang = parts.gangs["default/llm"]
-    assert (gang.state, gang.ready, gang.total, gang.backend) == ("ready", 1, 1, "Extender")
+    assert (gang.state, gang.ready, gang.total, gang.backend) == ("serving", 1, 1, "Extender")
     assert [(each.name, each.letter, each.ink) for each in gang.roles] == [("prefill", "P", 0), ("decode", "D", 1)]
     pods = {name.removeprefix("default/llm-0-"): each for name, each in parts.pods.items()}
     assert (pods["decode-0-0"].state, pods["decode-0-0"].node, pods["decode-0-0"].cells) == ("ready", "n0-0-0", 8)

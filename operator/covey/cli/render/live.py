@@ -17,11 +17,14 @@ from covey.watching.branch import Branch, State, branches_with_reason
 
 _MARKS = {
     State.READY: ("✓", GOOD),
+    State.SERVING: ("✓", GOOD),
     State.STARTING: ("◐", "yellow"),
     State.HELD: ("◆", "yellow"),
     State.WAITING: ("○", "yellow"),
     State.FAILED: ("✗", BAD),
 }
+#: What is counted of a node of the tree: Ready is the condition's, and whatever has its minimum Ready serves.
+_COUNTED = {"inference": "units serve", "unit": "roles serve", "role": "replicas Ready", "replica": "pods Ready"}
 #: So many pods of which the same is to be said are listed; more are counted.
 _PODS = 8
 
@@ -100,7 +103,7 @@ def _label(branch: Branch) -> Text:
     kind = "" if branch.kind in ("inference", "role", "pod") else f"{branch.kind} "
     label = Text(f"{mark} ", style).append(kind, DIM).append(branch.name, "" if branch.kind == "pod" else "bold")
     if branch.kind != "pod":
-        label.append(f"  {branch.ready}/{branch.total} ready")
+        label.append(f"  {branch.ready}/{branch.total} {_COUNTED[branch.kind]}")
     if branch.minimum is not None:
         label.append(f"  minimum {branch.minimum}", DIM)
     if branch.placement:

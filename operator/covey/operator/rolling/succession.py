@@ -44,9 +44,9 @@ from covey.compile import Layout, ReplicaKey, Slot
 from covey.compile.identity import group_name
 from covey.compile.revision import RoleRevision
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, Outcome
 from covey.operator.model.observed import Observed
+from covey.operator.model.refusals import describe_refusal
 from covey.rollout import RoleState, Stage, UnitState, UnitStep, next_step
 from covey.rollout.model import serving
 from covey.rollout.step import is_fresh, order_of_loss
@@ -407,8 +407,9 @@ class _Unit:
 
     def _unschedulable(self, member: tuple[str, int]) -> str:
         """The words with which a scheduler has no node for a pod of a replica; empty where it has not said so."""
-        pods = (pod for slot, pod in self._pods.items() if (slot.role, slot.replica) == member)
-        return next((why for pod in pods if (why := podstate.unschedulable(pod)) is not None), "")
+        return describe_refusal(
+            (pod for slot, pod in self._pods.items() if (slot.role, slot.replica) == member), planner=""
+        )
 
     def _lacks_capacity(self, members: Set) -> bool:
         """Tell whether capacity alone is what a scheduler lacks for a set."""
@@ -422,10 +423,10 @@ class _Unit:
         waiting = [n for n, each in role.alive.items() if each.stage is Stage.WAITING]
         if not waiting or is_fresh(self.state):
             return ""
-        said = next((why for n in waiting if (why := self._unschedulable((name, n)))), "")
         status = self.by.root(self.number)
         told = core.condition(status.conditions, names.SURPLUS_ADMITTED) if status is not None else None
-        return said or (told.message if told is not None and told.status == "False" else "")
+        pods = (pod for slot, pod in self._pods.items() if slot.role == name and slot.replica in waiting)
+        return describe_refusal(pods, told.message if told is not None and told.status == "False" else "")
 
 
 def _revisions(role: RoleState) -> Mapping[int, RoleRevision]:

@@ -17,6 +17,7 @@ from covey.compile.revision import RoleCount
 from covey.operator.model import podstate
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed
+from covey.operator.model.refusals import describe_refusal
 from covey.operator.plan import Plan
 from covey.operator.replicas.scale import ReplicaState, count_unit
 
@@ -159,9 +160,7 @@ def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed,
     """Say why replicas beyond the minimum have no places, in the words of quotas, kube-scheduler or the planner."""
     if any(place[0] == unit for place in plan.fitting.unfit):
         return "; ".join(each.message for each in plan.fitting.outcome.remarks if each.type == names.QUOTA_LIMITED)
-    said = map(podstate.unschedulable, observed.in_unit(unit).values())
-    words = next((each for each in said if each is not None), "")
-    return words or (report.surplus if report is not None else "")
+    return describe_refusal(observed.in_unit(unit).values(), report.surplus if report is not None else "")
 
 
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:

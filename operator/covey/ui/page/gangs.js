@@ -5,7 +5,7 @@ import { select } from "./floor-keys.js";
 import { shown } from "./floor-model.js";
 import { SIGNS, count, many, natural } from "./words.js";
 
-const ORDER = ["failed", "waiting", "held", "starting", "ready"];
+const ORDER = ["failed", "waiting", "held", "starting", "serving", "ready"];
 const PAGE = 60;
 let most = PAGE;
 

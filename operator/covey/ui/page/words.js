@@ -37,7 +37,7 @@ export const titled = (level, name) => name === null ? `no ${level}` : name.star
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
 /** States as words and signs; the signs are those of `covey status`. */
-export const SIGNS = { ready: "✓", starting: "◐", held: "◆", waiting: "○", failed: "✗" };
+export const SIGNS = { ready: "✓", serving: "✓", starting: "◐", held: "◆", waiting: "○", failed: "✗" };
 
 /** CamelCase as words: `QuotaExceeded` → `Quota exceeded`. @param {string} reason */
 export const spaced = (reason) => {
