@@ -251,6 +251,8 @@ def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstal
 
 def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: Helm) -> None:
     cluster.ensure("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    with pytest.raises(HelmError, match=r"create it first \(kubectl create namespace absent"):
+        helm.install({"watchNamespaces": ["team-a", "absent"]})
     helm.install({"watchNamespaces": ["team-a"]})
     await_covey(cluster)
     elsewhere = yaml.safe_load(EXAMPLE.read_text())

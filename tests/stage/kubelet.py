@@ -8,6 +8,7 @@ leaves its container waiting.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from cluster.workbench import name_of
 from stage.play import Stage, by_replica
@@ -24,10 +25,15 @@ def restart(stage: Stage, pod: Object, count: int = 1) -> None:
     stage.patch_status("Pod", name_of(pod), {"containerStatuses": statuses})
 
 
-def crash(stage: Stage, pod: Object) -> None:
-    """Have a container of a pod ended again and again, and not started for a while."""
-    waiting = _waiting("CrashLoopBackOff")
+def crash(stage: Stage, pod: Object, **ended: Any) -> None:
+    """Have a container of a pod ended again and again, and not started for a while; ``ended`` says how it did."""
+    waiting = _waiting("CrashLoopBackOff") | ({"lastState": {"terminated": ended}} if ended else {})
     _tell(stage, pod, [{**status, "restartCount": 5, **waiting} for status in pod["status"]["containerStatuses"]])
+
+
+def stall(stage: Stage, pod: Object, reason: str) -> None:
+    """Have the containers of a pod wait, for a reason of the kubelet's."""
+    _tell(stage, pod, [{**status, **_waiting(reason)} for status in pod["status"]["containerStatuses"]])
 
 
 def fail(stage: Stage, pod: Object, reason: str | None = None) -> None:

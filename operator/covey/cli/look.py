@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from covey.api.constants import LEASE_SCHEDULER, OPERATOR
 from covey.api.inference import DisaggregatedInference
 from covey.cli.errors import CommandError
 from covey.cli.live import connect
 from covey.kube.client import Client
-from covey.kube.errors import NotFound
-from covey.kube.resources import DISAGGREGATED_INFERENCES
+from covey.kube.errors import Forbidden, NotFound
+from covey.kube.resources import DISAGGREGATED_INFERENCES, LEASES
 from covey.manifests.sources import InputError
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import Facts
 from covey.watching.advice import Advice, advise
 from covey.watching.branch import Branch, grow
 from covey.watching.places import find_topology_name, whereabouts
+from covey.watching.presence import Lease, find_absences
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,9 @@ class View:
 
     inferences: tuple[DisaggregatedInference, ...]
     facts: Facts
+    #: Of Covey's processes; None where they may not be read. And when all of it was read, in seconds since the epoch.
+    leases: tuple[Lease, ...] | None = None
+    now: float = 0.0
 
     def trees(self) -> list[Branch]:
         """The live tree of each resource."""
@@ -38,18 +44,21 @@ class View:
             found.append(grow(inference, groups, pods, whereabouts(find_topology_name(inference, groups), self.facts)))
         return found
 
+    def absences(self) -> tuple[Advice, ...]:
+        """Who does not look after the resources, though somebody should."""
+        found = (each for inference in self.inferences for each in find_absences(inference, self.leases, self.now))
+        return tuple(dict.fromkeys(found))
+
     def advice(self) -> tuple[Advice, ...]:
-        """The meaning of the reasons of all resources."""
-        return tuple(
-            dict.fromkeys(
-                each
-                for inference in self.inferences
-                for each in advise(
-                    inference,
-                    [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace],
-                )
+        """The meaning of the reasons of all resources, after who does not look after them."""
+        advice = (
+            each
+            for inference in self.inferences
+            for each in advise(
+                inference, [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace]
             )
         )
+        return tuple(dict.fromkeys((*self.absences(), *advice)))
 
 
 def look(
@@ -77,7 +86,20 @@ async def _look(
             [await _one(client, name, where)] if name is not None else await _all(client, None if everywhere else where)
         )
         facts = await read_cluster(client)
-    return View(tuple(map(_understood, bodies)), facts)
+        leases = await read_leases(client)
+    return View(tuple(map(_understood, bodies)), facts, leases, time.time())
+
+
+async def read_leases(client: Client) -> tuple[Lease, ...] | None:
+    """Covey's leases in all namespaces; None where they may not be read."""
+    try:
+        lists = [
+            (await client.list(LEASES, fields=f"metadata.name={name}", type=Lease))[0]
+            for name in (OPERATOR, LEASE_SCHEDULER)
+        ]
+    except Forbidden:
+        return None
+    return tuple(lease for found in lists for lease in found)
 
 
 async def _one(client: Client, name: str, namespace: str) -> dict[str, object]:

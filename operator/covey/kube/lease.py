@@ -15,10 +15,13 @@ namespace has a right in the whole cluster, which nobody but its administrators 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from covey.api.constants import ANNOTATION_LEADER
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, KubeError, LeaseLost, NotFound
@@ -115,6 +118,8 @@ class LeaseElector:
         account: name of the ServiceAccount that a process of this kind has, in whatever namespace.
         terms: the lease's times.
         clock: its wall time is for the record only; nobody decides by it.
+        version: of this process, for people.
+        namespaces: those that it watches, likewise; none: all.
     """
 
     def __init__(
@@ -127,7 +132,11 @@ class LeaseElector:
         account: str,
         clock: Clock,
         terms: Terms = DEFAULT,
+        version: str = "",
+        namespaces: Sequence[str] = (),
     ) -> None:
+        told = {"holder": identity, "version": version, "namespaces": list(namespaces)}
+        self._annotations = {ANNOTATION_LEADER: json.dumps(told, separators=(",", ":"))}
         self._client = client
         self._name = name
         self._account = account
@@ -316,7 +325,10 @@ class LeaseElector:
         return observed.holder not in {"", self._identity} and not observed.is_expired(now)
 
     def _claim_of(self, observed: Observation) -> dict[str, Any]:
-        return observed.claim(self._identity, math.ceil(self._terms.duration), self._stamp())
+        lease = observed.claim(self._identity, math.ceil(self._terms.duration), self._stamp())
+        metadata = lease["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **self._annotations}
+        return {**lease, "metadata": {**metadata, "annotations": annotations}}
 
     def _stamp(self) -> str:
         return micro_time(self._clock.wall())

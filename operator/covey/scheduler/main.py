@@ -19,11 +19,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, TypeVar
 
+from covey import __version__
 from covey.admission import native, podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core
-from covey.api.constants import MANAGER_SCHEDULER
+from covey.api.constants import LEASE_SCHEDULER, MANAGER_SCHEDULER
 from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
@@ -52,6 +53,7 @@ from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.queue import Queueing
+from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
@@ -68,7 +70,6 @@ log = get_logger(__name__)
 Found = TypeVar("Found", bound=Exception)
 
 COMPONENT: Final = "covey-scheduler"
-LEASE: Final = "covey-planner"
 #: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
 SILENCE: Final = 120.0
 #: Connections beside those for patches and Bindings: status and events.
@@ -179,7 +180,10 @@ class Process:
         leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
             self._elector = LeaseElector(
-                *(aside, LEASE, settings.leader_elect_namespace, settings.identity), account=COMPONENT, clock=clock
+                *(aside, LEASE_SCHEDULER, settings.leader_elect_namespace, settings.identity),
+                account=COMPONENT,
+                clock=clock,
+                version=__version__,
             )
         self._active = _active_label(settings, aside, cache)
         guard = Guard(cache, waker.note_refusal, marked=settings.attached)
@@ -294,7 +298,9 @@ class _Leader:
         parts = (context, self._queueing, reservations, self._admission)
         self._headroom, self._exchanges = Headroom(*parts), Exchanges(*parts)
         self._admission.on_idle(self._step)
-        self._statuses = StatusWriter(context, self._admission.decision, announce=self._announce)
+        self._statuses = StatusWriter(
+            context, self._admission.decision, announce=self._announce, announce_pod=self._announce_pod
+        )
         self._admission.on_decision(self._statuses.note_change)
         self._usage = UsageWriter(context, self._queueing.quotas)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
@@ -331,6 +337,11 @@ class _Leader:
 
     def _announce(self, unit: Unit, decision: Decision) -> None:
         self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
+
+    def _announce_pod(self, refused: RefusedPod) -> None:
+        meta = refused.pod.metadata
+        about = ObjectRef("v1", "Pod", meta.name, meta.namespace, meta.uid)
+        self._recorder.event(about, "Warning", refused.reason, refused.note, "Admit")
 
     def _tell_detection(self, node: str, before: str, now: str) -> None:
         note = (

@@ -37,6 +37,7 @@ from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
 from covey.scheduler.lives import count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
+from covey.scheduler.refused_pods import RefusedPod, find_refused_pods
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
@@ -86,12 +87,14 @@ class StatusWriter:
         decision: Callable[[Key], Decision],
         *,
         announce: Callable[[Unit, Decision], None] = lambda _unit, _decision: None,
+        announce_pod: Callable[[RefusedPod], None] = lambda _refused: None,
     ) -> None:
         clock = context.clock
         self._cache = context.cache
         self._lives = context.lives
         self._leads = context.leads
         self._announce = announce
+        self._announce_pod = announce_pod
         self._bucket = Bucket(RATE, clock=clock.monotonic, sleep=clock.sleep)
         self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock.monotonic)
         self._breath = context.breath
@@ -172,7 +175,11 @@ class StatusWriter:
         self._written[root] = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
         (group, status), *details = wanted[:1] + [each for each in wanted[1:] if _is_due(*each)]
         self._lives.before(unit.root)
+        fresh = not self._is_written(root, group, status)
+        before = self._written[root].get(group.metadata.uid) or observed_status(group)
         done = await self._apply(root, group, status)
+        for refused in find_refused_pods(unit, before, status) if done and fresh else ():
+            self._announce_pod(refused)
         if done and self._lives.observe_status(unit, status):
             self._count_levels(unit)
         if any(not self._is_written(root, *each) for each in details):

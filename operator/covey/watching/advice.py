@@ -54,6 +54,21 @@ def _status_reasons(inference: DisaggregatedInference) -> Iterator[str]:
     yield from decided or found
 
 
+def describe_unseen(inference: DisaggregatedInference) -> str:
+    """Say that no operator has seen the spec of a resource; empty where one has."""
+    if not was_seen(inference):
+        return "no operator has looked at it yet"
+    status = inference.status
+    seen = status.observed_generation if status is not None else None
+    return "" if seen is None or seen >= inference.metadata.generation else "no operator has looked at its new spec yet"
+
+
+def was_seen(inference: DisaggregatedInference) -> bool:
+    """Tell whether an operator has ever written the status of a resource."""
+    status = inference.status
+    return status is not None and bool(status.conditions or (status.observed_generation or -1) >= 0)
+
+
 def is_wrong(condition: Condition) -> bool:
     """Tell whether a condition says that something is not, or not yet, as it should be."""
     if condition.type in reasons.GOOD:

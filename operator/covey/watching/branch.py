@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile.groups import role_template
 from covey.scheduler.index import Index
-from covey.watching.advice import is_wrong
+from covey.watching.advice import describe_unseen, is_wrong
 
 
 class State(StrEnum):
@@ -109,7 +109,8 @@ def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> s
         silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
     conditions = inference.status.conditions if inference.status else ()
     found = [each for each in conditions if is_wrong(each) and each.type not in silent]
-    return "; ".join(dict.fromkeys(f"{each.reason}: {each.message}" if each.message else each.reason for each in found))
+    texts = (f"{each.reason}: {each.message}" if each.message else each.reason for each in found)
+    return "; ".join(dict.fromkeys(filter(None, (describe_unseen(inference), *texts))))
 
 
 def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:

@@ -25,7 +25,8 @@ class World:
 
     def __init__(self, **spec: Any) -> None:
         body = inference("llm", role("prefill", 2, 1, size=2), role("decode", 1, 1), namespace="default", **spec)
-        body["metadata"]["uid"] = UID
+        body["metadata"] |= {"uid": UID, "generation": 1}
+        body["status"] = {"observedGeneration": 1}
         self.inference = DisaggregatedInference.model_validate(body)
         objects = list(compile_inference(self.inference).objects())
         self.groups = {each["metadata"]["name"]: each for each in objects if each["kind"].endswith("PodGroup")}
@@ -279,6 +280,23 @@ WELL = (
     condition("Progressing", "True", "Complete"),
     condition("Degraded", "False", "AsExpected"),
 )
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"observedGeneration": -1}, "no operator has looked at it yet"),
+        (None, "no operator has looked at it yet"),
+        ({"observedGeneration": 0, "conditions": list(WELL)}, "no operator has looked at its new spec yet"),
+        ({"observedGeneration": 1, "conditions": list(WELL)}, ""),
+    ],
+)
+def test_resource_whose_spec_no_operator_has_seen_says_so(status: dict[str, Any] | None, words: str) -> None:
+    world = World()
+    world.bind_all()
+    found = Status.model_validate(status) if status is not None else None
+    world.inference = world.inference.model_copy(update={"status": found})
+    assert world.tree().reason == words
 
 
 def test_what_is_well_needs_no_advice() -> None:

@@ -46,7 +46,7 @@ def status(
         echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
     else:
         from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
-        from covey.cli.render.live import print_branch, print_branches  # noqa: PLC0415 - the same
+        from covey.cli.render.live import print_advice, print_branch, print_branches  # noqa: PLC0415 - the same
 
         console = open_console(no_color=no_color)
         if form == "picture":
@@ -59,6 +59,7 @@ def status(
         else:
             for tree in trees:
                 print_branch(tree, console, whole=True)
+            print_advice(view.absences(), console)
 
 
 def _floor(view: View) -> Floor:

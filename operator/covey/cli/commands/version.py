@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,24 +13,21 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 
+if TYPE_CHECKING:
+    from covey.watching.presence import Leader
+
 
 @click.command()
 @click.option("--client", is_flag=True, help="Ask no server.")
 @click.option("-o", "--output", "form", type=click.Choice(["json", "yaml"]), metavar="FORM", help="json or yaml.")
 @options.cluster
 def version(client: bool, form: str | None, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:  # noqa: ARG001, FBT001 - a flag; -n is taken from everybody
-    """Client and server versions."""
+    """Versions of this command, of the operator and the scheduler process that lead, and of the API server."""
     found: dict[str, Any] = {"clientVersion": __version__}
     problem = None
     if not client:
-        from covey.cli.live import connect  # noqa: PLC0415 - the client of the API server, 200 ms, and --client asks none
-
-        async def ask() -> dict[str, Any]:
-            async with connect(kubeconfig, context) as server:
-                return await server.version()
-
         try:
-            found["serverVersion"] = asyncio.run(ask()).get("gitVersion", "")
+            found |= asyncio.run(_ask(kubeconfig, context))
         except CommandError as error:
             problem = error
     if form == "json":
@@ -38,7 +36,35 @@ def version(client: bool, form: str | None, namespace: str | None, context: str 
         echo_yaml([found])
     else:
         click.echo(f"Client Version: {__version__}")
-        if "serverVersion" in found:
-            click.echo(f"Server Version: {found['serverVersion']}")
+        for title in ("Operator", "Scheduler", "Server"):
+            if version := found.get(f"{title.lower()}Version"):
+                click.echo(f"{title} Version: {version}")
     if problem is not None:
         raise problem
+
+
+async def _ask(kubeconfig: str | None, context: str | None) -> dict[str, str]:
+    """Ask for the versions of the API server and of Covey's processes, as far as leases may be read."""
+    # The client of the API server takes 200 ms, and --client asks none.
+    from covey.api.constants import LEASE_SCHEDULER, OPERATOR  # noqa: PLC0415
+    from covey.cli.live import connect  # noqa: PLC0415
+    from covey.cli.look import read_leases  # noqa: PLC0415
+    from covey.watching.presence import find_leader  # noqa: PLC0415
+
+    async with connect(kubeconfig, context) as client:
+        leases = await read_leases(client)
+        server = (await client.version()).get("gitVersion", "")
+    if leases is None:
+        return {"operatorVersion": _UNREADABLE, "schedulerVersion": _UNREADABLE, "serverVersion": server}
+    now = time.time()
+    operator, scheduler = (_describe(find_leader(leases, name, now)) for name in (OPERATOR, LEASE_SCHEDULER))
+    return {"operatorVersion": operator, "schedulerVersion": scheduler, "serverVersion": server}
+
+
+_UNREADABLE: Final = "unknown (leases may not be read)"
+
+
+def _describe(leader: Leader | None) -> str:
+    if leader is None or leader.is_expired:
+        return "none runs"
+    return leader.version or "unknown (an older release)"

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from operator import itemgetter
 from typing import Any, Final
 
+from covey import __version__
 from covey.api.constants import OPERATOR
 from covey.kube import process
 from covey.kube.client import Client
@@ -118,7 +119,11 @@ class OperatorProcess:
         elector = None
         if settings.leader_elect:
             elector = LeaseElector(
-                *(aside, COMPONENT, settings.leader_elect_namespace, self._identity), account=COMPONENT, clock=clock
+                *(aside, COMPONENT, settings.leader_elect_namespace, self._identity),
+                account=COMPONENT,
+                clock=clock,
+                version=__version__,
+                namespaces=settings.namespaces,
             )
         endpoints = serve_health(
             settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self.ready

@@ -1,0 +1,340 @@
+"""What people see says what is so and what to do, in the same words wherever they look: manifests that cannot work, and nights."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders.manifests import Object, role, template, workers
+from cluster.workbench import name_of
+from covey.api import core
+from stage import Stage
+from stage.kubelet import crash, stall
+from stage.play import INFERENCE, run_covey
+
+GPU = "nvidia.com/gpu"
+
+
+def plain(text: str) -> str:
+    """A text as it is before a terminal breaks its lines."""
+    return " ".join(text.split())
+
+
+def explain(stage: Stage, name: str = "llm") -> str:
+    code, output = run_covey(stage, "explain", name, "-n", stage.namespace, "--no-color")
+    assert code == 0, output
+    return plain(output)
+
+
+def column(stage: Stage, name: str = "llm") -> str:
+    """STATUS of ``kubectl get``."""
+    columns = stage.kubectl("get", "dinf", name, "--no-headers").split()
+    return columns[1]
+
+
+def planned(stage: Stage, path: Path, *roles: Object, **spec: Any) -> tuple[int, str]:
+    """What ``covey plan --cluster`` says of a resource before there is one."""
+    body = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": INFERENCE, "metadata": {"name": "llm"}}
+    file = path / "llm.json"
+    file.write_text(json.dumps({**body, "spec": {"roles": list(roles), **spec}}))
+    code, output = run_covey(stage, "plan", "-f", str(file), "--cluster", "-n", stage.namespace, "--no-color")
+    return code, plain(output)
+
+
+def with_container(**fields: Any) -> Object:
+    """A role whose container has these fields; None takes one away."""
+    made = template(terminationGracePeriodSeconds=0)
+    (container,) = made["spec"]["containers"]
+    container |= {"resources": {"limits": {GPU: "8"}}} | fields
+    made["spec"]["containers"] = [{name: value for name, value in container.items() if value is not None}]
+    return role("w", template=made)
+
+
+def limits(**amounts: str) -> Object:
+    return {"limits": amounts}
+
+
+#: What no node can hold, by what is said of it and what there is instead.
+REFUSED = pytest.mark.parametrize(
+    ("roles", "spec", "words"),
+    [
+        ([with_container(resources=limits(**{f"{GPU}s": "1"}))], {}, f"w: no node has {GPU}s; nodes have {GPU}"),
+        ([workers("w", gpus=16)], {}, f"w: a pod asks for 16 {GPU}, and the largest node has 8"),
+        (
+            [workers("p"), workers("w")],
+            {"topology": {"required": "host"}},
+            f"p and w: the minimum of the unit asks for 16 {GPU} in one host, and the largest has 8",
+        ),
+        (
+            [workers("w", spec={"nodeSelector": {"pool": "gold"}})],
+            {},
+            "w: no node has the label pool=gold of its node selector; no node has a label pool",
+        ),
+    ],
+    ids=["resource", "size", "host", "selector"],
+)
+
+
+@REFUSED
+def test_gang_that_no_node_can_hold_is_refused_in_the_same_words_everywhere(
+    stage: Stage, tmp_path: Path, roles: list[Object], spec: Object, words: str
+) -> None:
+    stage.nodes(nodes=2)
+    stage.create(*roles, **spec)
+    assert words in stage.refusal()
+    assert column(stage) == "Infeasible"
+    assert words in explain(stage)
+    assert "Nothing has been decided yet" not in explain(stage)
+    (note,) = [note for note in stage.event_notes("Infeasible") if note.startswith("unit 0 of llm waits for nodes")]
+    assert words in note
+    assert f"{words}" in stage.kubectl("describe", "pod", name_of(min(stage.pods(), key=name_of)))
+    stage.delete(INFERENCE, "llm")
+    stage.settle()
+    code, output = planned(stage, tmp_path, *roles, **spec)
+    assert code == 3
+    assert words in output
+
+
+def test_level_that_nobody_has_is_refused_with_the_levels_that_nodes_have(stage: Stage, tmp_path: Path) -> None:
+    stage.nodes(nodes=1)
+    stage.create(workers("w"), topology={"required": "racks"})
+    stage.settle()
+    words = "use one of zone, block, rack, host"
+    status, reason, message = stage.condition("Admitted")
+    assert (status, reason) == ("False", "InvalidTopology")
+    assert words in message
+    assert column(stage) == "InvalidTopology"
+    assert words in explain(stage)
+    code, output = planned(stage, tmp_path, workers("w"), topology={"required": "racks"})
+    assert code == 2
+    assert words in output
+
+
+def test_level_of_a_preset_that_the_cluster_lacks_is_refused_with_those_that_it_has(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.nodes(nodes=1)
+    stage.create(workers("w"), topology={"required": "subblock"})
+    stage.settle()
+    status, reason, message = stage.condition("Admitted")
+    assert (status, reason) == ("False", "InvalidTopology")
+    assert all(word in message for word in ("subblock", "zone", "block", "rack", "host")), message
+    assert message in explain(stage)
+    code, output = planned(stage, tmp_path, workers("w"), topology={"required": "subblock"})
+    assert code == 2
+    assert "use one of zone, block, rack, host" in output
+
+
+def test_gang_without_a_device_is_admitted_and_says_that_it_has_none(stage: Stage, tmp_path: Path) -> None:
+    stage.nodes(nodes=1)
+    words = "none of its pods asks for a device, such as nvidia.com/gpu in resources.limits"
+    code, output = planned(stage, tmp_path, role("w", template=template()))
+    assert code == 0
+    assert words in output
+    stage.create(role("w"))
+    stage.ready(1)
+    assert words in stage.condition("Admitted")[2]
+
+
+@pytest.mark.parametrize(
+    ("made", "words", "also"),
+    [
+        (
+            role("w", template=template(nodeselector={"a": "b"})),
+            "spec.nodeselector: unknown field; did you mean nodeSelector?",
+            "nodeselector: unknown field; did you mean nodeSelector?",
+        ),
+        (
+            with_container(resources={"requests": {GPU: "8"}}),
+            f"has no limit; devices are given by limits: set limits[{GPU}] as well",
+            f"has no limit; devices are given by limits: set limits[{GPU}] as well",
+        ),
+        (
+            with_container(image=None),
+            "spec.containers[0].image: is missing; name the image that the container runs",
+            "containers[0].image: is missing; name the image that the container runs",
+        ),
+        (
+            with_container(resources=limits(memory="256gb")),
+            "spec.containers[0].resources.limits[memory]: '256gb' is not a quantity; write a quantity such as 8, 500m or 1Gi",
+            "containers[0].resources.limits[memory]:",
+        ),
+    ],
+    ids=["nodeselector", "requests only", "no image", "quantity"],
+)
+def test_template_that_makes_no_pod_is_rejected_by_its_field(
+    stage: Stage, tmp_path: Path, made: Object, words: str, also: str
+) -> None:
+    stage.nodes(nodes=1)
+    code, output = planned(stage, tmp_path, made)
+    assert code == 2
+    assert also in output
+    stage.create(made)
+    stage.settle()
+    status, reason, message = stage.condition("Admitted")
+    assert (status, reason) == ("False", "TemplateRejected")
+    assert words in message
+    assert message.endswith("correct its template")
+    assert column(stage) == "TemplateRejected"
+    assert words in explain(stage)
+
+
+def test_field_that_nobody_knows_is_refused_with_the_one_that_is_meant(stage: Stage, tmp_path: Path) -> None:
+    code, output = planned(stage, tmp_path, {**workers("w"), "min_replicas": 1})
+    assert code == 2
+    assert "spec.roles[0].min_replicas: unknown field; did you mean minReplicas?" in output
+
+
+# Nights
+
+
+def test_image_that_cannot_be_pulled_is_told_by_pod_and_container(stage: Stage) -> None:
+    stage.nodes(nodes=1)
+    stage.create(workers("w"))
+    [pod] = stage.ready(1)
+    stall(stage, pod, "ImagePullBackOff")
+    stage.settle()
+    words = f"container engine waits: ImagePullBackOff of {pod['spec']['containers'][0]['image']}"
+    assert f"pod {name_of(pod)}: {words}" in stage.condition("Ready")[2]
+    assert column(stage) == "Degraded", "it has served"
+    assert words in stage.kubectl("get", "dinf", "llm", "-o", "wide")
+    assert words in explain(stage)
+
+
+def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_restarts(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.create(workers("w", replicas=2, minReplicas=1, restart={"policy": "None"}))
+    [pod, _] = sorted(stage.ready(2), key=name_of)
+    crash(stage, pod, exitCode=137, reason="OOMKilled")
+    stage.settle()
+    words = "container engine waits: CrashLoopBackOff, ended with exit code 137 (OOMKilled)"
+    assert column(stage) == "CrashLoopBackOff"
+    assert stage.condition("Ready")[2].startswith(f"pod {name_of(pod)}: {words}")
+    said = explain(stage)
+    assert f"{words}, restarted 5 times" in said
+    assert "nodes" not in said.partition(words)[0], "before any advice about capacity"
+
+
+def lease(stage: Stage, name: str, *, ago: float) -> None:
+    """Have a lease that a process renewed for the last time so many seconds ago."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    renewed = core.rfc3339(time.time() - ago).replace("Z", ".000000Z")
+    spec = {"holderIdentity": "operator-1", "leaseDurationSeconds": 15, "renewTime": renewed}
+    stage.cluster.api("POST", path, {"metadata": {"name": name}, "spec": spec})
+    stage.after(lambda: stage.cluster.delete(f"{path}/{name}"))
+
+
+def test_resource_while_no_operator_runs_says_that_nobody_looks_at_it(stage: Stage) -> None:
+    stage.nodes(nodes=1)
+    lease(stage, "covey-operator", ago=300)
+    with stage.away("operator"):
+        stage.create(workers("w"))
+        said = explain(stage)
+        assert "no operator has looked at it yet" in said
+        assert "lease default/covey-operator of operator-1 was renewed 3" in said
+        assert "kubectl get deployment,pods -n default" in said
+    stage.ready(1)
+    assert "no operator has looked" not in explain(stage)
+
+
+def test_resource_while_no_scheduler_process_runs_says_so(stage: Stage) -> None:
+    stage.nodes(nodes=1)
+    with stage.away("scheduler"):
+        stage.create(workers("w"))
+        stage.settle()
+        assert column(stage) == "Waiting"
+        assert "see whether the scheduler process runs" in explain(stage)
+    stage.ready(1)
+
+
+def test_gang_that_a_quota_refuses_names_it_everywhere(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.quota("gpus", **{f"requests.{GPU}": 8})
+    stage.create(workers("w", replicas=2, minReplicas=2))
+    stage.settle()
+    words = f"quota {stage.namespace}/gpus: requests.{GPU} 16 needed, 8 left"
+    assert words in stage.condition("Admitted")[2]
+    assert column(stage) == "QuotaExceeded"
+    said = explain(stage)
+    assert words in said
+    assert "Raise the quota that the message names" in said
+    assert "Nothing has been decided yet" not in said
+
+
+def test_gang_that_has_lost_a_node_without_another_says_what_it_lacks(stage: Stage) -> None:
+    [node] = stage.nodes(nodes=1)
+    stage.create(workers("w"))
+    stage.ready(1)
+    stage.fail_nodes([node])
+    stage.settle()
+    assert column(stage) == "Degraded"
+    message = stage.condition("Admitted")[2]
+    assert "1 node is out: 1 not ready" in message
+    assert message in explain(stage)
+
+
+def surplus_in_a_full_block(stage: Stage) -> None:
+    stage.nodes(nodes=1)
+    stage.create(workers("w", replicas=2, minReplicas=1))
+
+
+def surplus_over_a_quota(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.quota("gpus", **{f"requests.{GPU}": 8})
+    stage.create(workers("w", replicas=2, minReplicas=1))
+
+
+def a_rollout_that_fits_nowhere(stage: Stage) -> None:
+    stage.nodes(nodes=1)
+    stage.create(workers("w"))
+    stage.ready(1)
+    stage.change(roles=[workers("w", spec={"nodeSelector": {"pool": "gold"}})])
+
+
+@pytest.mark.parametrize("begin", [surplus_in_a_full_block, surplus_over_a_quota, a_rollout_that_fits_nowhere])
+def test_replicas_that_have_no_nodes_say_why_in_the_same_words_everywhere(
+    stage: Stage, begin: Callable[[Stage], None]
+) -> None:
+    begin(stage)
+    stage.settle()
+    summary = stage.status()["summary"]
+    ready = stage.condition("Ready")[2]
+    words = {
+        "surplus_in_a_full_block": f"room for 1 of 2 replicas in the cluster, all of it; 1 more pod's worth (8 {GPU})",
+        "surplus_over_a_quota": f"quota {stage.namespace}/gpus: requests.{GPU} 8 needed, 0 left",
+        "a_rollout_that_fits_nowhere": "no node has the label pool=gold of its node selector",
+    }[begin.__name__]
+    assert words in ready
+    assert summary["reason"] == ready
+    assert words in explain(stage)
+    if begin is a_rollout_that_fits_nowhere:
+        _, output = run_covey(stage, "rollout", "status", "llm", "-n", stage.namespace)
+        assert words in plain(output)
+        assert words in stage.status()["rollout"]["hold"]["message"]
+
+
+def test_surplus_that_is_refused_says_so_by_one_event_on_one_pod_of_each_role(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.create(workers("p", replicas=3, minReplicas=1), workers("d", replicas=3, minReplicas=1))
+    stage.settle()
+    stage.advance(600)
+    stage.settle()
+    notes = [note for note in stage.event_notes("Infeasible") if "beyond the minimum" in note]
+    assert sorted(note.partition(":")[0] for note in notes) == [
+        "replicas of d beyond the minimum of unit 0 of llm wait for nodes",
+        "replicas of p beyond the minimum of unit 0 of llm wait for nodes",
+    ]
+
+
+def test_gang_that_is_placed_at_once_has_no_events_on_its_pods(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.create(workers("w", replicas=2))
+    pods = {name_of(pod) for pod in stage.ready(2)}
+    events = [event.object for event in stage.history("Event") if event.change == "ADDED"]
+    ours = [event for event in events if event["regarding"]["name"] in pods]
+    assert {event["reason"] for event in ours} <= {"Scheduled"}, "which is kube-scheduler's"
