@@ -296,5 +296,5 @@ HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 #: The Lease of the scheduler process.
 LEASE_SCHEDULER: Final = "covey-planner"
-#: On the leases of both processes, JSON: its holder, the version of that, and the namespaces that it watches (none: all).
+#: On the leases of both processes, JSON: the holder, its version, and the namespaces that it watches (none: all).
 ANNOTATION_LEADER: Final = "covey.dev/leader"

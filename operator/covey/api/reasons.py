@@ -412,13 +412,13 @@ STATUSES: Final[Mapping[str, Explanation]] = {
     ),
     "CrashLoopBackOff": Explanation(
         "A container ends again and again; the kubelet waits longer each time before it starts it.",
-        "See its log (kubectl logs --previous), and its exit code in the message: 137 with OOMKilled is its memory limit.",
+        "See covey logs NAME --previous, and the exit code in the message: 137 with OOMKilled is the memory limit.",
     ),
     "OOMKilled": Explanation(
         "A container has used more memory than its limit, and was killed.", "Raise its limit, or let it use less."
     ),
     "Error": Explanation(
-        "A container has ended with an error.", "Read its log; kubectl logs --previous has that of the last run."
+        "A container has ended with an error.", "See its log: covey logs NAME, with --previous that of the last run."
     ),
     "CreateContainerConfigError": Explanation(
         "A container cannot be made: a ConfigMap, a Secret or a key of one is missing.",
