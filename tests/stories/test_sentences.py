@@ -13,6 +13,9 @@ import pytest
 from builders.manifests import Object, role, template, workers
 from cluster.workbench import name_of
 from covey.api import core
+from covey.manifests.documents import convert
+from covey.operator.model.objects import Inference
+from covey.ui.board import draw
 from stage import Stage
 from stage.kubelet import crash, stall
 from stage.play import INFERENCE, run_covey
@@ -29,6 +32,22 @@ def explain(stage: Stage, name: str = "llm") -> str:
     code, output = run_covey(stage, "explain", name, "-n", stage.namespace, "--no-color")
     assert code == 0, output
     return plain(output)
+
+
+def page(stage: Stage) -> str:
+    """All that the page says in words of the gangs of a story's namespace."""
+    kinds = (("Node", core.Node), ("CompositePodGroup", core.Group), ("PodGroup", core.Group), ("Pod", core.Pod))
+    record = stage.ground.record.objects
+    things = [convert(each, kind) for name, kind in kinds for each in record[name].values() if shown(stage, each)]
+    parts = draw([*things, *(convert(each, Inference) for each in stage.all(INFERENCE))])
+    told = [each.message for each in parts.waiting.values()] + [each.reason for each in parts.pods.values()]
+    for gang in parts.gangs.values():
+        told += [gang.reason, *(each.message for each in gang.conditions), *(each.remedy for each in gang.advice)]
+    return plain(" ".join(told))
+
+
+def shown(stage: Stage, thing: Object) -> bool:
+    return thing["metadata"].get("namespace", stage.namespace) == stage.namespace
 
 
 def column(stage: Stage, name: str = "llm") -> str:
@@ -89,6 +108,7 @@ def test_gang_that_no_node_can_hold_is_refused_in_the_same_words_everywhere(
     assert words in stage.refusal()
     assert column(stage) == "Infeasible"
     assert words in explain(stage)
+    assert words in page(stage)
     assert "Nothing has been decided yet" not in explain(stage)
     (note,) = [note for note in stage.event_notes("Infeasible") if note.startswith("unit 0 of llm waits for nodes")]
     assert words in note
@@ -110,6 +130,7 @@ def test_level_that_nobody_has_is_refused_with_the_levels_that_nodes_have(stage:
     assert words in message
     assert column(stage) == "InvalidTopology"
     assert words in explain(stage)
+    assert words in page(stage)
     code, output = planned(stage, tmp_path, workers("w"), topology={"required": "racks"})
     assert code == 2
     assert words in output
@@ -125,6 +146,7 @@ def test_level_of_a_preset_that_the_cluster_lacks_is_refused_with_those_that_it_
     assert (status, reason) == ("False", "InvalidTopology")
     assert all(word in message for word in ("subblock", "zone", "block", "rack", "host")), message
     assert message in explain(stage)
+    assert message in page(stage)
     code, output = planned(stage, tmp_path, workers("w"), topology={"required": "subblock"})
     assert code == 2
     assert "use one of zone, block, rack, host" in output
@@ -182,6 +204,7 @@ def test_template_that_makes_no_pod_is_rejected_by_its_field(
     assert message.endswith("correct its template")
     assert column(stage) == "TemplateRejected"
     assert words in explain(stage)
+    assert words in page(stage)
 
 
 def test_field_that_nobody_knows_is_refused_with_the_one_that_is_meant(stage: Stage, tmp_path: Path) -> None:
@@ -204,6 +227,7 @@ def test_image_that_cannot_be_pulled_is_told_by_pod_and_container(stage: Stage) 
     assert column(stage) == "Degraded", "it has served"
     assert words in stage.kubectl("get", "dinf", "llm", "-o", "wide")
     assert words in explain(stage)
+    assert words in page(stage)
 
 
 def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_restarts(stage: Stage) -> None:
@@ -217,6 +241,7 @@ def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_rest
     assert stage.condition("Ready")[2].startswith(f"pod {name_of(pod)}: {words}")
     said = explain(stage)
     assert f"{words}, restarted 5 times" in said
+    assert f"{words}, restarted 5 times" in page(stage)
     assert "nodes" not in said.partition(words)[0], "before any advice about capacity"
 
 
@@ -236,6 +261,7 @@ def test_resource_while_no_operator_runs_says_that_nobody_looks_at_it(stage: Sta
         stage.create(workers("w"))
         said = explain(stage)
         assert "no operator has looked at it yet" in said
+        assert "no operator has looked at it yet" in page(stage)
         assert "lease default/covey-operator of operator-1 was renewed 3" in said
         assert "kubectl get deployment,pods -n default" in said
     stage.ready(1)
@@ -262,6 +288,7 @@ def test_gang_that_a_quota_refuses_names_it_everywhere(stage: Stage) -> None:
     assert column(stage) == "QuotaExceeded"
     said = explain(stage)
     assert words in said
+    assert words in page(stage)
     assert "Raise the quota that the message names" in said
     assert "Nothing has been decided yet" not in said
 
@@ -276,6 +303,7 @@ def test_gang_that_has_lost_a_node_without_another_says_what_it_lacks(stage: Sta
     message = stage.condition("Admitted")[2]
     assert "1 node is out: 1 not ready" in message
     assert message in explain(stage)
+    assert message in page(stage)
 
 
 def surplus_in_a_full_block(stage: Stage) -> None:
@@ -312,6 +340,7 @@ def test_replicas_that_have_no_nodes_say_why_in_the_same_words_everywhere(
     assert words in ready
     assert summary["reason"] == ready
     assert words in explain(stage)
+    assert words in page(stage)
     if begin is a_rollout_that_fits_nowhere:
         _, output = run_covey(stage, "rollout", "status", "llm", "-n", stage.namespace)
         assert words in plain(output)

@@ -265,14 +265,8 @@ class Reconciler:
     ) -> Problem | None:
         if not any((actions, actions.annotate, actions.protect, actions.ask)):
             return None
-        _log.info(
-            "reconciling",
-            relabel=len(actions.relabel) + len(actions.protect),
-            apply=sum(map(len, (*actions.apply, *actions.ask))) + len(actions.publish),
-            delete=len(actions.delete_pods) + len(actions.delete_objects),
-            create=len(actions.create),
-            in_place=len(actions.in_place),
-        )
+        if counts := actions.counts():
+            _log.info("reconciling", **counts)
         key = (owner.namespace, owner.name)
         executor = Executor(
             self._client,

@@ -234,6 +234,22 @@ class Actions:
     factory: PodFactory | None = None
     notes: tuple[Note, ...] = ()
 
+    def counts(self) -> dict[str, int]:
+        """Count what is written, by kind, without kinds of which nothing is; notes on pods for this program alone are left out."""
+        found = {
+            "relabel": len(self.relabel) + len(self.protect) + sum(map(len, self.pair)),
+            "drain": len(self.drain) + len(self.mark),
+            "serve": len(self.serve),
+            "delete": len(self.delete_pods) + len(self.delete_objects),
+            "store": self.store is not None,
+            "scale": len(self.scalers),
+            "apply": sum(map(len, (*self.apply, *self.ask))) + len(self.publish),
+            "in_place": len(self.in_place),
+            "create": len(self.create),
+            "ungate": len(self.ungate),
+        }
+        return {kind: int(count) for kind, count in found.items() if count}
+
     def __bool__(self) -> bool:
         """Tell whether there is anything to do besides ``annotate``, ``protect`` and ``ask``: these change nothing that runs."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
