@@ -24,8 +24,9 @@ from builders.devices import (
 )
 from builders.members import cache, drop, node, pod, put, queue, root_key
 from covey.api import core
-from covey.placement.cluster.claims import UnsupportedClaimError, asks_of
-from covey.placement.cluster.classes import MOST_OF_NAMESPACE
+from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of
+from covey.placement.cluster.classes import MOST_OF_NAMESPACE, MOST_SELECTED
+from covey.placement.cluster.selectors import canonical_selector
 from covey.scheduler.cache import Cache
 from covey.scheduler.dra import STEP
 from scheduler_loop import Loop, tree
@@ -135,39 +136,31 @@ async def test_a_pod_when_its_devices_are_more_than_one_claim_may_have_is_refuse
     assert reason is None or "33 nvidia.com/gpu, and the one claim that is made for it may have 32" in decision.message
 
 
-@pytest.mark.parametrize(("of", "lifted"), [("g", False), ("g", True), (None, False), (None, True)])
-async def test_what_a_pod_asks_for_refuses_a_gang_once_it_has_no_foreign_gate_and_is_of_one_too(
-    of: str | None, *, lifted: bool
-) -> None:
+@pytest.mark.parametrize("of", ["g", None])
+async def test_what_anybody_asks_for_when_no_device_is_held_for_it_costs_a_gang_nothing(of: str | None) -> None:
+    """Pods that wait, of a gang or of none, with or without a gate of others: their selectors are judged, and that is all."""
     made = cluster(mig_class(), devices=parts())
     tell(made, claim("early", request_body(1, SMALL, of=MIG)))
     before = pod("early", group=of, gpus=0, gates=("example.com/never",), created="2020-01-01T00:00:00Z")
     early = with_claims(before, "early")
     put(made, early)
-    if lifted:
-        put(made, replace(early, spec=replace(early.spec, scheduling_gates=None)))
-    gang("whole", request_body(1, of=MIG), made=made)
+    put(made, replace(early, spec=replace(early.spec, scheduling_gates=None)))
+    gang("whole", request_body(6, of=MIG), made=made)
     loop = Loop(made)
-    refused = lifted and of is not None
-    assert bool(await loop.turn()) is not refused
-    assert loop.admission.decision(root_key("whole")).reason == ("Unsupported" if refused else None)
+    assert len(await loop.turn()) == 1
 
 
-async def test_what_bound_pods_have_refuses_nobody_and_their_successors_come_first() -> None:
-    """A replica that is made anew asks as the oldest of its pods did."""
+async def test_what_bound_pods_have_refuses_nobody() -> None:
     made = cluster(mig_class(), devices=parts())
     tell(made, claim("old", request_body(2, of=MIG), have=((DRIVER, "n1", "d0"), (DRIVER, "n1", "d4"))))
     old = with_claims(pod("old", group="g", gpus=0, created="2020-01-01T00:00:00Z", node="n1", phase="Running"), "old")
     put(made, old)
-    gang("part", request_body(1, SMALL, of=MIG), made=made)
+    gang("part", request_body(3, SMALL, of=MIG), made=made)
     loop = Loop(made)
     assert len(await loop.turn()) == 1
-    tell(made, claim("new", request_body(1, of=MIG)))
-    put(made, with_claims(pod("new", group="g", gpus=0), "new"))
-    await loop.turn()
     gang("more", request_body(1, SMALL, of=MIG), made=made)
     await loop.turn()
-    assert loop.admission.decision(root_key("more")).reason == "Unsupported"
+    assert loop.admission.decision(root_key("more")).reason == "Infeasible"
 
 
 async def test_requests_that_partition_a_class_are_counted_each_by_itself() -> None:
@@ -183,26 +176,68 @@ async def test_requests_that_partition_a_class_are_counted_each_by_itself() -> N
     assert free == {f"{claimed}/devices": 2, f"{claimed}/profile == '1g'": 2, f"{claimed}/profile == '3g'": 0}
 
 
+BANK = "device.attributes['gpu.nvidia.com'].bank == 0"
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "fits"),
+    [
+        pytest.param((2, SMALL), (4, None), True, id="a part, and what it leaves of the whole"),
+        pytest.param((2, SMALL), (5, None), False, id="a part, and more than it leaves"),
+        pytest.param((2, SMALL), (2, BANK), True, id="two that overlap, within the larger of both"),
+        pytest.param((2, SMALL), (3, BANK), False, id="two that overlap, of which one may take all that both want"),
+    ],
+)
 @pytest.mark.parametrize("first", ["part", "whole"])
-async def test_of_requests_that_overlap_the_later_one_is_refused_by_name_until_the_other_is_gone(first: str) -> None:
-    made = cluster(mig_class(), devices=parts())
-    wishes = {"part": request_body(1, SMALL, of=MIG), "whole": request_body(1, of=MIG)}
-    [before] = gang(first, wishes.pop(first), made=made)
-    [(second, wish)] = wishes.items()
-    for each in tree(second, gpus=0):
-        if isinstance(each, core.Pod):
-            tell(made, claim("late", wish))
-            later = replace(each, metadata=replace(each.metadata, creation_timestamp="2026-01-01T00:01:00Z"))
-            put(made, with_claims(later, "late"))
-        else:
-            put(made, each)
+async def test_requests_that_overlap_when_their_devices_are_not_allocated_yet_take_the_worst_case(
+    part: tuple[int, str | None], whole: tuple[int, str | None], first: str, *, fits: bool
+) -> None:
+    """kube-scheduler may give either the devices that both could take; neither refuses the other, whoever came first."""
+    devices = parts()
+    for number, body in enumerate(devices):
+        body["attributes"]["bank"] = {"int": number % 2}
+    made = cluster(mig_class(), devices=devices)
+    wishes = {"part": part, "whole": whole}
+    for name in sorted(wishes, key=lambda name: name != first):
+        count, selector = wishes[name]
+        gang(name, request_body(count, *filter(None, [selector]), of=MIG), made=made)
     loop = Loop(made)
-    assert list(await loop.turn()) == [before.metadata.name], loop.admission.decision(root_key(first))
-    decision = loop.admission.decision(root_key(second))
-    assert decision.reason == "Unsupported"
-    assert "has some devices of a node in common with" in decision.message
-    drop(made, before)
-    assert len(await loop.turn()) == 1
+    placed = {name.partition("-")[0] for name in await loop.turn()}
+    reasons = {loop.admission.decision(root_key(name)).reason for name in wishes}
+    assert (len(placed), reasons) == ((2, {None}) if fits else (1, {None, "Infeasible"}))
+
+
+async def test_requests_that_overlap_on_some_nodes_take_nothing_of_each_other_on_others() -> None:
+    """On the second node no device meets both."""
+    overlapping, apart = parts(), parts()
+    for number, body in enumerate(overlapping):
+        body["attributes"]["bank"] = {"int": number % 3}
+    for number, body in enumerate(apart):
+        body["attributes"] |= {"profile": {"string": "3g" if number % 2 else "1g"}, "bank": {"int": 1 - number % 2}}
+    made = cluster(mig_class(), devices=overlapping)
+    put(made, node("n2", gpus=0))
+    tell(made, slice_body("slice-n2", *apart, node="n2"))
+    gang("small", request_body(1, SMALL, of=MIG), made=made)
+    gang("bank", request_body(1, BANK, of=MIG), made=made)
+    await made.devices.steady.wait()
+    [shared] = made.devices.counts.classes.shared
+    assert {name: made.capacity.room.free(name)[shared] for name in ("n1", "n2")} == {"n1": 4, "n2": 6}
+
+
+async def test_namespaces_when_selectors_are_too_many_take_turns() -> None:
+    """Four of eight odd selectors each do not refuse what a fifth asks for."""
+    made = cluster()
+    counts = made.devices.counts
+    for namespace in range(4):
+        for number in range(MOST_OF_NAMESPACE):
+            asker = core.Pod(core.Meta(name=f"p{number}", namespace=f"t{namespace}", uid=f"{namespace}-{number}"))
+            counts.ask(asker, [Ask(DRIVER, (canonical_selector(f"{SMALL[:-4]}'{namespace}-{number}'"),))])
+    own = Ask(DRIVER, (canonical_selector(SMALL),))
+    counts.ask(core.Pod(core.Meta(name="mine", namespace="t9", uid="mine")), [own])
+    for _ in counts.judge():
+        pass
+    assert counts.classes.refusal(own) is None
+    assert len(counts.classes.conditions) == 1 + MOST_SELECTED
 
 
 async def test_a_selector_that_takes_all_of_some_nodes_and_none_of_others_is_counted_with_its_class() -> None:

@@ -1,13 +1,13 @@
 """Reads what pods would claim before they are created: templates, claims that they name, and DeviceClasses.
 
-They are asked for by name when pods are about to be created, and nothing of them is kept. What cannot be counted is
-refused in the words of the scheduler process, which judges the claims once they are made.
+They are asked for by name when pods are about to be created, and nothing of them is kept. What does not exist, and what
+a claim says that cannot be counted, is refused in the words of the scheduler process. It alone judges devices, once the
+claims are made.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -27,9 +27,9 @@ from covey.placement.cluster.claims import (
     asks_of_pod,
     asks_of_templates,
     claims_named,
+    missing_class,
     templates_of,
 )
-from covey.placement.cluster.slices import DeviceCounts
 
 Key = tuple[str, str]
 T = TypeVar("T", bound=core.Read)
@@ -51,7 +51,7 @@ class _Sources(NamedTuple):
 async def find_claim_problem(
     client: Client, namespace: str, claims: Iterable[dict[str, Any]], shared: Collection[str]
 ) -> Problem | None:
-    """Report what the scheduler process would have against the claims of a pod; None where it would count them.
+    """Report what does not exist of what the claims of a pod name, or what they say that nobody can count; else None.
 
     Args:
         client: to the API server.
@@ -129,9 +129,4 @@ def _find_refusal(pod: core.Pod, sources: _Sources, shared: Collection[str]) -> 
         if claim.status.allocation is None and name in shared:
             return f"ResourceClaim {name} {SHARED}"
     asks = asks_of_pod(pod, sources.claims) + asks_of_templates(pod, sources.templates)
-    counts = DeviceCounts()
-    for each in sources.classes.values():
-        counts.classes.note(each)
-    counts.ask(pod, asks.keys())
-    deque(counts.judge(), maxlen=0)
-    return next(filter(None, map(counts.classes.refusal, asks)), None)
+    return next((missing_class(ask) for ask in asks if ask.device_class not in sources.classes), None)

@@ -60,6 +60,11 @@ def _short(selectors: tuple[str, ...]) -> str:
     return f"{shown}~{digest[:32]}"
 
 
+def missing_class(ask: Ask) -> str:
+    """The reason for which devices cannot be counted of a DeviceClass that does not exist."""
+    return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
+
+
 def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
     """The devices that a claim asks for.
 

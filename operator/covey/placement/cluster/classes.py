@@ -1,11 +1,13 @@
 """Resources that stand for devices: which can be counted, by which condition, and which a claim takes of. Pure.
 
 A resource is a number only where devices are interchangeable. Resources in play are those that a DeviceClass stands
-behind by its ``extendedResourceName``, and what claims of pods ask for: a class, or what selectors leave of it. On every
-node two of them must have the same devices or none in common, and where they have the same, one must be a part of the
-other in the whole cluster: then pods of the part are counted by both. Classes behind two extended resources must share
-no device at all. Anything else is refused by name; of two things that pods ask for, the one that was asked for later.
-What pods have already, and what pods of no gang ask for, refuses nothing else.
+behind by its ``extendedResourceName``, and what claims of pods ask for: a class, or what selectors leave of it. Classes
+behind two extended resources must share no device at all, and what is asked for is a part of the devices of such a class
+on every node where it has some of them, or is refused by name.
+
+Of two things that pods ask for neither refuses the other: kube-scheduler takes the first device that fits, so the worst
+is taken for true. A part takes of all that it is a part of; where two overlap and neither is a part of the other, both
+take of a third amount, which on nodes where they meet is the larger of the two (`DeviceClasses.shared`).
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import Ask, missing_class
 from covey.placement.cluster.selectors import Condition, in_turn, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
@@ -68,6 +70,8 @@ class DeviceClasses:
         #: Resource → its condition, and why a resource cannot be counted.
         self.served: dict[str, str] = {}
         self.problems: dict[str, str] = {}
+        #: Resource → two conditions that overlap: as many devices as more of a node meet, where some meet both, else those of both.
+        self.shared: dict[str, tuple[str, str]] = {}
         #: What claims ask for that was judged and cannot be counted, and why.
         self.refused: dict[Ask, str] = {}
 
@@ -117,7 +121,7 @@ class DeviceClasses:
             return self.refused.get(ask)
         if ask.device_class in self.known:
             return f"{ask.resource} {_TOO_MANY}"
-        return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
+        return missing_class(ask)
 
     def judges_like(self, other: DeviceClasses) -> bool:
         """Tell whether every device has the same traits by both."""
@@ -156,7 +160,7 @@ class DeviceClasses:
         if now == self._settled:
             return False
         self._settled = now
-        before = (self.served, self.problems, self._names, self.refused)
+        before = (self.served, self.problems, self.shared, self._names, self.refused)
         kinds = frozenset[Traits]().union(*now)
         explicit: dict[str, core.DeviceClass] = {}
         for each in sorted(self.known.values(), key=lambda each: each.metadata.name, reverse=True):
@@ -176,19 +180,17 @@ class DeviceClasses:
             else:
                 self.problems[resource] = f"{resource} is of DeviceClass {name}, {problem}"
         self._settle_asks(named, _Overlaps(now), kinds)
-        return before != (self.served, self.problems, self._names, self.refused)
+        return before != (self.served, self.problems, self.shared, self._names, self.refused)
 
     def _settle_asks(self, named: Mapping[str, str], overlaps: _Overlaps, kinds: Mix) -> None:
         """Find out which of what claims ask for can be counted, and by which resources."""
-        self._names = {}
-        self.refused = {}
+        self._names, self.refused, self.shared = {}, {}, {}
         taken: list[Ask] = []
         for ask in self._asks:
             problem = self._problem_of(ask.device_class, kinds) or self._problem_of(ask.key, kinds)
             if problem is None:
-                wider = (named[name] for name in named if overlaps.clash(ask.key, name, within=True))
-                others = (each.resource for each in taken if overlaps.clash(ask.key, each.key))
-                if what := next(chain(wider, others), None):
+                wider = (named[name] for name in named if overlaps.clash(ask.key, name))
+                if what := next(wider, None):
                     problem = (
                         f"which has some devices of a node in common with {what}, and not all: Covey cannot count both"
                     )
@@ -199,33 +201,33 @@ class DeviceClasses:
         for place, ask in enumerate(taken):
             mine = overlaps.of(ask.key)
             above = [named[name] for name in named if name == ask.device_class or mine & overlaps.of(name)]
-            for number, each in enumerate(taken):
-                theirs = overlaps.of(each.key)
+            for number, other in enumerate(taken):
+                theirs = overlaps.of(other.key)
                 if mine and (mine < theirs or (mine == theirs and number < place)):
-                    above.append(each.resource)
-            base = Ask(ask.device_class)
+                    above.append(other.resource)
+                elif mine & theirs and not (mine <= theirs or theirs <= mine):
+                    one, two = sorted((ask, other))
+                    above.append(shared := f"{one.resource} | {two.resource}")
+                    self.shared[shared] = (one.key, two.key)
+            base, implicit = Ask(ask.device_class), f"{IMPLICIT}{ask.device_class}"
+            above += [implicit] if implicit in self.served else []
             self._names[ask] = tuple(dict.fromkeys((ask.resource, base.resource, *above)))
             self.served |= {ask.resource: ask.key, base.resource: base.key}
-            implicit = f"{IMPLICIT}{ask.device_class}"
-            if implicit in self.served and overlaps.clash(ask.key, ask.device_class):
-                del self.served[implicit]
-                self.problems[implicit] = f"{implicit} shares devices with {ask.resource}, which claims ask for"
 
     def _choose(self) -> tuple[Ask, ...]:
-        """Choose the asks that came first, as far as they can be judged: tenants may write any number of others.
+        """Choose the asks that can be judged: tenants may write any number of others.
 
-        What gives way comes after all else.
+        Namespaces take turns, each with what it asked for first. What gives way comes after all else.
         """
         since = {ask: min(of.values()) for ask, of in self._askers.items() if ask.device_class in self._noted}
-        chosen: list[Ask] = []
-        of = Counter[str]()
-        for ask in sorted(since, key=lambda each: (not self._waiting[each], since[each], each)):
-            of.update({since[ask][1]: bool(ask.selectors), "": bool(ask.selectors)})
-            if ask.selectors and (of[""] > MOST_SELECTED or of[since[ask][1]] > MOST_OF_NAMESPACE):
-                of.subtract((since[ask][1], ""))
-            else:
-                chosen.append(ask)
-        return tuple(chosen)
+        turn = Counter[str]()
+        places: dict[Ask, int] = {}
+        for ask in sorted(since, key=lambda ask: (not self._waiting[ask], since[ask], ask)):
+            places[ask] = turn[since[ask][1]]
+            turn[since[ask][1]] += bool(ask.selectors)
+        order = sorted(places, key=lambda ask: (not self._waiting[ask], places[ask], since[ask], ask))
+        selected = [ask for ask in order if ask.selectors and places[ask] < MOST_OF_NAMESPACE][:MOST_SELECTED]
+        return tuple(ask for ask in order if not ask.selectors or ask in selected)
 
     def _problem_of(self, name: str, kinds: Iterable[Traits]) -> str | None:
         """The reason for which devices that meet a condition cannot be counted."""
@@ -273,11 +275,10 @@ class _Overlaps:
         """The traits of devices that meet a condition."""
         return self._kinds.get(name, frozenset())
 
-    def clash(self, one: str, other: str, *, within: bool = False) -> bool:
-        """Tell whether two conditions clash; ``within``: unless the first is a part of the other, or neither has any."""
-        mine, theirs = self.of(one), self.of(other)
-        lies = mine <= theirs or (mine >= theirs and not within)
-        return (one, other) in self._torn or not (lies or mine.isdisjoint(theirs))
+    def clash(self, part: str, whole: str) -> bool:
+        """Tell whether on some node one condition has a part of the devices of another, or elsewhere others as well."""
+        mine, theirs = self.of(part), self.of(whole)
+        return (part, whole) in self._torn or not (mine <= theirs or mine.isdisjoint(theirs))
 
 
 def traits_of(
@@ -288,7 +289,7 @@ def traits_of(
     kept: AbstractSet[str] = frozenset(),
 ) -> Traits:
     """Judge a device of a slice by conditions, with what is ``known`` of it by those that are ``kept``."""
-    answers = {name: judge(spec.driver, device) for name, judge in conditions.items()}
+    answers = {name: condition(spec.driver, device) for name, condition in conditions.items()}
     matched = frozenset(name for name, answer in answers.items() if answer)
     failing = frozenset(name for name, answer in answers.items() if answer is None)
     if known is not None:

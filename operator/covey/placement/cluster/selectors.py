@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -23,10 +24,35 @@ from typing import Final, TypeVar
 from covey.api import core
 from covey.placement.cluster.resources import parse_quantity
 
-#: Judges one device of a driver: True, False, or None for an error.
-Condition = Callable[[str, core.Device], bool | None]
+#: Of a device: ``attributes`` or ``capacity``, domain, and name.
+Field = tuple[str, str, str]
 Value = str | int | bool
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """What is asked of a device.
+
+    ``judge`` takes a driver and a device: True, False, or None for an error. ``fields`` are all that it reads besides the
+    driver.
+    """
+
+    judge: Callable[[str, core.Device], bool | None]
+    fields: frozenset[Field] = frozenset()
+
+    def __call__(self, driver: str, device: core.Device) -> bool | None:
+        """Judge a device of a driver."""
+        return self.judge(driver, device)
+
+
+def read_fields(driver: str, device: core.Device, fields: Sequence[Field]) -> tuple[object, ...]:
+    """Read what conditions with these fields can tell a device by, of one driver."""
+    return tuple(
+        _of(device.attributes if kind == "attributes" else device.capacity, driver, domain, name)
+        for kind, domain, name in fields
+    )
+
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<text>"[^"\\\n]*"|'[^'\\\n]*')|(?P<number>-?\d+)|(?P<sign>&&|[=><]=|[><()\[\],.]))"""
@@ -70,7 +96,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
             found = None if answer is None else found
         return found
 
-    return judge
+    return _joined(judge, conditions)
 
 
 def in_turn(conditions: Sequence[Condition]) -> Condition:
@@ -82,7 +108,11 @@ def in_turn(conditions: Sequence[Condition]) -> Condition:
                 return answer
         return True
 
-    return judge
+    return _joined(judge, conditions)
+
+
+def _joined(judge: Callable[[str, core.Device], bool | None], conditions: Sequence[Condition]) -> Condition:
+    return Condition(judge, frozenset[Field]().union(*(condition.fields for condition in conditions)))
 
 
 @lru_cache(maxsize=1024)
@@ -131,7 +161,8 @@ class _Reader:
                 return [self._comparison(lambda driver, _device: driver, str)]
             case "attributes":
                 domain, name = self._member()
-                return [self._comparison(lambda driver, device: _attribute(driver, device, domain, name))]
+                compared = self._comparison(lambda driver, device: _attribute(driver, device, domain, name))
+                return [replace(compared, fields=frozenset({("attributes", domain, name)}))]
             case "capacity":
                 return [self._capacity(*self._member())]
             case other:
@@ -154,7 +185,7 @@ class _Reader:
             value = read(driver, device)
             return None if value is None else (type(value), value) in known
 
-        return judge
+        return Condition(judge)
 
     def _capacity(self, domain: str, name: str) -> Condition:
         self._expect(".", "compareTo", "(", "quantity", "(")
@@ -173,7 +204,7 @@ class _Reader:
             except ValueError:
                 return None
 
-        return judge
+        return Condition(judge, frozenset({("capacity", domain, name)}))
 
     def _list(self) -> list[Value]:
         self._expect("[")

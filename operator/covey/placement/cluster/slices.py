@@ -28,11 +28,13 @@ from covey.api import core
 from covey.placement.cluster.claims import MOST_DEVICES, Ask
 from covey.placement.cluster.classes import DeviceClasses, Traits, traits_of
 from covey.placement.cluster.resources import amount
-from covey.placement.cluster.selectors import Condition
+from covey.placement.cluster.selectors import Condition, Field, read_fields
 
 #: Marks the claim that kube-scheduler makes for a pod's extended resources.
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 _HARD: Final = ("NoSchedule", "NoExecute")
+#: Kinds of devices that are told apart at a time, so that each is judged once.
+_REMEMBERED: Final = 1024
 
 #: Driver and pool; with the name of a device it is a device.
 PoolId = tuple[str, str]
@@ -110,8 +112,9 @@ class DeviceCounts:
             judged: dict[str, tuple[core.ResourceSlice, tuple[Traits, ...]]] = {}
             kinds: dict[str, Counter[Traits]] = {}
             names, former = self._slices.keys(), self.classes.conditions
-            kept = {name for name, condition in following.conditions.items() if former.get(name) is condition}
+            kept = frozenset(name for name, condition in following.conditions.items() if former.get(name) is condition)
             new = {name: condition for name, condition in following.conditions.items() if name not in kept}
+            judgement = _Judgement(new, kept)
             while late := [
                 each for each in names | judged.keys() if judged.get(each, "-")[0] is not self._slices.get(each)
             ]:
@@ -121,7 +124,7 @@ class DeviceCounts:
                         kinds[before[0].spec.node_name] -= Counter(before[1])
                     if now:
                         known = zip(now.spec.devices or (), self._traits[name], strict=True)
-                        judged[name] = (now, tuple(traits_of(now.spec, *device, new, kept) for device in known))
+                        judged[name] = (now, tuple(judgement.judge(now.spec, *device) for device in known))
                         kinds.setdefault(now.spec.node_name, Counter()).update(judged[name][1])
                     yield
             self._traits = {name: judged[name][1] for name in self._slices}
@@ -217,7 +220,8 @@ class DeviceCounts:
                     id_ = (*pool, device.name)
                     matched[id_] = matched.get(id_, frozenset()) | each.matched
         found = {}
-        for resource in requests.keys() & (self.classes.served.keys() | self.classes.problems.keys()):
+        counted = self.classes.served.keys() | self.classes.problems.keys() | self.classes.shared.keys()
+        for resource in requests.keys() & counted:
             key = self.classes.served.get(resource)
             most = sum(key is None or id_ not in matched or key in matched[id_] for id_ in mine)
             found[resource] = min(requests[resource], most)
@@ -255,7 +259,7 @@ class DeviceCounts:
 
     def _free(self, node: str) -> Counter[str]:
         """The devices of a node that may be allocated, by resource; none where selectors fail on one of them, usable or not."""
-        found, failing = Counter[str](), set[str]()
+        kinds, failing = Counter[Traits](), set[str]()
         for pool in self._pools_of.get(node, ()):
             newest = self._newest(pool)
             for each in (self._slices[name] for name in self._pools[pool]):
@@ -264,8 +268,16 @@ class DeviceCounts:
                 for device, traits in zip(each.spec.devices or (), self._traits[each.metadata.name], strict=True):
                     failing |= traits.failing
                     if traits.plain and each in newest and self._is_available(pool, device):
-                        found.update(traits.matched)
-        return Counter({resource: found[name] for resource, name in self.classes.served.items() if name not in failing})
+                        kinds[traits] += 1
+        found = Counter[str]()
+        for traits, count in kinds.items():
+            found.update(dict.fromkeys(traits.matched, count))
+        free = {resource: found[name] for resource, name in self.classes.served.items() if name not in failing}
+        for resource, names in self.classes.shared.items():
+            amounts = [found[name] for name in names]
+            meet = any(traits.matched.issuperset(names) for traits in kinds)
+            free[resource] = max(amounts) if meet else sum(amounts)
+        return Counter(free)
 
     def _newest(self, pool: PoolId) -> list[core.ResourceSlice]:
         """The slices of the newest generation of a pool; none unless it is complete and valid."""
@@ -328,6 +340,24 @@ class DeviceCounts:
 
     def _nodes_with(self, devices: Collection[DeviceId]) -> set[str]:
         return {node for pool in {device[:2] for device in devices} for node in self._nodes_of(pool)}
+
+
+class _Judgement:
+    """Judges devices by conditions that are new, beside what is known by those that are kept: those that are alike once."""
+
+    def __init__(self, new: Mapping[str, Condition], kept: frozenset[str]) -> None:
+        self._new, self._kept = new, kept
+        self._fields = tuple(frozenset[Field]().union(*(condition.fields for condition in new.values())))
+        self._judged: dict[tuple[object, ...], Traits] = {}
+
+    def judge(self, spec: core.ResourceSliceSpec, device: core.Device, known: Traits) -> Traits:
+        alike = (spec.driver, known, *read_fields(spec.driver, device, self._fields))
+        traits = self._judged.get(alike)
+        if traits is None:
+            traits = traits_of(spec, device, known, self._new, self._kept)
+            if len(self._judged) < _REMEMBERED:  # a selector may ask for what no two devices have in common
+                self._judged[alike] = traits
+        return traits
 
 
 def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[Traits, ...]:
