@@ -163,7 +163,6 @@ def test_pods_of_a_deleted_group_stay_gated(foreign: Foreign) -> None:
     assert all(map(is_gated, foreign.of_group("gone")))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_pinned_pods_when_their_group_is_deleted_lose_their_places(foreign: Foreign) -> None:
     """The group waits for its pods (``podgroup-protection``), and they for the group."""
     cluster = foreign.cluster

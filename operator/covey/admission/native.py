@@ -74,6 +74,11 @@ class MemberPod(core.Pod, frozen=True):
             msgspec.structs.force_setattr(self, "metadata", msgspec.structs.replace(meta, labels=labels))
 
 
+def is_member(pod: core.Pod) -> bool:
+    """Tell whether a pod names a native group, which need not exist."""
+    return "/" in (pod.metadata.label(LABEL_POD_GROUP) or "")
+
+
 def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
     """A native group as one of Covey's."""
     meta, spec = stored.metadata, stored.spec

@@ -291,6 +291,7 @@ RELEASE_NODE_LOST: Final = "NodeLost"
 RELEASE_CONFLICT: Final = "Conflict"
 RELEASE_CAPACITY_TAKEN: Final = "CapacityTaken"
 RELEASE_UNMARKED: Final = "Unmarked"
+RELEASE_GROUP_DELETED: Final = "GroupDeleted"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 

@@ -391,6 +391,9 @@ RELEASES: Final[Mapping[str, Explanation]] = {
     ),
     names.RELEASE_NODE_LOST: Explanation("Its node has gone, or does not answer."),
     names.RELEASE_CONFLICT: Explanation("Somebody else has changed the pod while it was let go."),
+    names.RELEASE_GROUP_DELETED: Explanation(
+        "Its group, one of Kubernetes' own, is being deleted and starts nothing more."
+    ),
     names.RELEASE_UNMARKED: Explanation(
         "It was made by an older release, without the mark by which your kube-scheduler asks Covey for its binding."
     ),

@@ -13,6 +13,7 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   mark that is not renewed was left by a barrier that is gone.
 * kube-scheduler says ``SchedulerError``, and fails at the pod once more: no node is left out, for it would fail at each,
   but the gang rests for a time.
+* Its group, one of Kubernetes' own, is being deleted, which waits for its pods, as they wait for it.
 * Time is up (``order``), unless kube-scheduler is away (``certificates``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
@@ -34,12 +35,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import order, podstate
+from covey.admission import native, order, podstate
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_WAKE,
     INFERENCE_GROUP,
+    RELEASE_GROUP_DELETED,
     RELEASE_TIMEOUT,
     RELEASE_UNMARKED,
     RELEASE_UNSCHEDULABLE,
@@ -152,6 +154,7 @@ class Releases:
             self._callers.note()
         if self._cache.index.pinned_node(pod) is None or not podstate.counts(pod):
             self._on_pod_deleted(pod)
+            self._suspect(pod)
         else:
             if podstate.waits_for_start(pod):
                 # Its time begins when its turn comes.
@@ -166,8 +169,14 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        if (podstate.unschedulable(pod) or podstate.scheduler_error(pod)) and self._cache.index.pinned_node(pod):
+        refused = podstate.unschedulable(pod) or podstate.scheduler_error(pod)
+        if (refused and self._cache.index.pinned_node(pod)) or self._is_stranded(pod):
             self._queue.add(("pod", pod.metadata.uid))
+
+    def _is_stranded(self, pod: core.Pod) -> bool:
+        """Tell whether a pod is pinned for a native group that is gone, or as good as gone."""
+        pinned = podstate.pinned_node(pod) is not None and podstate.counts(pod)
+        return pinned and native.is_member(pod) and self._cache.index.root_of_pod(pod) is None
 
     async def _work(self, item: _Item) -> None:
         await self._breath.take()
@@ -234,6 +243,9 @@ class Releases:
 
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
+        if pod is not None and self._is_stranded(pod):
+            await self._writer.release(pod, RELEASE_GROUP_DELETED)
+            return
         node = self._cache.index.pinned_node(pod) if pod is not None else None
         if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
             self._doubted.pop(uid, None)
