@@ -103,7 +103,9 @@ def _refused(client: ApiClient, method: str, path: str, body: Any, sentence: str
     assert sentence in said
 
 
-@pytest.mark.parametrize("name", ["covey-account-scheduler", "covey-account-operator", "covey-pods"])
+@pytest.mark.parametrize(
+    "name", ["covey-account-scheduler", "covey-account-operator", "covey-account-operator-objects", "covey-pods"]
+)
 def test_the_expressions_are_of_the_right_types(cluster: Cluster, name: str) -> None:
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
     status = eventually(lambda: cluster.api("GET", path).get("status"), 60, "kube-controller-manager has looked at it")
@@ -286,3 +288,72 @@ def test_the_operator_exchanges_images_of_its_pods_and_nothing_else_of_their_spe
     request(operator, "PATCH", path, OTHER_IMAGE)
     _refused(operator, "PATCH", path, TOLERANT, "of its pods Covey's operator changes")
     _refused(operator, "PATCH", path, {"metadata": {"finalizers": ["example.com/x"]}}, "of its pods Covey's operator")
+
+
+OBJECTS: dict[str, tuple[str, Object]] = {
+    "services": ("/api/v1", {"spec": {"ports": [{"port": 80}], "selector": {"app": "x"}}}),
+    "poddisruptionbudgets": (
+        "/apis/policy/v1",
+        {"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}},
+    ),
+    "controllerrevisions": ("/apis/apps/v1", {"data": {}, "revision": 1}),
+    "podtemplates": (
+        "/api/v1",
+        {"template": {"spec": {"containers": [{"name": "c", "image": "registry.test/c:1"}]}}},
+    ),
+}
+
+
+@pytest.fixture
+def asks_for_nodes(cluster: Cluster) -> Iterator[None]:
+    """The right on PodTemplates, which the account has where capacity.provider is set."""
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}"
+    rule = {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["create", "patch", "delete"]}
+    subject = {"kind": "ServiceAccount", "name": "covey-operator", "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "asks"}
+    cluster.api("POST", f"{base}/roles", {"metadata": {"name": "asks"}, "rules": [rule]})
+    binding = {"metadata": {"name": "asks"}, "roleRef": reference, "subjects": [subject]}
+    cluster.api("POST", f"{base}/rolebindings", binding)
+    yield
+    cluster.api("DELETE", f"{base}/rolebindings/asks")
+    cluster.api("DELETE", f"{base}/roles/asks")
+
+
+@pytest.mark.usefixtures("asks_for_nodes")
+@pytest.mark.parametrize("plural", sorted(OBJECTS))
+def test_the_operator_leaves_objects_of_others(cluster: Cluster, operator: ApiClient, plural: str) -> None:
+    base, body = OBJECTS[plural]
+    path, sentence = f"{base}/namespaces/{TEAM}/{plural}", "whose controller is a DisaggregatedInference"
+    owned = _owned(cluster)["metadata"]
+    references, labels = owned["ownerReferences"], owned["labels"]
+    change = {"metadata": {"annotations": {"example.com/a": "b"}}}
+    adoption = {"metadata": {"ownerReferences": references}}
+    made = cluster.api("POST", path, {"metadata": {"name": "theirs"}, **body})
+    try:
+        _refused(operator, "PATCH", f"{path}/theirs?dryRun=All", change, sentence)
+        _refused(operator, "DELETE", f"{path}/theirs?dryRun=All", None, sentence)
+        _refused(operator, "PATCH", f"{path}/theirs?dryRun=All", adoption, sentence)
+        # With Covey's label, as a backup has it, it may be adopted, and no more.
+        cluster.api("PATCH", f"{path}/theirs", {"metadata": {"labels": labels}})
+        _refused(operator, "PATCH", f"{path}/theirs", change, sentence)
+        _refused(operator, "DELETE", f"{path}/theirs?dryRun=All", None, sentence)
+        request(operator, "PATCH", f"{path}/theirs?dryRun=All", adoption)
+    finally:
+        cluster.api("DELETE", f"{path}/{name_of(made)}")
+    new = f"{path}?dryRun=All"
+    _refused(operator, "POST", new, {"metadata": {"name": "loose", "labels": labels}, **body}, sentence)
+    unlabelled = {"metadata": {"name": "own", "ownerReferences": references}, **body}
+    _refused(operator, "POST", new, unlabelled, "in the label covey.dev/inference")
+    request(
+        operator, "POST", new, {"metadata": {"name": "own", "ownerReferences": references, "labels": labels}, **body}
+    )
+
+
+@pytest.mark.parametrize("plural", ["services", "poddisruptionbudgets", "controllerrevisions"])
+def test_the_operator_changes_objects_of_resources(cluster: Cluster, operator: ApiClient, plural: str) -> None:
+    """The budget of a namespace has no owner, and a name of its own."""
+    apply_example(cluster, namespace=TEAM)
+    path = f"{OBJECTS[plural][0]}/namespaces/{TEAM}/{plural}"
+    [first, *_] = cluster.api("GET", f"{path}?labelSelector=covey.dev/inference")["items"]
+    request(operator, "PATCH", f"{path}/{name_of(first)}?dryRun=All", {"metadata": {"annotations": {"a": "b"}}})
+    request(operator, "DELETE", f"{path}/{name_of(first)}?dryRun=All")
