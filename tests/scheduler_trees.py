@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -130,13 +130,10 @@ class Bench:
         """Delete a pod at once."""
         self.cluster.api("DELETE", f"{self.pods_path}/{name}?gracePeriodSeconds={grace}")
 
-    def group(self, name: str, kind: str = "compositepodgroups") -> Json:
-        """A group."""
-        return self.cluster.api("GET", f"{GROUP.format(self.namespace, kind)}/{name}")
-
     def condition(self, name: str, kind: str = "Admitted") -> Json:
         """A condition of a root; empty while it is not there."""
-        found = self.group(name).get("status", {}).get("conditions", [])
+        path = f"{GROUP.format(self.namespace, 'compositepodgroups')}/{name}"
+        found = self.cluster.api("GET", path).get("status", {}).get("conditions", [])
         return next((each for each in found if each["type"] == kind), {})
 
     def suffix(self) -> str:
@@ -189,9 +186,13 @@ class Tree:
             lambda body: self.bench.cluster.api("POST", path, body), self.manifests if manifests is None else manifests
         )
 
-    def of(self, role: str) -> list[Json]:
-        """The manifests of one role's pods."""
-        return [each for each in self.manifests if each["metadata"]["labels"]["covey.dev/role"] == role]
+    def replace(self, names: Collection[str]) -> None:
+        """Delete those of these pods that are the unit's, and create their successors, gated."""
+        for manifest in [each for each in self.manifests if each["metadata"]["name"] in names]:
+            self.bench.delete(manifest["metadata"]["name"])
+            stem = manifest["metadata"]["name"].rpartition("-")[0]
+            manifest["metadata"]["name"] = f"{stem}-{self.bench.suffix()}"
+            self.create([manifest])
 
     def pods(self) -> list[Json]:
         """The unit's pods as they are."""
@@ -204,8 +205,12 @@ class Tree:
         ]
 
     def bound(self, role: str | None = None) -> list[Json]:
-        """The pods that have a node."""
-        return [pod for pod in self.pods() if pod["spec"].get("nodeName") and role in {None, role_of(pod)}]
+        """The pods that have a node; those of one role."""
+        return [
+            pod
+            for pod in self.pods()
+            if node_of(pod) and (role is None or pod["metadata"]["labels"]["covey.dev/role"] == role)
+        ]
 
     def wait_bound(self, count: int | None = None, timeout: float = 60.0) -> list[Json]:
         """Wait until so many pods are bound, all by default."""
@@ -289,11 +294,6 @@ class Replacing:
         self._thread.join()
         self._recording.__exit__(kind, error, trace)
 
-    def amend(self, **spec: Any) -> None:
-        """Create successors with other fields from now on."""
-        for manifest in list(self._manifests.values()):
-            manifest["spec"] |= spec
-
     def _run(self) -> None:
         seen = 0
         while not self._stop.is_set():
@@ -328,11 +328,6 @@ class Replacing:
         self._bench.cluster.api("POST", self._bench.pods_path, successor)
 
 
-def role_of(pod: Json) -> str:
-    """The role that a pod's label names."""
-    return str(pod["metadata"]["labels"]["covey.dev/role"])
-
-
 def node_of(pod: Json) -> str:
     """Where a pod is bound; empty when it is not."""
     return str(pod["spec"].get("nodeName", ""))
@@ -359,34 +354,6 @@ def pin_of(pod: Json) -> str | None:
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def by_replica(pods: Sequence[Json]) -> dict[tuple[str, str], list[Json]]:
-    """Pods by role and replica."""
-    found: dict[tuple[str, str], list[Json]] = {}
-    for pod in pods:
-        labels = pod["metadata"]["labels"]
-        found.setdefault((labels["covey.dev/role"], labels["covey.dev/replica"]), []).append(pod)
-    return found
-
-
-def states(events: Sequence[tuple[str, Json]]) -> Iterator[dict[str, Json]]:
-    """The pods by name after each event of a recording."""
-    pods: dict[str, Json] = {}
-    for kind, pod in events:
-        if kind == "DELETED":
-            pods.pop(pod["metadata"]["name"], None)
-        else:
-            pods[pod["metadata"]["name"]] = pod
-        yield pods
-
-
-def labels_of(cluster: Cluster, label: str) -> Callable[[str], str | None]:
-    """Node name → the value of a label."""
-    nodes = {
-        each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.api("GET", "/api/v1/nodes")["items"]
-    }
-    return lambda name: nodes[name].get(label)
 
 
 def _constraints(required: str | None, preferred: str | None, scope: str) -> Json:

@@ -50,7 +50,7 @@ class Controller:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.domains = f"/apis/{GROUP}/v1beta1/namespaces/{namespace}/computedomains"
-        self._templates = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+        self.templates = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
 
     def all(self) -> list[Object]:
         """The ComputeDomains that there are."""
@@ -66,7 +66,7 @@ class Controller:
             name = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
             spec = {"spec": {"devices": {"requests": [{"name": "channel", "exactly": exactly}]}}}
             self.cluster.ensure(
-                f"{self._templates}", {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+                f"{self.templates}", {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
             )
 
     @contextmanager

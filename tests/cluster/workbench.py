@@ -98,23 +98,6 @@ class Workbench:
         uids = {uid_of(pod) for pod in pods}
         eventually(lambda: uids <= {uid_of(pod) for pod in self.all("Pod") if is_ready(pod)}, describe="pods are Ready")
 
-    def unpin(self, pod: Object) -> None:
-        """Lift the gate of a pod without binding it."""
-        self.cluster.api("PATCH", self.path("Pod", name_of(pod)), [{"op": "remove", "path": "/spec/schedulingGates/0"}])
-
-    def admit(self, unit: int = 0, *, name: str = "llm", **condition: Any) -> None:
-        """Write what the scheduler process would write on a root."""
-        stated = {
-            "type": "Admitted",
-            "status": "True",
-            "reason": "Admitted",
-            "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-            **condition,
-        }
-        path = f"{self.path('CompositePodGroup', f'{name}-{unit}')}/status"
-        self.cluster.api("PATCH", path, {"status": {"conditions": [stated]}})
-
     def condition(self, kind: str, name: str = "llm") -> Object:
         """A condition of the resource; an AssertionError while it is not there, or not of this generation."""
         found = self.get("DisaggregatedInference", name)

@@ -19,8 +19,8 @@ import pytest
 from builders.manifests import Object
 from cluster.autoscaler import PROVISIONING_REQUEST, Autoscaler, NodeGroup
 from cluster.job_gangs import Jobs, job
+from cluster.leader_worker_sets import Sets
 from cluster.serving import Serving, fewest_serving, serves, workers
-from cluster.test_leader_worker_sets import Sets
 from cluster.workbench import is_gated, is_ready, label, name_of, uid_of, uids
 from covey import __version__
 from install.chart import CHART, NAMESPACE, Helm

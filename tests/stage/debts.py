@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from covey.api.constants import ANNOTATION_PINNED
 from localcluster.components import FAKE_NODE
 from scheduler_trees import pin_of
 from soak.facts import read_node, read_pod
@@ -77,7 +78,8 @@ def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[st
             continue
         conditions = found.get("status", {}).get("conditions", ())
         refused = any(each["type"] == "PodScheduled" and each["reason"] == "Unschedulable" for each in conditions)
-        if not refused or (not pod.released and free.get(pin_of(found) or "", -1) >= pod.gpus):
+        pinned = found["metadata"].get("annotations", {}).get(ANNOTATION_PINNED) == found["metadata"]["uid"]
+        if not refused or (pinned and not pod.released and free.get(pin_of(found) or "", -1) >= pod.gpus):
             yield f"kube-scheduler: pod {pod.name} is to be tried"
 
 

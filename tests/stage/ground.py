@@ -90,7 +90,8 @@ class Ground:
         self.settings: dict[str, Settings] = {OPERATOR: {}, SCHEDULER: {}}
         #: Names of the profiles that some kube-scheduler serves.
         self.profiles: set[str] = set()
-        self._extender = f"127.0.0.1:{free_port()}"
+        #: The address of the scheduler process, which kube-scheduler calls.
+        self.extender = f"127.0.0.1:{free_port()}"
         self._processes: dict[str, OperatorProcess | SchedulerProcess] = {}
         self._running: dict[str, asyncio.Task[int]] = {}
         #: Nodes by name as they were made, and of what kind; and kinds that have been damaged, as often as they were.
@@ -112,7 +113,7 @@ class Ground:
             name: str(self.cluster.service_account_kubeconfig("covey-system", f"covey-{name}")) for name in self.wires
         }
         self.loop.call(self._open())
-        self.cluster.start_scheduler(scheduler_config(SimpleNamespace(url=f"http://{self._extender}")))  # type: ignore[arg-type] # its address is all that is read
+        self.cluster.start_scheduler(scheduler_config(SimpleNamespace(url=f"http://{self.extender}")))  # type: ignore[arg-type] # its address is all that is read
         self.profiles.add(COVEY_PROFILE)
         return self
 
@@ -179,7 +180,7 @@ class Ground:
             operator = OperatorSettings(**common, **self.settings[name])
             process = OperatorProcess(operator, clock, transport=transport, die=lambda _: None)
         else:
-            scheduler = SchedulerSettings(**common, bind_address=self._extender, **self.settings[name])
+            scheduler = SchedulerSettings(**common, bind_address=self.extender, **self.settings[name])
             process = SchedulerProcess(scheduler, clock, transport=transport)
         self._processes[name] = process
         self._running[name] = asyncio.create_task(process.run(), name=f"covey {name}")
@@ -305,8 +306,12 @@ class Ground:
         found = [f"{name}: has died" for name, wire in self.wires.items() if wire.is_cut and name in self._running]
         for owner, copy, listing in copies:
             if listing.path in stored:
-                items = stored[listing.path].items()
-                wanted = {key: _version(item) for key, item in items if selects(listing, item)}
+                items, within = stored[listing.path].items(), self.settings.get(owner, {}).get("namespaces")
+                wanted = {
+                    key: _version(item)
+                    for key, item in items
+                    if selects(listing, item) and (not within or key[0] in {"", *within})
+                }
                 found += [
                     f"{owner}: has not seen what has become of {listing.path} {'/'.join(key)}"
                     for key in wanted.keys() | copy.keys()

@@ -17,7 +17,7 @@ from cluster.workbench import is_gated, is_ready, label, name_of, uid_of
 from covey.api.core import seconds
 from covey.kube.resources import PRIORITY_CLASSES, Resource
 from localcluster import Nodes, concurrently
-from scheduler_trees import node_of
+from scheduler_trees import RELEASE, Bench, Tree, node_of
 from stage.ground import AHEAD, COVEY_PROFILE, EVERYTHING, KUBE_SCHEDULER, OPERATOR, Ground
 from stage.laws import JUDGED, find_violations
 from stage.record import KINDS, Event, Object
@@ -26,6 +26,7 @@ from stage.wire import Death, Denial, Write
 BLOCK: Final = "cloud.provider.com/topology-block"
 RACK: Final = "cloud.provider.com/topology-rack"
 INFERENCE: Final = "DisaggregatedInference"
+ROOT: Final = "CompositePodGroup"
 #: Two roles of four and two pods.
 ROLES: Final = (role("prefill", replicas=2, size=2), role("decode", replicas=2))
 
@@ -93,6 +94,12 @@ class Stage:
         self._lent |= set(names)
         return names
 
+    def claim_nodes(self) -> None:
+        """Delete the nodes of the story before, which are no room for this one; done at the first pod."""
+        if not self._set:
+            self.ground.keep_nodes(self._lent)
+            self._set = True
+
     def cordon(self, node: str) -> None:
         """Let no new pod on a node."""
         self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
@@ -131,7 +138,7 @@ class Stage:
 
     def create(self, *roles: Object, name: str = "llm", **spec: Any) -> Object:
         """Create a resource; of ``ROLES`` unless others are given."""
-        self._need_set()
+        self.claim_nodes()
         body = {
             "apiVersion": "inference.covey.dev/v1alpha1",
             "kind": INFERENCE,
@@ -223,10 +230,10 @@ class Stage:
         assert status.get("observedGeneration") == found["metadata"]["generation"], "the status is of another spec"
         return status
 
-    def refusal(self, name: str = "llm", reason: str = "Infeasible") -> str:
-        """Why a resource is not admitted, at rest: the message that goes with this reason; none of its pods is let go."""
+    def refusal(self, name: str = "llm", reason: str = "Infeasible", of: str = INFERENCE) -> str:
+        """Why a resource, or a root, is not admitted, at rest: the message of this reason; none of its pods is let go."""
         self.settle()
-        status, found, message = self.condition("Admitted", name)
+        status, found, message = self.condition("Admitted", name, of)
         assert (status, found) == ("False", reason), f"{status}, {found}: {message}"
         assert all(map(is_gated, self.pods(inference=name))), self.told()
         return message
@@ -259,7 +266,7 @@ class Stage:
 
     def stranger(self, name: str, node: str, *, gpus: int = 8, **spec: Any) -> None:
         """Have a pod of no gang that wants a place on a node."""
-        self._need_set()
+        self.claim_nodes()
         container = {"name": "c", "image": "registry.test/c:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
         body = {
             "containers": [container],
@@ -271,7 +278,7 @@ class Stage:
 
     def occupy(self, node: str, *, gpus: int = 8, name: str = "") -> str:
         """Have another scheduler's pod on a node; returns its name."""
-        self._need_set()
+        self.claim_nodes()
         name = name or f"other-{node}"
         container = {"name": "job", "image": "registry.test/job:1", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
         spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
@@ -384,15 +391,43 @@ class Stage:
         """Begin both processes anew, with these settings until the story ends: by process, field and value."""
         self.ground.restart(**settings)
 
-    def _need_set(self) -> None:
-        """Nodes of the story before are no room for this one."""
-        if not self._set:
-            self.ground.keep_nodes(self._lent)
-            self._set = True
-
     def _touch(self, kind: str, name: str) -> None:
         if kind == "Pod" and (pod := self.ground.record.objects["Pod"].get((self.namespace, name))) is not None:
             self._touched.add(uid_of(pod))
+
+
+class Trees(Bench):
+    """Groups and pods made by hand, as another controller would."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.cluster, stage.namespace)
+        self._stage = stage
+
+    def workload(self, name: str) -> Object:
+        """An owner of groups and pods, and a Workload; returns the owner's reference."""
+        self._stage.claim_nodes()
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{name}"
+        self._stage.after(lambda: self._stage.cluster.delete(path))
+        return super().workload(name)
+
+    def pod(self, name: str, **spec: Any) -> Object:
+        """A pod of no gang, for Covey's profile unless another ``scheduler`` is given."""
+        self._stage.claim_nodes()
+        return super().pod(name, **spec)
+
+
+def replace_released(stage: Stage, *trees: Tree) -> list[str]:
+    """Replace released pods until none is left, as a controller would; return why, in the order in which it was seen."""
+    reasons: list[str] = []
+    while True:
+        stage.settle()
+        found = {name_of(pod): pod["metadata"].get("annotations", {}).get(RELEASE) for pod in stage.pods()}
+        released = {name: reason for name, reason in found.items() if reason is not None}
+        if not released:
+            return reasons
+        reasons += released.values()
+        for tree in trees:
+            tree.replace(released)
 
 
 def by_replica(pods: Iterable[Object]) -> dict[tuple[str, str, str, str], list[Object]]:

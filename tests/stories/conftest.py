@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from stage import Ground, Stage
+from stage.play import Trees
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,12 @@ def stage(ground: Ground, caplog: pytest.LogCaptureFixture) -> Iterator[Stage]:
     made = Stage(ground)
     yield made
     made.end()
+
+
+@pytest.fixture
+def bench(stage: Stage) -> Trees:
+    """Groups and pods made by hand, as another controller would."""
+    return Trees(stage)
 
 
 @pytest.hookimpl(trylast=True)

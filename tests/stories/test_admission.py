@@ -302,12 +302,6 @@ def test_gang_of_256_pods_comes_and_goes_whole(stage: Stage) -> None:
     assert not [item for kind in OWNED for item in stage.owned(kind)]
 
 
-@pytest.fixture
-def bench(stage: Stage) -> Bench:
-    """Groups and pods made by hand, as another controller would."""
-    return Bench(stage.cluster, stage.namespace)
-
-
 def refusal_of(stage: Stage, root: str) -> tuple[str, str]:
     """Reason and message with which a root is not admitted, at rest."""
     stage.settle()

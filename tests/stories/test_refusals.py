@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from kubernetes.client import ApiException
 
@@ -184,3 +186,90 @@ def test_level_when_its_topology_has_none_is_named_with_those_that_there_are(sta
     stage.cluster.api("PATCH", f"{TOPOLOGIES}/two", mark)
     stage.settle()
     assert len(stage.pods(inference="llm")) == 6
+
+
+def test_level_when_no_node_has_it_is_refused_with_those_that_nodes_have(stage: Stage) -> None:
+    stage.create(topology={"required": "racks"})
+    message = refusal(stage, "InvalidTopology")
+    assert "rack" in message.replace("racks", "")
+    assert "superblock" not in message
+
+
+@pytest.fixture
+def webhook(stage: Stage) -> Callable[[str], Callable[[], None]]:
+    """``webhook(kind)`` has a webhook that nobody answers for writes of a kind; what it returns takes it away."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+    def is_refused(kind: str) -> bool:
+        made = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"}, "spec": {"clusterIP": "None"}}
+        if kind != "Service":
+            policy = {"schedulingPolicy": {"basic": {}}}
+            made |= {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": kind, "spec": policy}
+        try:
+            stage.cluster.api("POST", f"{stage.path(kind)}?dryRun=All", made)
+        except ApiException as error:
+            return "down.example.com" in str(error)
+        return False
+
+    def install(kind: str) -> Callable[[], None]:
+        what = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": [f"{kind.lower()}s"]}
+        hook = {
+            "name": "down.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/down"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+            "rules": [{**what, "operations": ["CREATE", "UPDATE"]}],
+        }
+        stage.cluster.api("POST", path, {"metadata": {"name": "down"}, "webhooks": [hook]})
+        stage.after(lambda: stage.cluster.delete(f"{path}/down"))
+        stage.await_event(lambda: is_refused(kind), "the webhook is in force")
+
+        def remove() -> None:
+            stage.cluster.delete(f"{path}/down")
+            stage.await_event(lambda: not is_refused(kind), "the webhook is in force no longer")
+
+        return remove
+
+    return install
+
+
+def test_webhook_when_it_is_down_is_told_and_what_it_kept_off_comes_once_it_is_gone(
+    stage: Stage, webhook: Callable[[str], Callable[[], None]]
+) -> None:
+    remove = webhook("PodGroup")
+    stage.create()
+    assert "down.example.com" in refusal(stage, "RequestRefused")
+    assert stage.event_notes("RequestRefused")
+    remove()
+    stage.advance(60)
+    stage.ready(6)
+
+
+def test_webhook_when_it_is_down_keeps_nobody_from_scaling_down_and_suspending(
+    stage: Stage, webhook: Callable[[str], Callable[[], None]]
+) -> None:
+    stage.create()
+    stage.ready(6)
+    webhook("Service")
+    ports = {"ports": [{"name": "http", "port": 8000}]}
+    stage.change(roles=[role("prefill", size=2), role("decode", network=ports)])
+    assert "down.example.com" in refusal(stage, "RequestRefused", kind="Progressing")
+    assert len(stage.pods()) == 3
+    stage.change(suspend=True)
+    refusal(stage, "Suspended")
+    assert nothing_of(stage)
+
+
+def test_namespaces_when_many_are_looked_after_wait_for_no_connection_of_anothers(stage: Stage) -> None:
+    """Every one has its watches; others are left alone."""
+    names = (*(f"elsewhere-{number}" for number in range(15)), stage.namespace)
+    stage.restart(operator={"namespaces": names}, scheduler={"namespaces": names})
+    stage.create()
+    metadata = stage.ready(6) and stage.get("DisaggregatedInference", "llm")["metadata"]
+    assert not {"annotations", "finalizers"} & metadata.keys(), "Kopf leaves no trace"
+    stage.restart(operator={"namespaces": names[:1]})
+    stage.create(name="other")
+    stage.settle()
+    assert not stage.pods(inference="other")
+    assert stage.get("DisaggregatedInference", "other")["status"] == {"observedGeneration": -1}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from builders.manifests import Object, role, template
-from cluster.workbench import OWNED, hostnames, is_gated, label, name_of, uid_of, uids
+from cluster.workbench import OWNED, hostnames, is_gated, is_ready, label, name_of, uid_of, uids
 from scheduler_trees import node_of
 from stage import Stage
 from stage.play import INFERENCE
@@ -117,6 +117,27 @@ def test_pods_that_wait_take_a_new_template_at_once(stage: Stage) -> None:
         assert images == {("prefill", "1"), ("decode", "2")}
     stage.ready(6)
     assert len(stage.owned("ControllerRevision")) == 2
+
+
+def test_pod_when_it_serves_by_the_time_its_template_changes_is_not_given_up_as_one_that_waits(stage: Stage) -> None:
+    """A replica is deleted only as it was seen: without an answer, nothing but the news tells that it serves."""
+    first, second = (template(nodeSelector={"pool": "a"}, terminationGracePeriodSeconds=end) for end in (0, 1))
+    stage.create(role("decode", template=first))
+    stage.settle()
+    with stage.late("operator", "pods"):
+        stage.nodes(labels={"pool": "a"})
+        stage.settle(ahead=1)
+        [pod] = stage.pods()
+        assert is_ready(pod)
+        stage.change(roles=[role("decode", template=second)])
+        stage.settle(ahead=1)
+        assert uids(stage.pods()) == {uid_of(pod)}
+    [successor] = stage.ready(1)
+    assert uid_of(successor) != uid_of(pod)
+    assert stage.order(
+        ("Pod", lambda event: uid_of(event.object) == uid_of(successor) and is_ready(event.object)),
+        ("Pod", lambda event: uid_of(event.object) == uid_of(pod) and "deletionTimestamp" in event.object["metadata"]),
+    )
 
 
 def test_role_when_it_is_scaled_from_outside_is_spread_over_all_units(stage: Stage) -> None:

@@ -199,6 +199,23 @@ def test_resource_when_it_is_being_deleted_is_terminating(stage: Stage) -> None:
     assert not [item for kind in (*OWNED, "ControllerRevision") for item in stage.owned(kind)]
 
 
+def test_status_when_the_resource_is_being_deleted_says_what_is_left_and_not_that_it_serves(stage: Stage) -> None:
+    """One pod takes long to end; all others have gone."""
+    stage.nodes(nodes=6)
+    stage.create(*pair())
+    slow = name_of(stage.ready(3)[0])
+    stage.patch("Pod", slow, {"metadata": {"finalizers": ["example.com/log-shipper"]}})
+    stage.cluster.api("DELETE", f"{stage.path(INFERENCE, 'llm')}?propagationPolicy=Foreground")
+    stage.await_event(lambda: len(stage.all("Pod")) == 1, "the other pods have gone")
+    stage.settle()
+    for kind in ("Ready", "Admitted", "Available"):
+        assert stage.condition(kind) == ("False", "Deleting", "it is being deleted: 1 pod is left")
+    columns = stage.kubectl("get", "dinf", "llm", "--no-headers")
+    assert "True" not in columns
+    assert "1/1" not in columns
+    stage.patch("Pod", slow, {"metadata": {"finalizers": None}})
+
+
 @pytest.mark.parametrize("condition", ["Available", "Ready"])
 def test_kubectl_when_it_waits_for_a_condition_takes_it_of_the_present_spec_alone(stage: Stage, condition: str) -> None:
     def is_met() -> bool:

@@ -8,8 +8,8 @@ import pytest
 
 from builders.manifests import Object
 from cluster.conftest import Covey
+from cluster.scraping import await_scrape, scrape
 from cluster.serving import RACK, Serving, serving, workers
-from cluster.test_metrics import await_scrape, scrape
 from cluster.workbench import name_of
 from localcluster import Cluster, eventually
 from localcluster.karpenter import delete_pools, rack_pool, start_karpenter, waiting_pod

@@ -9,8 +9,8 @@ import pytest
 
 from builders.manifests import Object
 from cluster.conftest import AddNodes, Covey
+from cluster.leader_worker_sets import Sets, covey
 from cluster.lws import LWS, path_of, start_controller
-from cluster.test_leader_worker_sets import Sets, covey
 from cluster.workbench import is_gated, name_of, uid_of
 from localcluster import Cluster, Process, eventually
 from scheduler_trees import node_of, pin_of

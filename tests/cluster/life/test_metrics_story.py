@@ -10,8 +10,8 @@ import pytest
 from builders.manifests import Object
 from cluster.conftest import Covey
 from cluster.kubelet import fail
+from cluster.scraping import await_scrape, is_alone, scrape
 from cluster.serving import AddNodes, Serving, serves, serving, workers
-from cluster.test_metrics import await_scrape, is_alone, scrape
 from cluster.workbench import label, name_of
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import scheduler_config

@@ -11,8 +11,8 @@ from builders.files import queue
 from builders.manifests import Object
 from cluster.kubelet import Kubelet
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
-from cluster.test_denied_pins import MARK, WORDS, Policy
 from cluster.workbench import label, name_of, uids
+from denial import MARK, WORDS, Policy
 from localcluster import eventually
 from scheduler_trees import Bench, node_of
 

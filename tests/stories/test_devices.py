@@ -1,0 +1,243 @@
+"""Devices of a driver: counted by Covey, allocated and bound by kube-scheduler, whose claims kube-controller-manager makes.
+
+No driver runs here: the slices are written by hand, and nobody prepares devices for the simulated nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders.devices import DRIVER, GPU, class_body, device, gpus, request_body, slice_body, wish_body
+from builders.manifests import Object
+from cluster.workbench import name_of
+from device_driver import API, Driver, assert_devices
+from scheduler_trees import GATE, RELEASE, START_GATE, Role, Tree, gates_of, node_of, pin_of
+from stage import Stage
+from stage.play import ROOT, Trees, replace_released
+
+MIG = "mig.nvidia.com"
+SMALL = "device.attributes['gpu.nvidia.com'].profile == '1g'"
+LARGE = "device.attributes['gpu.nvidia.com'].profile == '3g'"
+
+
+@pytest.fixture
+def driver(stage: Stage) -> Driver:
+    """Writes slices and classes; at the end of the story they go, and so do claims and their templates."""
+    made = Driver(stage.cluster, stage.namespace)
+    # The law counts what nodes say that they have; these devices are in no node's allocatable.
+    stage.excused.add("overcommitted")
+
+    def remove() -> None:
+        for path in made.made:
+            stage.cluster.api("DELETE", path)
+        for plural in ("resourceclaims", "resourceclaimtemplates"):
+            stage.cluster.api("DELETE", f"{API}/namespaces/{stage.namespace}/{plural}")
+
+    stage.after(remove)
+    return made
+
+
+def template(stage: Stage, name: str, *requests: Object) -> Object:
+    """Have a ResourceClaimTemplate; return what the spec of a pod needs for a claim of it."""
+    path = f"{API}/namespaces/{stage.namespace}/resourceclaimtemplates"
+    stage.cluster.api("POST", path, {"metadata": {"name": name}, "spec": {"spec": wish_body(*requests)}})
+    return claiming(name)
+
+
+def claiming(name: str) -> Object:
+    return {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": name}]}
+
+
+def named(stage: Stage, name: str, *requests: Object) -> Object:
+    """Have a ResourceClaim; return what the spec of a pod needs to name it."""
+    path = f"{API}/namespaces/{stage.namespace}/resourceclaims"
+    stage.cluster.api("POST", path, {"metadata": {"name": name}, "spec": wish_body(*requests)})
+    return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
+
+
+def bound(stage: Stage, tree: Tree, count: int) -> list[Object]:
+    """The pods of a unit once so many are bound: claims are made and allocated by others, meanwhile nobody may owe anything."""
+    stage.await_event(
+        lambda: len(stage.bound(inference=tree.name)) == count, f"{count} pods of {tree.name} are bound; {stage.told()}"
+    )
+    return stage.ready(count, inference=tree.name)
+
+
+def await_message(stage: Stage, root: str, words: str) -> None:
+    """Wait until a root that is not admitted says so in these words."""
+    stage.await_event(lambda: words in stage.condition("Admitted", root, of=ROOT)[2], words)
+
+
+def never_released(stage: Stage) -> bool:
+    return stage.never("Pod", lambda pod: RELEASE in pod["metadata"].get("annotations", {}))
+
+
+def test_gang_when_its_resource_is_devices_of_a_driver_is_bound_whole_on_them(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    """Four nodes with eight GPUs in two slices each, and none in allocatable; four pods of eight, and no fifth."""
+    driver.make("deviceclasses", class_body())
+    names = stage.nodes(nodes=4, gpus=0)
+    for name in names:
+        driver.make("resourceslices", slice_body(f"{name}-a", *gpus(4), node=name, of=2))
+        driver.make("resourceslices", slice_body(f"{name}-b", *gpus(4, first=4), node=name, of=2))
+    tree = bench.unit("llm", Role("decode", replicas=2, minimum=2, size=2), required="rack")
+    pods = bound(stage, tree, 4)
+    assert {node_of(pod) for pod in pods} == set(names)
+    assert never_released(stage)
+    assert_devices(driver, tree, 8)
+    late = bench.unit("late", Role("decode", gpus=1))
+    assert stage.refusal("late", of=ROOT).endswith(f"1 more {GPU} there would do")
+    stage.delete("Pod", name_of(pods[0]), grace=0)
+    bound(stage, late, 1)
+    assert_devices(driver, late, 1)
+
+
+def test_gang_when_its_devices_do_not_suffice_is_refused_with_numbers_until_a_stranger_gives_his_back(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    driver.make("deviceclasses", class_body())
+    [name] = stage.nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    bench.pod("ordinary", gpus=1)
+    bench.pod("stranger", gpus=0, **named(stage, "theirs", request_body(1)))
+    stage.await_event(lambda: len(stage.bound()) == 2, "both strangers are bound")
+    tree = bench.unit("llm", Role("decode", replicas=3, minimum=3, gpus=1))
+    message = stage.refusal("llm", of=ROOT)
+    assert "room for 2 of 3 replicas" in message
+    assert message.endswith(f"1 more {GPU} there would do")
+    assert len(driver.allocated()) == 1, "that of the ordinary pod"
+    stage.delete("Pod", "stranger", grace=0)
+    bound(stage, tree, 3)
+    assert_devices(driver, tree, 1)
+
+
+def test_gang_of_claims_shares_nodes_with_one_of_the_extended_resource(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    """Nodes with four GPUs in slices of two: claims of three leave one each for who asks by the resource."""
+    driver.make("deviceclasses", class_body())
+    names = stage.nodes(nodes=2, gpus=0)
+    for name in names:
+        driver.make("resourceslices", slice_body(f"{name}-a", *gpus(2), node=name, of=2))
+        driver.make("resourceslices", slice_body(f"{name}-b", *gpus(2, first=2), node=name, of=2))
+    three = template(stage, "three", request_body(3))
+    tree = bench.unit("llm", Role("decode", replicas=2, minimum=2, gpus=0, spec=three))
+    assert {node_of(pod) for pod in bound(stage, tree, 2)} == set(names)
+    assert never_released(stage)
+    assert_devices(driver, tree, 3)
+    bench.unit("big", Role("decode", gpus=2))
+    stage.refusal("big", of=ROOT)
+    small = bench.unit("small", Role("decode", replicas=2, minimum=2, gpus=1))
+    bound(stage, small, 2)
+    assert_devices(driver, small, 1)
+
+
+def test_gang_of_parts_of_a_class_waits_for_a_template_that_comes_late(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    selector = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
+    driver.make("deviceclasses", class_body(MIG, selector, resource=None))
+    [name] = stage.nodes(nodes=1, gpus=0)
+    parts = [device(f"d{number}", "mig") for number in range(6)]
+    for number, part in enumerate(parts):
+        part["attributes"]["profile"] = {"string": "1g" if number < 4 else "3g"}
+    driver.make("resourceslices", slice_body(name, *parts, node=name))
+    large = template(stage, "large", request_body(1, LARGE, of=MIG))
+    tree = bench.unit(
+        "llm",
+        Role("prefill", replicas=2, minimum=2, gpus=0, spec=large),
+        Role("decode", replicas=2, minimum=2, gpus=0, spec=claiming("late")),
+    )
+    await_message(stage, "llm", "was not made yet")
+    stage.settle()
+    assert all(map(gates_of, stage.pods()))
+    template(stage, "late", request_body(2, SMALL, of=MIG))
+    bound(stage, tree, 4)
+    assert never_released(stage)
+    bench.unit("more", Role("decode", gpus=0, spec=template(stage, "small", request_body(1, SMALL, of=MIG))))
+    await_message(stage, "more", "room for 0 of 1 replicas")
+    bench.unit("whole", Role("decode", gpus=0, spec=template(stage, "any", request_body(1, of=MIG))))
+    await_message(stage, "whole", "room for 0 of 1 replicas")
+    assert len(stage.bound()) == 4
+
+
+def test_device_when_another_scheduler_takes_it_between_pin_and_bind_costs_the_pin(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    """Pinned, but held by a gate of somebody else. Meanwhile the pool is written anew."""
+    driver.make("deviceclasses", class_body())
+    [name] = stage.nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    four = template(stage, "four", request_body(4))
+    tree = bench.unit("llm", Role("decode", gpus=0, spec=four, gates=(GATE, START_GATE)))
+    stage.await_event(lambda: [pin_of(pod) for pod in stage.pods()] == [name], "the gang is pinned")
+    bench.pod("ordinary", gpus=0, **named(stage, "wished", request_body(1)))
+    stage.await_event(
+        lambda: any("reserved for admitted gangs" in str(pod.get("status")) for pod in stage.pods()), "it is kept off"
+    )
+    stage.delete("Pod", "ordinary", grace=0)
+    driver.take("theirs", name, "gpu-0")
+    assert replace_released(stage, tree) == ["CapacityTaken"]
+    await_message(stage, "llm", DRIVER)
+    assert driver.allocated() == {}
+    driver.make("resourceslices", slice_body(f"{name}-new", *gpus(4), node=name, generation=2))
+    driver.withdraw(name)
+    driver.give_back("theirs")
+    stage.await_event(lambda: [pin_of(pod) for pod in stage.pods()] == [name], "the gang is pinned again")
+    stage.patch("Pod", name_of(stage.pods()[0]), [{"op": "remove", "path": "/spec/schedulingGates/0"}])
+    bound(stage, tree, 1)
+    assert_devices(driver, tree, 4)
+
+
+def test_gang_when_it_is_released_leaves_no_device_allocated(stage: Stage, bench: Trees, driver: Driver) -> None:
+    """One pod is held with its devices; the other is one that kube-scheduler takes to no node."""
+    driver.make("deviceclasses", class_body())
+    [name] = stage.nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    nobody = {"labelSelector": {"matchLabels": {"is": "nowhere"}}, "topologyKey": "kubernetes.io/hostname"}
+    lonely: dict[str, Any] = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [nobody]}}}
+    four = template(stage, "four", request_body(4))
+    with stage.cluster.record(driver.claims) as recording:
+        tree = bench.unit("llm", Role("decode", gpus=0, spec=four), Role("router", gpus=0, spec=lonely))
+        assert replace_released(stage, tree)
+        assert "the pods use what Covey does not model" in stage.refusal("llm", of=ROOT)
+        stage.await_event(lambda: driver.allocated() == {}, "nothing is allocated")
+    assert any(claim.get("status", {}).get("allocation") for _, claim in recording.events), "none was ever allocated"
+    bound(stage, bench.unit("next", Role("decode", gpus=4)), 1)
+
+
+def test_claim_that_pods_name_ties_them_to_its_devices_once_these_are_allocated(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    driver.make("deviceclasses", class_body())
+    for name in stage.nodes(nodes=3, gpus=0):
+        driver.offer(name, 4)
+    shared = named(stage, "shared", request_body(4))
+    tree = bench.unit("llm", Role("decode", replicas=2, minimum=2, gpus=0, spec=shared))
+    await_message(stage, "llm", "ResourceClaim shared is named by several pods")
+    bench.pod("first", gpus=0, **shared)
+    pods = bound(stage, tree, 2)
+    assert {node_of(pod) for pod in pods} == {node_of(stage.get("Pod", "first"))}
+
+
+def test_quota_on_a_device_class_when_it_is_full_keeps_the_gang_gated(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    """kube-controller-manager makes no claim beyond the quota; so no pod of the gang is let go until it is raised."""
+    driver.make("deviceclasses", class_body())
+    [name] = stage.nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    devices = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
+    stage.quota("few", **{devices: 2})
+    two = template(stage, "two", request_body(2))
+    tree = bench.unit("llm", Role("decode", replicas=2, minimum=2, gpus=0, spec=two))
+    await_message(stage, "llm", "was not made yet")
+    stage.settle()
+    assert all(map(gates_of, stage.pods()))
+    assert driver.allocated() == {}
+    stage.quota("few", **{devices: 4})
+    bound(stage, tree, 2)
+    assert_devices(driver, tree, 2)
