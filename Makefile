@@ -64,7 +64,8 @@ demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mi
 test: $(READY) ## Unit and cluster tests, on a real control plane
 	@missing="$$($(BUILD) --missing controlplane)"; \
 	$(BUILD) controlplane > /dev/null & build=$$!; trap "kill $$build 2> /dev/null" EXIT; failed=0; \
-	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; rest=tests/cluster; fi; \
+	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; \
+		rest="tests/stories tests/cluster/test_*.py tests/cluster/processes"; fi; \
 	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS) $$rest && exit $$failed
 
 # It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
@@ -92,7 +93,7 @@ test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's
 # Only their files: reading all tests to choose among them takes a while. Two processes: each has a control plane.
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out, gangs of 256, the planner beside a solver
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' \
-		$(or $(ARGS),$$(grep -rlw --include='*.py' 'mark\.slow' tests/unit tests/cluster/*.py))
+		$(or $(ARGS),$$(grep -rlw --include='*.py' 'mark\.slow' tests/unit tests/stories tests/cluster/*.py tests/cluster/processes))
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BUILD) helm kubeconform kube-score kstatus promtool $(if $(ARGS),,prometheus) > /dev/null

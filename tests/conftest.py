@@ -3,10 +3,10 @@
 Hypothesis judges what is true, not how fast: its limit of 200 ms for an example is met by chance on a busy machine.
 
 Several processes (``pytest --numprocesses``) share the tests file by file, so that what a module sets up is there once.
-The tests on a control plane are three shares, each with a control plane of its own, and come first: they wait most of the
-time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
-pytest 9.2.) Of ``tests/cluster/life`` every file is a share: whichever process is free takes it, on its own control plane.
-The scenarios of ``tests/matrix`` are one share for each backend, and the stories of ``tests/stories`` are one.
+The tests on a control plane are two shares, each with a control plane of its own, and come first: the stories, and what is
+below ``tests/cluster``. They wait now and then, and the files of the unit tests, which do not, fill that up. (Marks of
+pytest-xdist's ``loadgroup`` do nothing with pytest 9.2.) Of ``tests/cluster/life`` every file is a share: whichever process
+is free takes it, on its own control plane. The scenarios of ``tests/matrix`` are one share for each backend.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ from localcluster import programs
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-#: How the files of the first two shares of the control plane begin; what is left is the third.
-_SHARES: Final = {
-    "operator": ("test_api_", "test_kube_", "test_localcluster", "test_operator_", "test_ui"),
-    "scheduler": ("test_scheduler_", "test_job_gangs"),
-}
 _CLUSTER: Final = "tests/cluster/"
 _LIFE: Final = "tests/cluster/life/"
 _MATRIX: Final = "tests/matrix/"
@@ -72,12 +67,9 @@ def share(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if path.startswith(_MATRIX) and (column := _COLUMN.match(nodeid)):
         return f"{_MATRIX}{column[1]}"
-    if path.startswith(_STORIES):
-        return _STORIES
-    if not path.startswith(_CLUSTER) or path.startswith(_LIFE):
+    if path.startswith(_LIFE):
         return path
-    file = path.removeprefix(_CLUSTER)
-    return _CLUSTER + next((name for name, begins in _SHARES.items() if file.startswith(begins)), "rest")
+    return next((folder for folder in (_STORIES, _CLUSTER) if path.startswith(folder)), path)
 
 
 @pytest.hookimpl(optionalhook=True)

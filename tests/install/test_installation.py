@@ -451,7 +451,7 @@ UNASKED = {
 #: What only a repetition asks for: an Event that comes again within two minutes becomes a series, by a patch, which
 #: ``tests/cluster/test_kube_events.py`` shows on an API server. The scheduler process repeats none while all goes well.
 REPEATED = {("covey-scheduler", "patch", "events.k8s.io", "events")}
-#: What is asked only where another namespace has a lease of Covey's (``tests/cluster/test_second_installation.py``).
+#: What is asked only where another namespace has a lease of Covey's (``tests/cluster/processes/test_leaders.py``).
 ELSEWHERE = {
     (account, "create", "authorization.k8s.io", "subjectaccessreviews")
     for account in ("covey-operator", "covey-scheduler")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import ssl
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from cryptography import x509
 
 from attached import GUARD, HOST, Attachment, service_flags
 from authority import Authority, Mounted
+from cluster.scraping import await_scrape, scrape
 from localcluster import Cluster, Process, eventually
 from localcluster.cluster import NAMESPACE
 from scheduler_trees import Bench, Role, node_of
@@ -57,15 +57,6 @@ def ask(connected: http.client.HTTPSConnection, path: str, body: bytes) -> tuple
         return answer.status, answer.read()
 
 
-def bind(service: Service, pod: Json, node: str) -> str:
-    """What a bind call of one's own making is answered."""
-    meta = pod["metadata"]
-    body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
-    status, answer = ask(service.connect(), "/barrier/bind", json.dumps(body).encode())
-    assert status == 200
-    return str(json.loads(answer)["Error"])
-
-
 @pytest.fixture(scope="module")
 def service(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     try:
@@ -83,21 +74,7 @@ def bench(cluster: Cluster, namespace: str) -> Bench:
     return Bench(cluster, namespace)
 
 
-def metric(process: Process, name: str) -> float:
-    with urllib.request.urlopen(process.metrics_url, timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
-
-
-def test_gangs_and_strangers_are_bound_over_mutual_tls(bench: Bench, nodes: AddNodes, service: Service) -> None:
-    assert service.process.alive
-    nodes(nodes=3)
-    bench.unit("gang", Role("decode", size=2)).wait_bound(2)
-    bench.pod("stranger", gpus=1)
-    eventually(lambda: node_of(bench.get("stranger")))
-
-
-def test_callers_without_a_certificate_of_the_authority_get_nothing(service: Service, tmp_path: Path) -> None:
+def test_caller_without_a_certificate_of_the_authority_gets_nothing(service: Service, tmp_path: Path) -> None:
     other = Mounted(tmp_path / "other", Authority("other"), "kube-scheduler").client_context()
     other.load_verify_locations(service.caller.authority)
     for context in (ssl.create_default_context(cafile=service.caller.authority), other):
@@ -106,31 +83,17 @@ def test_callers_without_a_certificate_of_the_authority_get_nothing(service: Ser
                 ask(service.connect(context), path, b"{}")
     with pytest.raises((urllib.error.URLError, ConnectionError), match=r"reset|closed|refused|EOF"):
         urllib.request.urlopen(f"{service.process.url}/healthz", timeout=30)
-    assert metric(service.process, 'covey_extender_requests_total{result="denied",verb="connect"}') >= 7
+    denied = scrape(service.process)("covey_extender_requests_total", result="denied", verb="connect")
+    assert denied >= 7
 
 
-def test_a_body_of_five_mebibytes_is_refused(service: Service) -> None:
-    status, _ = ask(service.connect(), "/guard/filter", b" " * 5 * 1024 * 1024)
-    assert status == 413
-    assert metric(service.process, 'covey_extender_requests_total{result="too_large",verb="filter"}') == 1
-
-
-def test_a_forged_bind_call_binds_nobody(bench: Bench, nodes: AddNodes, service: Service) -> None:
-    [node] = nodes(nodes=1)
-    others = bench.pod("others", scheduler="default-scheduler")
-    assert "it is for scheduler default-scheduler" in bind(service, others, node)
-    held = bench.pod("held", schedulingGates=[{"name": "example.com/quota"}])
-    assert "example.com/quota" in bind(service, held, node)
-    gone = {"metadata": {"name": "gone", "namespace": bench.namespace, "uid": "x"}}
-    assert bind(service, gone, node).endswith("is gone")
-    tree = bench.unit("waits", Role("decode", replicas=2, minimum=2))  # there is room for one of them only
-    tree.wait_refused()
-    assert "has not been admitted" in bind(service, tree.pods()[0], node)
-    assert not any(node_of(each) for each in bench.all())
-
-
-def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nodes: AddNodes, service: Service) -> None:
-    nodes(nodes=2)
+def test_gangs_and_strangers_are_bound_over_mutual_tls_across_renewals_and_a_new_authority(
+    bench: Bench, nodes: AddNodes, service: Service
+) -> None:
+    nodes(nodes=5)
+    bench.unit("gang", Role("decode", size=2)).wait_bound(2)
+    bench.pod("stranger", gpus=1)
+    eventually(lambda: node_of(bench.get("stranger")), describe="the stranger is bound")
     old = service.caller.client_context()
     new = Authority("new")
     # kube-scheduler reads its own certificate again, and the authority of others only when it starts.
@@ -139,7 +102,7 @@ def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nod
     wanted = service.server.certificate.read_bytes()
     expires = x509.load_pem_x509_certificate(wanted).not_valid_after_utc.timestamp()
     gauge = "covey_extender_certificate_expiration_timestamp_seconds"
-    eventually(lambda: metric(service.process, gauge) == expires, 30, "the files are read again")
+    await_scrape(service.process, lambda seen: seen(gauge) == expires, "the files are read again")
     with contextlib.closing(service.connect()) as connected:
         connected.connect()
         assert connected.sock.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(wanted.decode())
@@ -148,7 +111,7 @@ def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nod
     bench.unit("after", Role("decode", size=2)).wait_bound(2)
 
 
-def test_one_of_two_ready_replicas_wears_the_label_and_both_guard(
+def test_replicas_when_two_are_ready_both_guard_and_one_wears_the_label(
     cluster: Cluster, service: Service, tmp_path: Path
 ) -> None:
     """A rolling update of two replicas can end: both are ready, and the label, for the barrier, follows the lease."""

@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from attached import Attachment
-from cluster.ordinary import Stage, select, stage
-from cluster.ordinary_scenarios import SCENARIOS, Outcome
+from cluster.processes.ordinary import Stage, select, stage
+from cluster.processes.ordinary_scenarios import SCENARIOS, Outcome
 from localcluster import Cluster, eventually
 from scheduler_trees import GATE, START_GATE, Bench, Role, Tree, pin_of
 

@@ -1,13 +1,16 @@
-"""kill -9 of each process while binds are held, and of kube-scheduler in the midst of them; ``tests/stories`` has the rest."""
+"""The ends of Covey's processes: as asked for, and in the midst of binds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
+from urllib.request import urlopen
 
 import pytest
 
 from builders.manifests import Object
 from cluster.conftest import Covey
+from cluster.scraping import scrape
 from cluster.serving import AddNodes, Event, Serving, check_history, serving, workers
 from cluster.workbench import uid_of
 from late_volume import LateVolume
@@ -23,15 +26,24 @@ LARGE = (
 )
 
 
-def await_all_bound(recording: Recording, count: int) -> None:
-    """Wait until so many places have a bound pod, as the recording tells."""
-
-    def reached(events: list[Event]) -> bool:
-        latest = {uid_of(pod): (kind, pod) for kind, pod in events}
-        bound = {pod["spec"]["hostname"] for kind, pod in latest.values() if kind != "DELETED" and node_of(pod)}
-        return len(bound) == count
-
-    recording.wait(reached, 240)
+def test_processes_answer_probes_and_scrapes_and_end_when_they_are_asked_to(covey_to_kill: Covey) -> None:
+    for process, metric in (
+        (covey_to_kill.operator, "covey_workqueue_depth"),
+        (covey_to_kill.scheduler, "covey_barrier_held"),
+    ):
+        for probe in ("healthz", "readyz"):
+            with urlopen(f"{process.health_url}/{probe}") as answer:
+                assert answer.status == HTTPStatus.OK
+        seen = scrape(process)
+        assert {metric, "covey_kube_requests_total"} <= {name for name, _ in seen.samples}
+        lists, watches = (seen.by("resource", f"covey_watch_{what}_total") for what in ("lists", "starts"))
+        assert lists == dict.fromkeys(lists, 1)
+        assert {"pods", "compositepodgroups", "podgroups"} <= lists.keys() <= watches.keys()
+        assert not any(name == "leader_election_master_status" for name, _ in seen.samples), (
+            "0 would mean: nobody leads"
+        )
+        assert process.stop(timeout=60) == 0
+        assert '"event":"stopped"' in process.log_text()
 
 
 @pytest.fixture
@@ -41,8 +53,8 @@ def volume(cluster: Cluster, namespace: str) -> Iterator[LateVolume]:
     made.remove()
 
 
-@pytest.mark.parametrize("victims", [["kube_scheduler"], ["scheduler", "kube_scheduler"], ["operator", "scheduler"]])
-def test_while_binds_are_held(
+@pytest.mark.parametrize("victims", [["operator", "scheduler"], ["scheduler", "kube_scheduler"]])
+def test_processes_when_they_are_killed_while_binds_are_held_bind_the_gang_whole(
     serving: Serving, nodes: AddNodes, covey_to_kill: Covey, volume: LateVolume, victims: list[str]
 ) -> None:
     nodes(nodes=8)
@@ -63,8 +75,21 @@ def test_while_binds_are_held(
     assert {uid_of(pod) for pod in serving.await_bound(8)} == {uid_of(pod) for pod in before}
 
 
+def await_all_bound(recording: Recording, count: int) -> None:
+    """Wait until so many places have a bound pod, as the recording tells."""
+
+    def reached(events: list[Event]) -> bool:
+        latest = {uid_of(pod): (kind, pod) for kind, pod in events}
+        bound = {pod["spec"]["hostname"] for kind, pod in latest.values() if kind != "DELETED" and node_of(pod)}
+        return len(bound) == count
+
+    recording.wait(reached, 240)
+
+
 @pytest.mark.slow  # 256 pods
-def test_kube_scheduler_in_mid_release(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
+def test_kube_scheduler_when_it_is_killed_in_the_midst_of_binds_binds_the_rest(
+    serving: Serving, nodes: AddNodes, covey_to_kill: Covey
+) -> None:
     nodes(racks=4, nodes=8)
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.create(*LARGE, topology={"required": "block"})

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from cluster.ordinary import HOST, PREFERRED, REQUIRED, ZONE, Stage, beside, select
+from cluster.processes.ordinary import HOST, PREFERRED, REQUIRED, ZONE, Stage, beside, select
 from localcluster import eventually
 
 Outcome = Mapping[str, object]
