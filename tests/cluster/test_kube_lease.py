@@ -33,52 +33,34 @@ async def holder(client: Client, namespace: str) -> str:
     return str(spec.get("holderIdentity", ""))
 
 
-async def test_one_leads_and_the_other_takes_over(client: Client, namespace: str) -> None:
-    ahead = 0.0
+async def test_lease_when_its_holder_is_silent_is_taken_and_when_it_is_released_at_once(
+    client: Client, namespace: str
+) -> None:
     first = elector(client, namespace, "first")
+    ahead = 0.0
     second = elector(client, namespace, "second", clock=Clock(lambda: time.monotonic() + ahead))
     await first.acquire()
-    holding = asyncio.create_task(first.hold())
     waiting = asyncio.create_task(second.acquire())
-    done, _ = await asyncio.wait([holding, waiting], timeout=5)
-    assert not done
-    assert (first.is_leader, second.is_leader, second.holder) == (True, False, "first")
-
+    while second.holder != "first":  # noqa: ASYNC110 - nobody tells of a look at the lease
+        await asyncio.sleep(0.05)
+    assert (first.is_leader, second.is_leader) == (True, False)
     # As after kill -9: nobody renews, nobody releases.
-    holding.cancel()
-    await asyncio.gather(holding, return_exceptions=True)
-    # Once the second has seen the last renewal.
-    await asyncio.sleep(2)
     ahead = 60.0
-    await asyncio.wait_for(waiting, 30)
-    assert second.is_leader
+    await waiting
     lease = await client.get(LEASES, namespace, namespace)
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("second", 2)
     with pytest.raises(LeaseLost):
         await first.hold()
-
     await second.release()
     assert await holder(client, namespace) == ""
-    third = elector(client, namespace, "third")
-    await asyncio.wait_for(third.acquire(), 30)
+    await elector(client, namespace, "third").acquire()
     assert await holder(client, namespace) == "third"
 
 
-async def test_a_lease_that_was_taken_away_is_lost_at_once(client: Client, namespace: str) -> None:
-    candidate = elector(client, namespace, "first")
-    await candidate.acquire()
-    holding = asyncio.create_task(candidate.hold())
-    await client.merge_patch(LEASES, namespace, namespace, {"spec": {"holderIdentity": "thief"}})
-    with pytest.raises(LeaseLost, match="held by thief"):
-        await asyncio.wait_for(holding, 30)
-    await candidate.release()
-    assert await holder(client, namespace) == "thief"
-
-
-async def test_many_start_at_once_and_one_leads(client: Client, namespace: str) -> None:
+async def test_lease_when_many_ask_for_it_at_once_has_one_holder(client: Client, namespace: str) -> None:
     candidates = [elector(client, namespace, f"c{number}") for number in range(5)]
     tasks = [asyncio.create_task(candidate.acquire()) for candidate in candidates]
-    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert len(done) == 1
     assert sum(candidate.is_leader for candidate in candidates) == 1
     for task in waiting:
@@ -86,7 +68,7 @@ async def test_many_start_at_once_and_one_leads(client: Client, namespace: str) 
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_an_api_server_that_does_not_answer_costs_the_lease(
+async def test_lease_when_the_api_server_does_not_answer_is_lost(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     candidate = elector(client, namespace, "first", terms=Terms(3, 2, 0.3))

@@ -1,7 +1,7 @@
 """The reflector against a real API server that is restarted, killed and forgets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,24 +23,10 @@ class ConfigMap(Read, frozen=True):
     data: dict[str, str] | None = None
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[Cluster]:
-    """A control plane whose API server may be killed."""
-    with Cluster(kwok=False, crds=()) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-async def client(own: Cluster) -> AsyncIterator[Client]:
-    async with Client.from_kubeconfig(str(own.kubeconfig), user_agent="test") as made:
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="test") as made:
         yield made
-
-
-@pytest.fixture
-async def namespace(own: Cluster, request: pytest.FixtureRequest) -> str:
-    name = f"test-{request.node.name.replace('_', '-')[-40:]}"
-    own.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    return name
 
 
 class Story:
@@ -84,7 +70,7 @@ def config_map(name: str, value: str = "v") -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"k": value}}
 
 
-async def test_it_follows_what_happens(client: Client, namespace: str) -> None:
+async def test_reflector_follows_what_happens(client: Client, namespace: str) -> None:
     story = Story()
     reflector = reflecting(client, namespace, story)
     await client.create(CONFIG_MAPS, config_map("a"), namespace)
@@ -103,7 +89,9 @@ async def test_it_follows_what_happens(client: Client, namespace: str) -> None:
     assert reflector.store == {}
 
 
-async def test_what_was_deleted_behind_its_back_is_deleted(own: Cluster, client: Client, namespace: str) -> None:
+async def test_reflector_when_its_version_is_gone_deletes_what_was_deleted_behind_its_back(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
     story = Story()
     reflector = reflecting(client, namespace, story)
     for name in ("stays", "goes", "again"):
@@ -111,12 +99,12 @@ async def test_what_was_deleted_behind_its_back_is_deleted(own: Cluster, client:
     async with running(reflector):
         await story.until(lambda events: len(events) == 3)
     story.events.clear()
-    version = reflector._version
+    _, version = await client.list(CONFIG_MAPS, namespace)
     await client.delete(CONFIG_MAPS, "goes", namespace)
     await client.delete(CONFIG_MAPS, "again", namespace)
     again = await client.create(CONFIG_MAPS, config_map("again", "new"), namespace)
     # A new API server's watch cache begins now: it does not know the old version any more.
-    await asyncio.to_thread(own.processes["kube-apiserver"].restart, kill=True)
+    await asyncio.to_thread(cluster.processes["kube-apiserver"].restart, kill=True)
     with pytest.raises(Gone):
         await anext(client.watch(CONFIG_MAPS, namespace, resource_version=version))
     async with running(reflector):
@@ -127,13 +115,13 @@ async def test_what_was_deleted_behind_its_back_is_deleted(own: Cluster, client:
         await story.until(lambda events: events[3:] == [("DELETED", "stays")])
 
 
-async def test_it_outlives_the_api_server(own: Cluster, client: Client, namespace: str) -> None:
+async def test_reflector_outlives_the_api_server(cluster: Cluster, client: Client, namespace: str) -> None:
     story = Story()
     reflector = reflecting(client, namespace, story)
     await client.create(CONFIG_MAPS, config_map("a"), namespace)
     async with running(reflector):
         await story.until(lambda events: events == [("ADDED", "a")])
-        await asyncio.to_thread(own.processes["kube-apiserver"].restart, kill=True)
+        await asyncio.to_thread(cluster.processes["kube-apiserver"].restart, kill=True)
         await client.create(CONFIG_MAPS, config_map("b"), namespace)
         await client.delete(CONFIG_MAPS, "a", namespace)
         await story.until(lambda events: sorted(events[1:]) == [("ADDED", "b"), ("DELETED", "a")])
