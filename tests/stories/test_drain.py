@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 
+import pytest
 from kubernetes.client import ApiException
 
 from builders.manifests import Object, workers
