@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from builders.manifests import Object, workers
+from builders.manifests import Object, role, template, workers
 from cluster.workbench import OWNED, label, name_of, uid_of, uids
 from scheduler_trees import Bench, Role, gates_of, node_of, pin_of
 from stage import Stage
@@ -48,6 +48,21 @@ def test_gang_when_one_role_has_no_room_starts_nothing_and_names_the_shortage(st
     assert not stage.bound()
     stage.nodes(nodes=5)
     stage.ready(5)
+
+
+def test_routers_when_their_owner_forbade_it_never_share_a_node(stage: Stage) -> None:
+    """kube-scheduler does not see it: a pin leaves one node to compare."""
+    stage.nodes(nodes=3)
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    spread["labelSelector"] = {"matchLabels": {"app": "router"}}
+    routers = template(topologySpreadConstraints=[spread])
+    routers["metadata"] = {"labels": {"app": "router"}}
+    stage.create(workers("decode", size=3), role("router", replicas=3, template=routers))
+    pods = [pod for pod in stage.ready(6) if label(pod, "role") == "router"]
+    assert len(set(map(node_of, pods))) == 3
+    stage.delete("Pod", name_of(pods[0]))
+    pods = [pod for pod in stage.ready(6) if label(pod, "role") == "router"]
+    assert len(set(map(node_of, pods))) == 3
 
 
 def test_gang_when_room_is_freed_starts(stage: Stage) -> None:

@@ -17,7 +17,6 @@ from covey.api import core
 from covey.api.constants import REASON_QUEUE_AMBIGUOUS, REASON_QUEUE_DENIED, REASON_QUEUE_NOT_FOUND
 from covey.placement.cluster import resources
 from covey.placement.model import Shape
-from covey.placement.terms import holds
 
 #: The place of a unit before its priority and age: the lowest is first.
 Lane = tuple[int, Fraction]
@@ -110,7 +109,7 @@ def may_lie(shape: Shape, flavor: Flavor) -> bool:
 
 def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:
     known = requirement.operator in {"In", "NotIn", "Exists", "DoesNotExist"} and requirement.key in labels
-    return not known or holds(requirement, labels[requirement.key])
+    return not known or core.holds(requirement, labels[requirement.key])
 
 
 def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Entitlement:

@@ -31,6 +31,7 @@ from covey.placement.model import (
     Spread,
     Topology,
 )
+from covey.placement.terms import PodSpread, pod_spread_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,14 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
     required, preferred = levels(unit.root, topology)
     meta = unit.root.metadata
     reference = unit.root.spec.workload_ref
-    roles, rules = requests(unit, Reader(topology, shape, around.assumed, around.obstacle))
+    unkept = find_unkept_spreads(unit, topology)
+
+    def kept_shape(pod: core.Pod) -> Shape:
+        found = shape(pod)
+        return replace(found, pod_spread=None) if found.pod_spread in unkept else found
+
+    reader = Reader(topology, kept_shape if unkept else shape, around.assumed, around.obstacle)
+    roles, rules = requests(unit, reader)
     if around.refused is not None:
         _check_resources(roles, around.refused)
     return Gang(
@@ -86,6 +94,27 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         uid=meta.uid,
         excluded_nodes=dict(around.excluded),
         guessed=unit.guessed,
+    )
+
+
+def find_unkept_spreads(unit: Unit, topology: Topology) -> frozenset[PodSpread | None]:
+    """Find the required spreads of pods that the planner cannot keep in a unit.
+
+    It keeps one of replicas of one pod each that selects nobody else in the unit. One over a label that no level of the
+    topology has is refused, but for units that have places by a former release.
+    """
+    spread = {pod.metadata.uid: found for pod in unit.pods() if (found := pod_spread_of(pod)) is not None}
+    if not spread:
+        return frozenset()
+    keys = {key for level in topology.levels for key in level.keys}
+    started = any(podstate.place_of(pod, {}) for pod in unit.pods())
+    several = {pod.metadata.uid for role in unit.roles for each in role.replicas if each.size > 1 for pod in each.pods}
+    return frozenset(
+        each
+        for each in set(spread.values())
+        if (started and each.term.key not in keys)
+        or any(uid in several for uid, own in spread.items() if own == each)
+        or any(spread.get(pod.metadata.uid) != each and each.term.matches(pod.metadata) for pod in unit.pods())
     )
 
 

@@ -25,7 +25,6 @@ from covey.admission.nodes import Key
 from covey.admission.roles import Member
 from covey.api import core
 from covey.placement.cluster import resources
-from covey.placement.terms import holds
 
 #: The labels of a flavor's nodes, sorted; none for all nodes.
 Flavor = tuple[tuple[str, str], ...]
@@ -89,8 +88,7 @@ class Policy:
         """Tell whether a namespace with these labels may use the queue."""
         if self.selector is None:
             return False
-        met = all(labels.get(key) == value for key, value in (self.selector.match_labels or {}).items())
-        return met and all(holds(each, labels.get(each.key)) for each in self.selector.match_expressions or ())
+        return core.selects(self.selector, labels)
 
     def chargeable(self, flavor: Flavor, requests: Iterable[tuple[str, int]]) -> Iterator[tuple[Pool, int]]:
         """The part of some requests that is charged on nodes of a flavor."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.gangs import UnplannableError, levels
+from covey.admission.gangs import UnplannableError, find_unkept_spreads, levels
 from covey.admission.levels import preferences
 from covey.admission.tree import Node, Replica, Role, Unit, replica_met
 from covey.api import core
@@ -35,7 +35,7 @@ from covey.api.constants import (
     SURPLUS_ADMITTED,
     TOPOLOGY_SATISFIED,
 )
-from covey.placement.cluster.shape import is_spread_unkept, unmodelled_constraints
+from covey.placement.cluster.shape import has_unkept_spread, unmodelled_constraints
 from covey.placement.model import Path, Topology, where
 
 
@@ -221,7 +221,7 @@ def _with_warning(unit: Unit, settled: Settled, said: Said, topology: Topology |
     names = sorted({name for pod in unit.pods() for name in unmodelled_constraints(pod, volumes_settled=settled(pod))})
     if names:
         said = replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
-    if any(is_spread_unkept(spread) for pod in unit.pods() for spread in pod.spec.topology_spread_constraints or ()):
+    if any(map(has_unkept_spread, unit.pods())) or (topology is not None and find_unkept_spreads(unit, topology)):
         said = replace(said, message=f"{said.message}; {_UNKEPT}")
     torn = list(find_split_groups(unit, topology, path_of)) if topology is not None and said.true else []
     if torn:

@@ -262,7 +262,9 @@ def same_question(gang: Gang, terms: Terms) -> Hashable:
 def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:
     """The ask of a gang that is told which anti-affinity terms speak of its pods."""
     # What is missing of one choice says nothing about the others, and what leaves a clique opens all its nodes.
-    if _is_open(gang) or any(pod.shape.clique for demand in demands for pod in demand.missing):
+    # Pods that are spread may be helped by what comes or goes in any other domain.
+    missing = [pod.shape for demand in demands for pod in demand.missing]
+    if _is_open(gang) or any(shape.clique or shape.pod_spread for shape in missing):
         return Ask(gang.topology, None)
     try:
         parts = _parts(gang, inventory, demands, surplus=surplus)

@@ -11,12 +11,18 @@ Faults of a spec that the API server cannot refuse by rules of its own: fields t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
+from covey.api import core
+from covey.api.constants import LABEL_ROLE
 from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.interconnect import InterconnectScope
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode, Subdomain
 from covey.api.routing import EndpointPickerRef, LlmdLabels
+from covey.api.spread import find_kept_spread, is_switched_off
 from covey.api.template import FOR_PEOPLE, RESERVED
 
 #: The path of a field, what is wrong with it, and what to do.
@@ -227,33 +233,50 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
 
 
 def unkept_constraints(spec: DisaggregatedInferenceSpec) -> list[str]:
-    """One sentence for every constraint of a template that nobody keeps with the spec's backend.
+    """One sentence for every constraint of a template that nobody keeps with the spec's backend (``api.spread``).
 
-    kube-scheduler compares the domains of the nodes that a pod's own affinity leaves (``nodeAffinityPolicy: Honor``, the
-    default of ``topologySpreadConstraints``). Of a pod that Covey's scheduler has pinned that is one node.
+    Covey's planner keeps one of a role whose replicas are one pod, if it selects these pods and no other role's.
     """
     if spec.effective_backend is not Backend.EXTENDER:
         return []
+    templates = [
+        (role, name, template)
+        for role in spec.roles
+        for name, template in (("template", role.template), ("leaderTemplate", role.leader_template))
+        if template is not None
+    ]
+    labels = [{**_labels(template), LABEL_ROLE: role.name} for role, _, template in templates]
     found: dict[str, None] = {}
-    for role in spec.roles:
-        for name, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
-            spreads = (template or {}).get("spec", {}).get("topologySpreadConstraints")
-            for spread in spreads if isinstance(spreads, list) else ():
-                if _is_unkept(spread):
-                    where = (
-                        f"spec.roles[{role.name}].{name}: topologySpreadConstraints over {spread.get('topologyKey')}"
-                    )
-                    found[f"{where} {_SPREAD_REMEDY}"] = None
+    for number, (role, name, template) in enumerate(templates):
+        spreads = _spreads(template)
+        kept = find_kept_spread(spreads, labels[number]) if role.size == 1 and name == "template" else None
+        others = [each for place, each in enumerate(labels) if place != number]
+        if kept is not None and any(core.selects(kept.label_selector or core.LabelSelector(), each) for each in others):
+            kept = None
+        for spread in spreads:
+            if is_switched_off(spread) and spread is not kept:
+                where = f"spec.roles[{role.name}].{name}: topologySpreadConstraints over {spread.topology_key}"
+                found[f"{where} {_SPREAD_REMEDY}"] = None
     return [*found]
 
 
 _SPREAD_REMEDY: Final = (
-    "with whenUnsatisfiable DoNotSchedule are kept by nobody, as each pod is pinned to one node: write ScheduleAnyway, or"
-    " nodeAffinityPolicy Ignore; keep pods off one host by podAntiAffinity, units off one domain by spec.spread"
+    "with whenUnsatisfiable DoNotSchedule are kept by nobody, as each pod is pinned to one node: Covey keeps one of a role of"
+    " size 1 whose labelSelector selects its pods, and no other role's, by labels of the template, without minDomains and"
+    " matchLabelKeys; else write ScheduleAnyway, or nodeAffinityPolicy Ignore; keep pods off one host by podAntiAffinity,"
+    " units off one domain by spec.spread"
 )
 
 
-def _is_unkept(spread: object) -> bool:
-    if not isinstance(spread, Mapping) or spread.get("whenUnsatisfiable") != "DoNotSchedule":
-        return False
-    return spread.get("nodeAffinityPolicy") != "Ignore"
+def _labels(template: Mapping[str, Any]) -> Mapping[str, str]:
+    return (template.get("metadata") or {}).get("labels") or {}
+
+
+def _spreads(template: Mapping[str, Any]) -> list[core.TopologySpread]:
+    """The spread constraints of a template, but for those that are none, which the API server refuses."""
+    written = (template.get("spec") or {}).get("topologySpreadConstraints")
+    found = []
+    for each in written if isinstance(written, list) else ():
+        with suppress(msgspec.ValidationError):
+            found.append(msgspec.convert(each, core.TopologySpread))
+    return found

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from covey.api import core
-from covey.placement.terms import Term
+from covey.placement.terms import PodSpread, Term
 
 #: Label values from the topology's broadest level down to one level; None where a node lacks that level.
 Path = tuple[str | None, ...]
@@ -84,6 +84,7 @@ class Shape:
     #: Whether its interconnect shares no clique; and that interconnect, once it is planned and cliques can matter.
     exclusive_clique: bool = False
     clique: Clique | None = None
+    pod_spread: PodSpread | None = None
     #: It keeps off nodes with devices, as a plan that is tried first.
     off_devices: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
@@ -101,7 +102,17 @@ class Shape:
         object.__setattr__(
             self,
             "_hash",
-            hash((*parts, self.anti_affinity, self.wide_terms, self.matched, self.clique, self.off_devices)),
+            hash(
+                (
+                    *parts,
+                    self.anti_affinity,
+                    self.wide_terms,
+                    self.matched,
+                    self.clique,
+                    self.pod_spread,
+                    self.off_devices,
+                )
+            ),
         )
 
     def __hash__(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 
 from covey.placement.capacity.tables import Budget, SearchLimit
 from covey.placement.choice.candidates import Solution
@@ -20,6 +21,7 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import off_devices, with_terms
 from covey.placement.model import Gang, Path, Plan, PodRequest, Refusal, Topology, Verdict
+from covey.placement.overlay import overlay
 from covey.placement.question.demands import (
     Demand,
     followers,
@@ -39,10 +41,20 @@ from covey.placement.question.problem import Aims, build, depth_of, required_aim
 from covey.placement.question.readiness import (
     allowed_demands,
     incomplete_refusal,
+    no_spread_domains,
     refusal_of,
+    spread_refusal,
     torn,
     unknown_refusal,
     unready,
+)
+from covey.placement.question.spreads import (
+    count_spread,
+    find_domains,
+    keeps_spread,
+    spread_pods,
+    with_floors,
+    without_spread,
 )
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
@@ -56,6 +68,8 @@ LAST = 12
 #: Pods times nodes, and shapes, up to which a plan takes some milliseconds.
 SMALL = 500
 FEW = 2
+#: Numbers of pods in the domains of required spreads that are tried one after another; each costs a plan.
+FLOORS = 16
 #: Half placed replicas of the surplus up to which they are weighed against each other; beyond, one after another.
 HALF = 2
 
@@ -77,13 +91,13 @@ def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, reason
     # Pods without devices go to nodes without devices first, unless that costs a preference.
     apart = _off_devices(full, inventory)
     first = (
-        choose_plan(apart, lambda choice, _told: _Planner(choice, inventory, limit).minimum(told=False))
+        choose_plan(apart, lambda choice, _told: _plan_minimum(choice, inventory, limit, told=False))
         if apart is not None
         else None
     )
     if isinstance(first, Plan) and count_achieved(first) == len(first.preferred):
         return first
-    answer = choose_plan(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told and reasons))
+    answer = choose_plan(full, lambda choice, told: _plan_minimum(choice, inventory, limit, told=told and reasons))
     return first if isinstance(first, Plan) and not _is_better(answer, first) else answer
 
 
@@ -93,11 +107,75 @@ def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
         return make_plan(gang, inventory, {})
     full = with_terms(gang, inventory.terms)
     apart = _off_devices(full, inventory)
-    first = _Planner(apart, inventory, limit).surplus() if apart is not None else None
+    first = _plan_surplus(apart, inventory, limit) if apart is not None else None
     if first is not None and len(first.assignments) == len(_waiting(full)):
         return first
-    answer = _Planner(full, inventory, limit).surplus()
+    answer = _plan_surplus(full, inventory, limit)
     return first if first is not None and len(first.assignments) >= len(answer.assignments) else answer
+
+
+def _plan_minimum(gang: Gang, inventory: Inventory, limit: int, *, told: bool) -> Plan | Refusal:
+    """Plan a minimum, with each number of pods that the domains of a required spread may have in turn."""
+    if not spread_pods(gang):
+        return _Planner(gang, inventory, limit).minimum(told=told)
+    kept = _with_domains(gang, inventory)
+    if isinstance(kept, Refusal):
+        return kept
+    best: Plan | None = None
+    variants = with_floors(kept, inventory, minimum_demands(kept))
+    proven = True
+    for variant in islice(variants, FLOORS):
+        answer = _Planner(variant, inventory, limit).minimum(told=False)
+        if isinstance(answer, Plan) and keeps_spread(variant, inventory, _nodes_of(answer)):
+            best = answer if best is None or _is_better(answer, best) else best
+            if count_achieved(best) == len(best.preferred):
+                return best
+        proven = proven and answer.verdict is Verdict.INFEASIBLE
+    if best is not None:
+        return best
+    free = _Planner(without_spread(kept, spread_pods(kept)), inventory, limit).minimum(told=told)
+    if isinstance(free, Refusal):
+        return free
+    if not proven or next(variants, None) is not None:
+        return unknown_refusal(gang, inventory)
+    return spread_refusal(
+        kept, [(pod, count_spread(kept, inventory, pod, _nodes_of(free))) for pod in spread_pods(kept)]
+    )
+
+
+def _plan_surplus(gang: Gang, inventory: Inventory, limit: int) -> Plan:
+    """Plan surplus; where its pods are spread, as much at a time as the domain with the fewest of them allows."""
+    kept = _with_domains(gang, inventory) if spread_pods(gang) else gang
+    if isinstance(kept, Refusal):
+        return make_plan(gang, inventory, {})
+    if not spread_pods(kept):
+        return _Planner(kept, inventory, limit).surplus()
+    nodes: dict[str, str] = {}
+    with overlay(inventory) as changes:
+        waiting = {pod.key: pod for pod in _waiting(kept)}
+        while len(nodes) < len(waiting):
+            (variant,) = with_floors(place(kept, nodes), inventory, ())
+            more = _nodes_of(_Planner(variant, inventory, limit).surplus())
+            if not more or not keeps_spread(variant, inventory, more):
+                break
+            nodes |= more
+            for key, node in more.items():
+                changes.hold(f"trial/{key}", node, waiting[key].shape, waiting[key].meta)
+    return make_plan(gang, inventory, nodes)
+
+
+def _with_domains(gang: Gang, inventory: Inventory) -> Gang | Refusal:
+    """The gang with spreads that can be kept. Of what has places by a former release others are left out."""
+    lost = [pod for pod in spread_pods(gang) if find_domains(pod.shape, gang.topology, inventory) is None]
+    if not lost:
+        return gang
+    if any(pod.node is not None for role in gang.roles for replica in role.replicas for pod in replica.pods):
+        return without_spread(gang, lost)
+    return no_spread_domains(gang, lost[0], inventory.topologies[gang.topology])
+
+
+def _nodes_of(plan: Plan) -> dict[str, str]:
+    return {assignment.pod: assignment.node for assignment in plan.assignments}
 
 
 def _off_devices(gang: Gang, inventory: Inventory) -> Gang | None:
@@ -118,7 +196,12 @@ def _waiting(gang: Gang) -> list[PodRequest]:
 def is_small(gang: Gang, inventory: Inventory) -> bool:
     """Tell whether a plan takes so little work that it may be made while everything else waits."""
     pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods]
-    if len(pods) * len(inventory.nodes) > SMALL or gang.rules or any(role.free for role in gang.roles):
+    if (
+        len(pods) * len(inventory.nodes) > SMALL
+        or gang.rules
+        or any(role.free for role in gang.roles)
+        or spread_pods(gang)
+    ):
         return False
     return len({pod.shape for pod in pods}) <= FEW
 

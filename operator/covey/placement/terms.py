@@ -1,4 +1,4 @@
-"""Required pod anti-affinity: its terms, and which pods they match.
+"""Required pod anti-affinity and required spread of pods: their terms, and which pods they match.
 
 A term belongs to one pod and speaks of others, by their labels. Labels differ from pod to pod, so they stay outside
 the shape; what enters it is which of the terms in play match the pod (`Terms.matching`), mostly none.
@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final
 
 from covey.api import constants, core
+from covey.api.spread import find_kept_spread
 
 #: The one label that every namespace carries with a known value: its name.
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -49,11 +50,11 @@ class Term:
         """Tell whether the term matches a pod. Labels of namespaces that are not known count as matching."""
         labels = meta.labels or {}
         for requirement in self.expressions:
-            if not holds(requirement, labels.get(requirement.key)):
+            if not core.holds(requirement, labels.get(requirement.key)):
                 return False
         return meta.namespace in self.namespaces or (
             self.selector is not None
-            and all(r.key != _NAMESPACE_NAME or holds(r, meta.namespace) for r in self.selector)
+            and all(r.key != _NAMESPACE_NAME or core.holds(r, meta.namespace) for r in self.selector)
         )
 
 
@@ -109,27 +110,41 @@ class Terms:
         return frozenset(found) if found else _NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class PodSpread:
+    """Required spread of pods over the values of a node label (``topologySpreadConstraints``), as a plan keeps it.
+
+    No domain to which a plan adds pods may have more than ``max_skew`` beyond the domain with the fewest. Counted are
+    the pods that ``term`` matches, and looked at are the nodes that the pod's selectors allow; with ``heeds_taints`` only
+    those whose taints it tolerates.
+    """
+
+    term: Term
+    max_skew: int
+    heeds_taints: bool
+    #: How many pods the domain with the fewest shall have after the plan; known once it is planned.
+    floor: int | None = None
+
+
+def pod_spread_of(pod: core.Pod) -> PodSpread | None:
+    """The required spread of a pod that the planner keeps (``api.spread``)."""
+    if not pod.spec.topology_spread_constraints:
+        return None
+    meta = pod.metadata
+    kept = find_kept_spread(pod.spec.topology_spread_constraints, meta.labels)
+    if kept is None:
+        return None
+    expressions = _expressions(kept.label_selector or core.LabelSelector())
+    term = Term(kept.topology_key, frozenset((meta.namespace,)), None, expressions)
+    return PodSpread(term, kept.max_skew, heeds_taints=kept.node_taints_policy == "Honor")
+
+
 def terms_of(pod: core.Pod) -> tuple[Term, ...]:
     """The pod's own required anti-affinity terms, in one order; a term with a null selector speaks of no pod."""
     affinity = pod.spec.affinity
     required = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
     found = {_term(term, pod.metadata) for term in required or () if term.label_selector is not None}
     return tuple(sorted(found, key=repr))
-
-
-def holds(requirement: core.Requirement, value: str | None) -> bool:
-    """Tell whether a requirement of a label selector is true of a label's value (None: there is no such label)."""
-    match requirement.operator:
-        case "In":
-            return value is not None and value in (requirement.values or ())
-        case "NotIn":
-            return value is None or value not in (requirement.values or ())
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
 
 
 def _term(term: core.PodAffinityTerm, meta: core.Meta) -> Term:
@@ -179,4 +194,4 @@ def is_host(term: Term) -> bool:
 #: In play while a holder's interconnect shares no clique. It matches no pod: owners are compared (`model.Clique`).
 EXCLUSIVE_CLIQUE: Final = Term("", frozenset(), None, ())
 
-__all__ = ["EXCLUSIVE_CLIQUE", "Term", "Terms", "holds", "is_host", "terms_of"]
+__all__ = ["EXCLUSIVE_CLIQUE", "PodSpread", "Term", "Terms", "is_host", "pod_spread_of", "terms_of"]

@@ -13,6 +13,7 @@ from covey.admission.topologies import kept_preset
 from covey.manifests.sources import InputError
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Refusal, Verdict, where
+from covey.placement.terms import pod_spread_of
 from covey.planning.preemptions import candidates_of, leaves
 from covey.planning.report import ConsolidationReport, MoveReport
 from covey.planning.run import Planned, volumes_of
@@ -55,7 +56,9 @@ def _mobiles(planned: Planned) -> Iterator[Mobile]:
         topology = planned.inventory.topologies.get(
             (constraints and constraints.topology_name) or kept_preset(unit.root) or planned.topology.name
         )
-        if topology is None or any(pod.spec.resource_claims or unmodelled_constraints(pod) for pod in unit.pods()):
+        if topology is None or any(
+            pod.spec.resource_claims or unmodelled_constraints(pod) or pod_spread_of(pod) for pod in unit.pods()
+        ):
             continue
         try:
             yield Mobile(candidate, build_gang(unit, topology, shape, Surroundings(candidate.priority)))

@@ -234,7 +234,8 @@ class Capacity:
         shape = self.shape(pod)
         before = self._held.get(uid)
         meta = pod.metadata
-        if before is not None and before[:2] == (node, shape) and before[2].labels == meta.labels:
+        same = before is not None and before[:2] == (node, shape) and before[2].labels == meta.labels
+        if same and before is not None and before[2].deletion_timestamp == meta.deletion_timestamp:
             return None
         self._held[uid] = (node, shape, meta)
         places = (node,) if before is None else (before[0], node)

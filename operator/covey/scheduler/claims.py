@@ -53,6 +53,7 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster import resources
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
+from covey.placement.terms import pod_spread_of
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas
@@ -143,8 +144,8 @@ class Claims:
         unit, now, found = entry.unit, self._clock(), None
         if entry.decision.reason not in {REASON_OVER_QUOTA, REASON_INFEASIBLE}:
             return None
-        if any(map(unmodelled_constraints, unit.pods())):
-            return None
+        if any(unmodelled_constraints(pod) or pod_spread_of(pod) for pod in unit.pods()):
+            return None  # where pods are spread, less elsewhere may be worse
         questions = await self._questions(entry, asked, quotas, take_turn)
         with metrics.CLAIM_SEARCH.time():
             if left := self._find_left(entry):

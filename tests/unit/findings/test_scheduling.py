@@ -159,7 +159,6 @@ def test_a_bound_volume_when_the_name_of_its_node_is_not_the_hostname_label_ties
     assert places(answer, "llm") == ["n0-0-1.ec2.internal"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_pods_when_a_spread_over_racks_is_required_lie_in_several(tmp_path: Path) -> None:
     """kube-scheduler does not see it: a pin leaves one node to compare."""
     spread = {

@@ -1,6 +1,7 @@
 """The small pure parts: drift, refusals of the API server, topology, revisions that cannot be read."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -252,6 +253,54 @@ def test_a_required_spread_of_pods_then_is_refused_by_name() -> None:
 )
 def test_a_spread_of_pods_that_somebody_keeps_then_is_accepted(more: dict[str, Any], backend: str) -> None:
     assert find_unsupported(inference(spread_over("x/rack", **more), backend=backend).spec) is None
+
+
+OWN = {"labelSelector": {"matchLabels": {"app": "router"}}}
+
+
+def router_with_labels(labels: dict[str, str], **more: Any) -> dict[str, Any]:
+    made = spread_over("x/rack", **more)
+    made["template"]["metadata"] = {"labels": labels}
+    return made
+
+
+def test_a_required_spread_of_pods_when_it_selects_the_role_alone_then_is_accepted() -> None:
+    routers = router_with_labels({"app": "router"}, **OWN)
+    assert find_unsupported(inference(routers, role("decode")).spec) is None
+    by_role = router_with_labels({}, labelSelector={"matchLabels": {"covey.dev/role": "router"}})
+    assert find_unsupported(inference(by_role, role("decode")).spec) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made["template"]["metadata"].update(labels={"app": "other"}),
+        lambda made: made.update(size=2),
+        lambda made: made["template"]["spec"]["topologySpreadConstraints"].append(
+            {**made["template"]["spec"]["topologySpreadConstraints"][0], "topologyKey": "x/zone"}
+        ),
+        lambda made: made["template"]["spec"]["topologySpreadConstraints"][0].update(minDomains=2),
+        lambda made: made["template"]["spec"]["topologySpreadConstraints"][0].update(matchLabelKeys=["x"]),
+        lambda made: made["template"]["spec"]["topologySpreadConstraints"][0].pop("labelSelector"),
+    ],
+    ids=["others", "several pods", "two keys", "minDomains", "matchLabelKeys", "no selector"],
+)
+def test_a_required_spread_of_pods_when_it_asks_for_more_then_is_refused_by_name(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    routers = router_with_labels({"app": "router"}, **OWN)
+    change(routers)
+    problem = find_unsupported(inference(routers).spec)
+    assert problem is not None
+    assert "spec.roles[router].template: topologySpreadConstraints over x/" in problem.message
+
+
+def test_a_required_spread_of_pods_when_another_role_has_its_labels_then_is_refused_by_name() -> None:
+    routers = router_with_labels({"app": "llm"}, labelSelector={"matchLabels": {"app": "llm"}})
+    decode = role("decode", template={"metadata": {"labels": {"app": "llm"}}, "spec": {"containers": [{"name": "c"}]}})
+    problem = find_unsupported(inference(routers, decode).spec)
+    assert problem is not None
+    assert "spec.roles[router].template" in problem.message
 
 
 def test_a_required_spread_of_pods_when_it_was_accepted_before_then_is_no_refusal() -> None:

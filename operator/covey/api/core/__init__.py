@@ -102,9 +102,11 @@ from covey.api.core.pod import (
     containers,
     describe_containers,
     gates,
+    holds,
     is_terminal,
     pinned_node,
     reads_domain_labels,
+    selects,
 )
 from covey.api.core.queues import (
     Namespace,
@@ -229,10 +231,12 @@ __all__ = [
     "describe_containers",
     "dump_conditions",
     "gates",
+    "holds",
     "is_terminal",
     "pinned_node",
     "reads_domain_labels",
     "rfc3339",
     "seconds",
+    "selects",
     "stamp_conditions",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -45,6 +46,29 @@ class LabelSelector(Read, frozen=True):
     match_expressions: tuple[Requirement, ...] | None = None
 
 
+def holds(requirement: Requirement, value: str | None) -> bool:
+    """Tell whether a requirement of a label selector is true of a label's value (None: there is no such label)."""
+    match requirement.operator:
+        case "In":
+            return value is not None and value in (requirement.values or ())
+        case "NotIn":
+            return value is None or value not in (requirement.values or ())
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str] | None) -> bool:
+    """Tell whether a selector is true of some labels; an empty one is of any."""
+    known = labels or {}
+    return (selector.match_labels or {}).items() <= known.items() and all(
+        holds(requirement, known.get(requirement.key)) for requirement in selector.match_expressions or ()
+    )
+
+
 class PodAffinityTerm(Read, frozen=True):
     """``PodAffinityTerm``."""
 
@@ -84,11 +108,16 @@ class Toleration(Read, frozen=True):
 
 
 class TopologySpread(Read, frozen=True):
-    """``TopologySpreadConstraint``; Covey does not model it, it only says so."""
+    """``TopologySpreadConstraint``."""
 
     when_unsatisfiable: str = "DoNotSchedule"
     topology_key: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
     node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class Resources(Read, frozen=True):

@@ -230,7 +230,8 @@ class Engine:
     def _steps_of(self, domain: DomainNode, view: View, off: int) -> Steps:
         demand = view.mandatory.get(domain.path)
         found: list[tuple[int, Entry]] = []
-        for number, reached in self._broken_into(domain, view, off):
+        for number, unlimited in self._broken_into(domain, view, off):
+            reached = self._keep_limits(unlimited, domain, view, Budget(_ENOUGH))
             total = reached if demand is None else self._minus(reached, domain.depth + 1, demand)
             if total is None:
                 continue
@@ -299,9 +300,21 @@ class Engine:
         if None in entries:
             return Counted(None, None, own.spent)
         total = frame.total(entries, own)  # type: ignore[arg-type]  # None was ruled out
+        total = self._keep_limits(total, domain, view, own)
         key = (domain.depth, domain.real, frozenset(alike.items()))
         number = None if None in alike else self._alike.setdefault(key, len(self._alike))
         return Counted(total, number, own.spent)
+
+    def _keep_limits(self, total: Entry, domain: DomainNode, view: View, budget: Budget) -> Entry:
+        """Cut what the children of a domain hold together at the most pods that it may have."""
+        for number, limit in enumerate(self.structure.limits):
+            if limit.depth == domain.depth:
+                frame, known = self.frames[domain.depth + 1], view.limits.get(domain.path)
+                most = limit.most if known is None else known[number]
+                weights = [self.structure.count_pods(dimension, limit.streams) for dimension in frame.dimensions]
+                tables = total.tables.items()
+                total = frame.entry({mask: frame.tables.limit(table, weights, most, budget) for mask, table in tables})
+        return total
 
     def _step(self, total: Entry, depth: int, *, real: bool) -> tuple[Entry, int]:
         key = (depth, total.number, real)

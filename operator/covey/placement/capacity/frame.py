@@ -321,13 +321,15 @@ class View:
     """Changes that one gang makes to the inventory. Paths are those of the structure's topology.
 
     ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods
-    (by stream) must be placed inside a domain before anything else; ``anchors`` which domain a group lies in already.
+    (by stream) must be placed inside a domain before anything else; ``anchors`` which domain a group lies in already;
+    ``limits`` the most of each of the structure's limits in a domain.
     """
 
     closed: Mapping[Path, int] = field(default_factory=dict)
     closed_nodes: Mapping[str, tuple[Path, int]] = field(default_factory=dict)
     mandatory: Mapping[Path, Vector] = field(default_factory=dict)
     anchors: Mapping[int, Path] = field(default_factory=dict)
+    limits: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
     touched: frozenset[Path] = field(init=False)
     anchored: int = field(init=False)
     #: What was worked out for this view alone.
@@ -335,7 +337,7 @@ class View:
 
     def __post_init__(self) -> None:
         nodes = (path for path, _ in self.closed_nodes.values())
-        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values())
+        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values(), *self.limits)
         touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
         object.__setattr__(self, "touched", touched)
         object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))

@@ -181,6 +181,17 @@ class Tables:
         values = table.values[tuple(slice(n, None) for n in vector[:-1])] - vector[-1]
         return self.intern(trim(np.where(values < 0, NEVER, values).astype(np.int32)))
 
+    def limit(self, table: Table, weights: Sequence[int], most: int, budget: Budget) -> Table:
+        """Return the part of a table in which the sum of what is counted, each so often, is no more than that."""
+        *others, last = weights
+        if sum(weight * reach for weight, reach in zip(weights, table.extent, strict=True)) <= most:
+            return table
+        budget.spend(PASS * len(weights) + KEPT * table.values.size)
+        axes = np.ix_(*(np.arange(size) for size in table.values.shape))
+        left: Any = most - sum(weight * axis for weight, axis in zip(others, axes, strict=True))
+        values: Any = np.minimum(table.values, left // last) if last else table.values
+        return self.intern(trim(np.where((left < 0) | (values < 0), NEVER, values).astype(np.int32)))
+
 
 class Projection:
     """Count of what fits in other units, above all in whole replicas instead of pods.
@@ -361,6 +372,15 @@ class ReplicaClass:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """The most pods of some streams (bits) in a domain of a depth, where a `View` says nothing else of it."""
+
+    depth: int
+    streams: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Structure:
     """All that capacity tables depend on.
 
@@ -374,6 +394,15 @@ class Structure:
     streams: tuple[Stream, ...]
     classes: tuple[ReplicaClass, ...]
     groups: tuple[int, ...] = ()
+    limits: tuple[Limit, ...] = ()
+
+    def count_pods(self, dimension: int, streams: int) -> int:
+        """Count the pods of some streams (bits) in one of a dimension."""
+        if dimension < len(self.streams):
+            return streams >> dimension & 1
+        kind = self.classes[dimension - len(self.streams)]
+        own = sum(pods for stream, pods in enumerate(kind.pods) if streams >> stream & 1)
+        return own + sum(n * self.count_pods(len(self.streams) + part, streams) for part, n in kind.parts)
 
     def dimensions(self, depth: int) -> tuple[int, ...]:
         """Return what is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.

@@ -340,10 +340,11 @@ def _clique(node: core.Node) -> str:
 
 
 def _alike(one: core.Meta | None, other: core.Meta | None) -> bool:
-    """Tell whether selectors see the same labels and namespace; a change of anything else does not matter."""
-    if one is None or other is None:
+    """Tell whether selectors see the same labels and namespace, of pods that both stay; nothing else matters."""
+    if one is None or other is None or one is other:
         return one is other
-    return one is other or (one.labels == other.labels and one.namespace == other.namespace)
+    going = (one.deletion_timestamp is None, other.deletion_timestamp is None)
+    return one.labels == other.labels and one.namespace == other.namespace and going[0] == going[1]
 
 
 def _same(old: core.Node, new: core.Node) -> bool:

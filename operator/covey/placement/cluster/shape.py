@@ -19,9 +19,10 @@ from functools import lru_cache
 from typing import Final
 
 from covey.api import constants, core
+from covey.api.spread import find_kept_spread, is_switched_off
 from covey.placement.cluster import resources
 from covey.placement.model import Clique, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
-from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms, is_host, terms_of
+from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms, is_host, pod_spread_of, terms_of
 
 HOST_PORTS: Final = "host port"
 ANTI_AFFINITY: Final = "pod anti-affinity"
@@ -56,6 +57,7 @@ def shape_of(pod: core.Pod) -> Shape:
             wide_terms=tuple(term for term in terms if not is_host(term)),
             features=_required_features(pod.spec),
             exclusive_clique=_is_exclusive(pod),
+            pod_spread=pod_spread_of(pod),
         )
     )
 
@@ -89,7 +91,7 @@ def with_terms(gang: Gang, terms: Terms) -> Gang:
             if key not in known:
                 known[key] = replace(pod.shape, matched=pod.shape.matched | matched, clique=clique)
             found[pod.key] = known[key]
-    return _with_shapes(gang, found) if found else gang
+    return with_shapes(gang, found) if found else gang
 
 
 def off_devices(gang: Gang) -> Gang | None:
@@ -105,7 +107,7 @@ def off_devices(gang: Gang) -> Gang | None:
     }
     waiting = [pod for pods in roles.values() for pod in pods if pod.node is None]
     made = {shape: replace(shape, off_devices=True) for shape in {pod.shape for pod in waiting}}
-    return _with_shapes(gang, {pod.key: made[pod.shape] for pod in waiting}) if waiting else None
+    return with_shapes(gang, {pod.key: made[pod.shape] for pod in waiting}) if waiting else None
 
 
 def _asks_devices(gang: Gang) -> bool:
@@ -125,8 +127,8 @@ def sum_requests(pods: Mapping[Shape, int]) -> Counter[str]:
     return total
 
 
-def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
-    """The gang with these shapes in place of those of the pods (by key)."""
+def with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
+    """Return the gang with these shapes in place of those of the pods (by key)."""
 
     def pods(replica: ReplicaRequest) -> tuple[PodRequest, ...]:
         return tuple(replace(pod, shape=shapes[pod.key]) if pod.key in shapes else pod for pod in replica.pods)
@@ -140,7 +142,7 @@ def _with_shapes(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
 def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ...]:
     """The names of a pod's constraints that the planner does not model.
 
-    kube-scheduler still enforces them, but for required ``topologySpreadConstraints`` (``is_spread_unkept``).
+    kube-scheduler still enforces them, but for required ``topologySpreadConstraints`` (``has_unkept_spread``).
 
     Args:
         pod: what is asked about.
@@ -158,7 +160,7 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
         **{f"podAntiAffinity over {term.key}": True for term in terms if not is_host(term)},
         "podAntiAffinity by labels of namespaces": any(not term.exact for term in terms),
         "topologySpreadConstraints": any(
-            constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()
+            spread.when_unsatisfiable == "DoNotSchedule" for spread in _spreads_beside_kept(pod)
         ),
         "persistentVolumeClaim": not volumes_settled
         and any(
@@ -168,9 +170,15 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
     return tuple(name for name, present in found.items() if present)
 
 
-def is_spread_unkept(spread: core.TopologySpread) -> bool:
-    """Tell whether a constraint is a required one that a pin switches off (``api.rules.unkept_constraints``)."""
-    return spread.when_unsatisfiable == "DoNotSchedule" and spread.node_affinity_policy != "Ignore"
+def has_unkept_spread(pod: core.Pod) -> bool:
+    """Tell whether a pod has a required spread that nobody keeps (``api.rules.unkept_constraints``)."""
+    return any(map(is_switched_off, _spreads_beside_kept(pod)))
+
+
+def _spreads_beside_kept(pod: core.Pod) -> list[core.TopologySpread]:
+    spreads = pod.spec.topology_spread_constraints or ()
+    kept = find_kept_spread(spreads, pod.metadata.labels) if spreads else None
+    return [spread for spread in spreads if spread is not kept]
 
 
 def cause_of_conflict(one: Shape, other: Shape) -> str | None:
@@ -291,15 +299,16 @@ def static_cause(shape: Shape, node: core.Node) -> str | None:
 
 def shape_cause(shape: Shape, node: core.Node) -> str | None:
     """Return why a shape may not use a node whose state lets gangs use it, or None."""
-    return (
-        _untolerated_taint(shape, node)
-        or _selector_cause(shape, node.metadata.labels or {})
-        or _affinity_cause(shape, node)
-        or _feature_cause(shape, node)
-    )
+    return taint_cause(shape, node) or selector_cause(shape, node) or _feature_cause(shape, node)
 
 
-def _untolerated_taint(shape: Shape, node: core.Node) -> str | None:
+def selector_cause(shape: Shape, node: core.Node) -> str | None:
+    """Return why a shape's node selector or node affinity leaves a node out, or None."""
+    return _selector_cause(shape, node.metadata.labels or {}) or _affinity_cause(shape, node)
+
+
+def taint_cause(shape: Shape, node: core.Node) -> str | None:
+    """Return the taint of a node that a shape does not tolerate, or None."""
     for taint in node.spec.taints or ():
         if taint.effect in _HARD and not any(tolerates(toleration, taint) for toleration in shape.tolerations):
             return f"taint {taint.key}:{taint.effect}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.capacity.frame import View
-from covey.placement.capacity.tables import ReplicaClass, Stream, Structure, Vector
+from covey.placement.capacity.tables import Limit, ReplicaClass, Stream, Structure, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
@@ -23,7 +23,9 @@ from covey.placement.question.demands import (
     replica_paths,
     unit_anchor,
 )
+from covey.placement.question.spreads import SpreadDomains, find_domains, fix_floors
 from covey.placement.sharing.layout import Item
+from covey.placement.terms import PodSpread
 
 
 def depth_of(topology: Topology, level: str | None) -> int:
@@ -119,6 +121,7 @@ def build(
     anchor = within if within is not None else unit_anchor(gang, inventory, scope) if scope >= 0 else None
     wide = [group for group in groups if group.depth <= scope]
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
+    regions = fix_floors(gang, inventory, demands)
     for demand in demands:
         own = aims if demand.minimum else loose
         level = own.roles[demand.role]
@@ -126,7 +129,8 @@ def build(
             level = -1
         also = alone.get((demand.role, demand.replica.replica), set())
         needed = _never_without(gang, inventory.topologies[gang.topology], demand.role)
-        builder.add(demand, max((level, *also)), needed | also)
+        region = regions.get((demand.role, demand.replica.replica))
+        builder.add(demand, max((level, *also)), needed | also, region)
     return builder.problem(anchor, aims)
 
 
@@ -168,11 +172,16 @@ class _Builder:
         self._open: dict[tuple[int, bool], tuple[int, _Sets]] = {}
         self._streams_of: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
+        #: Domains no narrower than a candidate in which a role's pods must lie for the sake of their spread.
+        self._around: dict[int, set[Path]] = {}
 
-    def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
-        """Add a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
+    def add(self, demand: Demand, level: int, never_without: Collection[int], spread_to: Path | None = None) -> None:
+        """Add a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others.
+
+        ``spread_to`` is the domain to which the spread of its one pod sends it.
+        """
         partial = demand.partial
-        alone = partial or self._gang.rules or demand.replica.parts
+        alone = partial or self._gang.rules or demand.replica.parts or spread_to is not None
         known = None if alone else self._open.get((demand.role, demand.minimum))
         if known is not None:
             self._count(demand)
@@ -189,6 +198,10 @@ class _Builder:
                 groups.add(len(self._groups))
                 self._groups.append(Group(depth, {number}, region))
                 region = None
+        elif spread_to is not None and len(spread_to) - 1 <= self._scope:
+            self._around.setdefault(demand.role, set()).add(spread_to)
+        elif spread_to is not None and not groups:
+            depth, region = len(spread_to) - 1, spread_to
         self._count(demand)
         wide = frozenset(i for i, group in enumerate(self._wide) if number in group.members)
         levels = frozenset({level, depth, *never_without, *(self._groups[i].depth for i in groups)})
@@ -219,22 +232,25 @@ class _Builder:
                 continue
             kinds[demand.role, demand.replica.replica] = item.kind
             items.setdefault(item.kind, []).append(item)
+        limits, limits_by_path = self._spread_limits()
         structure = Structure(
             topology=self._gang.topology,
             scope=self._scope,
-            bottom=self._bottom(aims),
+            bottom=max([self._bottom(aims), *(limit.depth for limit in limits)]),
             streams=tuple(Stream(s, cap, f) for (s, f), cap in zip(self._streams, self._caps, strict=True)),
             classes=tuple(
                 ReplicaClass(vector, depth, *sets, cap, parts, inner)
                 for (vector, depth, sets, parts, inner, _), cap in self._classes.items()
             ),
             groups=tuple(group.depth for group in self._groups),
+            limits=limits,
         )
         view = View(
             closed=self._closed_classes(structure, aims),
             closed_nodes=self._closed_nodes(structure),
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
+            limits=limits_by_path,
         )
         return Problem(structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed)
 
@@ -334,17 +350,66 @@ class _Builder:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])
 
+    def _spreads(self) -> dict[PodSpread, int]:
+        """The spreads that are kept, and the streams (bits) of their pods."""
+        found: dict[PodSpread, int] = {}
+        for number, (shape, _) in enumerate(self._streams):
+            if shape.pod_spread is not None and shape.pod_spread.floor is not None:
+                found[shape.pod_spread] = found.get(shape.pod_spread, 0) | 1 << number
+        return found
+
+    def _spread_domains(self, bits: int) -> SpreadDomains:
+        shape = next(shape for number, (shape, _) in enumerate(self._streams) if bits >> number & 1)
+        domains = find_domains(shape, self._gang.topology, self._inventory)
+        assert domains is not None, "a floor was chosen by them"
+        return domains
+
+    def _spread_limits(self) -> tuple[tuple[Limit, ...], Mapping[Path, tuple[int, ...]]]:
+        """The most pods that a domain may have for the sake of their spread, and what differs as some are there."""
+        tree = self._inventory.trees[self._gang.topology]
+        limits: list[Limit] = []
+        taken: dict[Path, Counter[int]] = {}
+        for number, (spread, bits) in enumerate(self._spreads().items()):
+            domains = self._spread_domains(bits)
+            depth = max(domains.depth, self._scope)
+            limits.append(Limit(depth, bits, (spread.floor or 0) + spread.max_skew))
+            for path, pods in domains.pods.items():
+                for domain in tree.by_path[path].descend(depth - domains.depth) if pods else ():
+                    taken.setdefault(domain.path, Counter())[number] += pods
+        least = {
+            path: tuple(max(limit.most - pods[number], 0) for number, limit in enumerate(limits))
+            for path, pods in taken.items()
+        }
+        return tuple(limits), least
+
     def _closed_nodes(self, structure: Structure) -> Mapping[str, tuple[Path, int]]:
         """The nodes that this gang must not use, and those that others in broader domains keep free of some streams."""
         off = dict.fromkeys(self._gang.excluded_nodes, (1 << len(structure.streams)) - 1)
         for number, stream in enumerate(structure.streams):
             for name in self._inventory.kept_off(stream.shape):
                 off[name] = off.get(name, 0) | 1 << number
+        for bits in self._spreads().values():
+            for name in self._spread_domains(bits).outside:
+                off[name] = off.get(name, 0) | bits
         path = self._inventory.path
         known = self._inventory.nodes
         return {name: (path(self._gang.topology, name), bits) for name, bits in off.items() if name in known}
 
     def _closed_classes(self, structure: Structure, aims: Aims) -> Mapping[Path, int]:
+        closed = Counter(self._closed_by_spread(structure, aims))
+        tree = self._inventory.trees[self._gang.topology]
+        for role, paths in self._around.items():
+            spread = {
+                each.shape.pod_spread for demand, *_ in self._demands if demand.role == role for each in demand.missing
+            }
+            bits = sum(bits for each, bits in self._spreads().items() if each in spread)
+            for around in paths:
+                for domain in tree.root.descend(len(around)):
+                    if domain.path != around:
+                        closed[domain.path] |= bits
+        return closed
+
+    def _closed_by_spread(self, structure: Structure, aims: Aims) -> Mapping[Path, int]:
         spread = self._gang.spread
         if spread is None or not aims.spread:
             return {}

@@ -10,11 +10,11 @@ too. Whatever else were placed would be in the wrong one of them, so it waits un
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Part, Path, Reason, Refusal, RoleRequest, Topology, Verdict, where
+from covey.placement.model import Gang, Part, Path, PodRequest, Reason, Refusal, RoleRequest, Topology, Verdict, where
 from covey.placement.question.demands import Demand, followers, placed_paths, replica_paths, rule_paths
 
 
@@ -42,6 +42,41 @@ def incomplete_refusal(missing: int) -> Refusal:
     """The honest answer when the plan that was found leaves pods out: a fault of the planner, never a plan."""
     message = f"the plan that was found leaves {missing} pod{'s' * (missing > 1)} without a node, which is a fault of the planner"
     return Refusal(Verdict.UNKNOWN, (_reason("", message),))
+
+
+def no_spread_domains(gang: Gang, pod: PodRequest, topology: Topology) -> Refusal:
+    """The refusal of pods to be spread over a label whose values are the domains of no level."""
+    role = next(role for role in gang.roles if any(pod in replica.pods for replica in role.replicas))
+    key = pod.shape.pod_spread.term.key if pod.shape.pod_spread is not None else ""
+    keys = ", ".join(key for level in topology.levels for key in level.keys)
+    message = (
+        f"{role.name}: topologySpreadConstraints over {key} can be kept over a label whose values are the domains of a level"
+        f" of topology {topology.name} ({keys}) alone: use one of these, or write ScheduleAnyway"
+    )
+    return Refusal(Verdict.INFEASIBLE, (_reason(role.name, message, None, role.minimum),))
+
+
+def spread_refusal(gang: Gang, spread: Iterable[tuple[PodRequest, Mapping[Path, int]]]) -> Refusal:
+    """The refusal of a minimum that has room, but not spread as its pods must be.
+
+    Args:
+        gang: the gang.
+        spread: its pods that are spread, and how many of their kind each domain had if they were not.
+    """
+    reasons: dict[str, Reason] = {}
+    for pod, counts in spread:
+        role = next(role for role in gang.roles if any(pod in replica.pods for replica in role.replicas))
+        if role.name in reasons or pod.shape.pod_spread is None:
+            continue
+        waiting = sum(each.node is None for replica in role.replicas for each in replica.pods)
+        fewest = min(counts, key=lambda path: (counts[path], [value or "" for value in path]), default=())
+        message = (
+            f"{role.name}: {waiting} pods have room, but not as topologySpreadConstraints over {pod.shape.pod_spread.term.key}"
+            f" with maxSkew {pod.shape.pod_spread.max_skew} ask: of {len(counts)} domains {where(fewest)} would have the"
+            f" fewest, {counts.get(fewest, 0)}; make room there, raise maxSkew, or write ScheduleAnyway"
+        )
+        reasons[role.name] = _reason(role.name, message, None, role.minimum)
+    return Refusal(Verdict.INFEASIBLE, tuple(reasons.values()))
 
 
 def guessed_refusal(refused: Refusal, names: Sequence[str]) -> Refusal:

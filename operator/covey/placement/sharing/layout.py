@@ -174,6 +174,7 @@ class Layout:
             and not self.view.off(domain.path)
             and frames[domain.depth].dimensions == frames[domain.depth + 1].dimensions
             and domain.depth not in structure.groups
+            and all(limit.depth != domain.depth for limit in structure.limits)
         )
 
     def _price_children(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
