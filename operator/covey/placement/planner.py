@@ -44,6 +44,7 @@ from covey.placement.question.readiness import (
     no_spread_domains,
     refusal_of,
     spread_refusal,
+    tell_split_labels,
     torn,
     unknown_refusal,
     unready,
@@ -98,7 +99,10 @@ def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, reason
     if isinstance(first, Plan) and count_achieved(first) == len(first.preferred):
         return first
     answer = choose_plan(full, lambda choice, told: _plan_minimum(choice, inventory, limit, told=told and reasons))
-    return first if isinstance(first, Plan) and not _is_better(answer, first) else answer
+    if isinstance(first, Plan) and not _is_better(answer, first):
+        return first
+    told = reasons and isinstance(answer, Refusal) and answer.verdict is Verdict.INFEASIBLE
+    return tell_split_labels(answer, gang, inventory) if isinstance(answer, Refusal) and told else answer
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:

@@ -24,7 +24,7 @@ from covey.admission import native, podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core
-from covey.api.constants import LEASE_SCHEDULER, MANAGER_SCHEDULER
+from covey.api.constants import HOSTNAME_LABEL, LEASE_SCHEDULER, MANAGER_SCHEDULER
 from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
@@ -312,7 +312,7 @@ class _Leader:
     async def run(self) -> None:
         """Decide for ever."""
         self._direct.begin()
-        self._queueing.topologies.begin(self._tell_detection)
+        self._queueing.topologies.begin(self._tell_detection, self._tell_twin)
         if self._unread is not None:
             self._unread.begin()
         parts: tuple[Coroutine[None, None, None], ...] = (
@@ -349,6 +349,13 @@ class _Leader:
             " that name none; create a ClusterTopology, or name one in spec.topology.name, to decide it"
         )
         self._recorder.event(ObjectRef("v1", "Node", node, uid=node), "Normal", "TopologyDetected", note, "Detect")
+
+    def _tell_twin(self, node: str, other: str, hostname: str) -> None:
+        note = (
+            f"node {other} has the label {HOSTNAME_LABEL}={hostname}, too: to placement both are one host; give each node"
+            " a hostname of its own"
+        )
+        self._recorder.event(ObjectRef("v1", "Node", node, uid=node), "Warning", "HostnameTaken", note, "Detect")
 
     def _exclude(self, unit: Unit, node: str | None, reason: str) -> None:
         untried = node is not None and self._queueing.exclude(unit, node, reason)

@@ -14,6 +14,7 @@ from covey.admission import podstate
 from covey.admission.topologies import TopologyChoice, kept_preset
 from covey.admission.tree import Key, Unit
 from covey.api import core
+from covey.api.constants import HOSTNAME_LABEL
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
@@ -43,20 +44,28 @@ class Topologies:
         self._choice: TopologyChoice | None = None
         self._detected: str | None = None
         self._tell_change: Callable[[str, str, str], None] = _tell_nobody
+        self._tell_twin: Callable[[str, str, str], None] = _tell_nobody
+        #: Names of nodes by the label of their hostname.
+        self._hostnames: dict[str, set[str]] = {}
         for root in cache.index.roots():
             self._note_root(root)
         cache.subscribe(
             Listener(node=self._note_node, world=self._note_topologies, tree=self._note_root, status=self._note_root)
         )
 
-    def begin(self, tell_change: Callable[[str, str, str], None]) -> None:
+    def begin(self, tell_change: Callable[[str, str, str], None], tell_twin: Callable[[str, str, str], None]) -> None:
         """Begin to lead: from now on each change of what the labels of nodes show is told.
 
         Args:
             tell_change: called with the node whose labels made the change, the preset before, and the one now.
+            tell_twin: called with a node, another one that has the same label of its hostname, and that; also for those
+                that are there.
         """
         self._detected = self._detect()
-        self._tell_change = tell_change
+        self._tell_change, self._tell_twin = tell_change, tell_twin
+        self._hostnames.clear()
+        for _, name in sorted(self._cache.nodes.store):
+            self._note_hostname(name)
 
     def choose(self, unit: Unit) -> Topology:
         """The topology of a unit.
@@ -107,7 +116,23 @@ class Topologies:
         """The preset that the labels of nodes show; None where ClusterTopologies decide."""
         return self._current().choose().name if not self._cache.topologies.store else None
 
+    def _note_hostname(self, name: str) -> None:
+        """Tell of a node whose hostname is another's too: cloned machines have it so."""
+        node = self._cache.node(name)
+        value = node.metadata.label(HOSTNAME_LABEL) if node is not None else None
+        known = self._hostnames.get(value or "", set())
+        if value and name in known:
+            return
+        for names in self._hostnames.values():
+            names.discard(name)
+        if value:
+            twin = min(known, default=None)
+            self._hostnames.setdefault(value, set()).add(name)
+            if twin is not None:
+                self._tell_twin(name, twin, value)
+
     def _note_node(self, name: str) -> None:
+        self._note_hostname(name)
         if not self._counts.note(name, self._cache.node(name)):
             return
         before, self._detected = self._detected, self._detect()

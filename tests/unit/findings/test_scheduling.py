@@ -107,7 +107,6 @@ def test_preemption_when_one_victim_has_huge_pages_takes_the_one_with_fewer_devi
     assert "hugepages" not in found["message"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_nodes_when_some_lack_an_optional_label_are_one_domain_or_it_is_told(tmp_path: Path) -> None:
     """Four machines of one local block of OKE, two of them without the label of their island."""
     labels = {NETWORK: "7xmzl", LOCAL: "4tjxb"}
@@ -117,7 +116,6 @@ def test_nodes_when_some_lack_an_optional_label_are_one_domain_or_it_is_told(tmp
     assert workload(answer, "llm")["verdict"] == "Admitted" or "label" in reasons(answer, "llm")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 def test_a_refusal_when_no_node_takes_the_leader_names_its_selector(tmp_path: Path) -> None:
     """The other rack has the GPUs, and no node for a leader."""
     nodes = [*cluster(2, 2), *cluster(1, 1, gpus=0)]

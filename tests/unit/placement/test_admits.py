@@ -120,3 +120,26 @@ def test_a_node_is_matched_by_its_name() -> None:
     shape = make_shape(node_affinity=affinity(fields=(field,)))
     assert static_cause(shape, make_node("n1")) is None
     assert static_cause(shape, make_node("n2")) == "node affinity"
+
+
+TAINTED = "taint sla:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "taint", "cause"),
+    [
+        ("Gt", "750", "950", None),
+        ("Gt", "950", "950", TAINTED),
+        ("Lt", "5", "3", None),
+        ("Lt", "3", "5", TAINTED),
+        ("Gt", "750", "high", TAINTED),
+        ("Lt", "", "5", TAINTED),
+    ],
+)
+def test_a_taint_when_a_toleration_compares_numbers_is_tolerated_on_its_side(
+    operator: str, value: str, taint: str, cause: str | None
+) -> None:
+    """KEP-5471: the taint's number is greater, or less, than that of the toleration."""
+    node = make_node("n", taints=(core.Taint(key="sla", value=taint, effect="NoSchedule"),))
+    toleration = core.Toleration(key="sla", operator=operator, value=value)
+    assert static_cause(make_shape(tolerations=(toleration,)), node) == cause

@@ -146,6 +146,16 @@ def test_labels_that_do_not_nest_and_missing_levels_are_said() -> None:
     assert inventory.warnings("quiet") == ()
 
 
+def test_nodes_when_they_share_a_hostname_are_said() -> None:
+    inventory = make_inventory({"b1/r1": [8]})
+    inventory.set_node(
+        make_node("clone", labels={"zone": "z", "block": "b1", "rack": "r1", "kubernetes.io/hostname": "b1-r1-n0"})
+    )
+    assert inventory.warnings("dc") == (
+        "nodes b1-r1-n0, clone all have the label kubernetes.io/hostname=b1-r1-n0: to placement they are one host",
+    )
+
+
 def test_changing_topologies_rebuilds_the_trees_and_forgets_what_was_planned() -> None:
     inventory = make_inventory({"b1/r1": [8]})
     inventory.memo["x"] = 1

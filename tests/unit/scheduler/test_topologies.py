@@ -117,13 +117,27 @@ def test_a_preset_in_use_when_a_node_joins_then_is_kept_for_new_units_and_its_en
     [root, *rest] = tree(placed(0, "a", "r1"), status=status)
     made = cache(*nodes(a="r1"), root, *rest)
     topologies, told = Topologies(made), []
-    topologies.begin(lambda *change: told.append(change))
+    topologies.begin(lambda *change: told.append(change), lambda *_: None)
     for name in JOINED:
         put(made, node(name, labels=labels(name)))
     assert (topologies.default().name, told) == ("kueue", [])
     put(made, node("a", labels=labels("a")))
     assert (topologies.default().name, told) == ("nvidia-clique", [("a", "kueue", "nvidia-clique")])
     assert topologies.choose(unit_of(made)).name == "kueue"
+
+
+def test_a_node_when_it_has_the_hostname_of_another_is_told_once() -> None:
+    made = cache(*nodes(a="r1", b="r1"))
+    topologies, told = Topologies(made), []
+    topologies.begin(lambda *_: None, lambda *twins: told.append(twins))
+    for labels_of_clone in ({**labels("a")}, {**labels("a"), "more": "x"}):
+        put(made, node("clone", labels={**labels_of_clone, "kubernetes.io/hostname": "a"}))
+    assert told == [("clone", "a", "a")]
+    put(made, node("clone", labels={"kubernetes.io/hostname": "clone"}))
+    put(made, node("clone", labels={"kubernetes.io/hostname": "b"}))
+    assert told[1:] == [("clone", "b", "b")]
+    topologies.begin(lambda *_: None, lambda *twins: told.append(twins))
+    assert told[2:] == [("clone", "b", "b")]
 
 
 def test_the_status_of_a_root_then_names_its_topology_and_keeps_the_name_while_none_is_chosen() -> None:

@@ -192,7 +192,7 @@ class Inventory:
     def warnings(self, topology: str) -> tuple[str, ...]:
         """Report what is wrong with the labels: values under several parents, levels that nodes lack."""
         tree = self.trees[topology]
-        found: list[str] = []
+        found = [f"{twins}: to placement they are one host" for twins in self._find_twins()]
         for depth, level in enumerate(tree.topology.levels):
             parents: dict[str, set[Path]] = {}
             lacking = 0
@@ -212,6 +212,25 @@ class Inventory:
             if lacking and not level.optional:
                 found.append(f"{lacking} of {len(self.nodes)} nodes have no level {level.name}")
         return tuple(found)
+
+    def _find_twins(self) -> Iterator[str]:
+        """Tell of nodes that share the label of a hostname."""
+        names: dict[str, list[str]] = {}
+        for name, state in self.nodes.items():
+            if value := state.node.metadata.label(constants.HOSTNAME_LABEL):
+                names.setdefault(value, []).append(name)
+        for value, twins in sorted(names.items()):
+            if len(twins) > 1:
+                yield f"nodes {', '.join(sorted(twins)[:3])} all have the label {constants.HOSTNAME_LABEL}={value}"
+
+    def split_label(self, topology: str, level: str) -> str:
+        """Tell of a domain of a level that is several, as some of its nodes lack the label of a broader one; else empty."""
+        tree = self.trees[topology]
+        memo: dict[Hashable, tuple[int, str]] = self.memo.setdefault("split labels", {})
+        known = memo.get((topology, level))
+        if known is None or known[0] != self.facts:
+            known = memo[topology, level] = (self.facts, _find_split_label(tree, tree.topology.depth(level)))
+        return known[1]
 
     def _stays(self, state: NodeState, node: core.Node) -> bool:
         """Tell whether a changed node keeps its capacity and its domains: then no sum of any domain changes."""
@@ -322,6 +341,26 @@ class Inventory:
                 for name, value in more:
                     free[name] = free.get(name, 0) + value
                 domain = domain.parent
+
+
+def _find_split_label(tree: DomainTree, depth: int) -> str:
+    whole: dict[str, list[DomainNode]] = {}
+    for domain in tree.at(depth):
+        whole.setdefault(domain.path[-1] or "", []).append(domain)
+    levels = tree.topology.levels
+    for value, domains in whole.items():
+        for lacking in domains:
+            pairs = ([*zip(lacking.path, other.path, strict=True)] for other in domains if other is not lacking)
+            for pair in pairs:
+                broader = next((n for n, (one, other) in enumerate(pair) if one is None and other is not None), None)
+                if broader is not None and all(one == other or None in (one, other) for one, other in pair):
+                    number = len(lacking.nodes)
+                    return (
+                        f"{levels[depth].name} {value} is taken for several domains, as {number} of its nodes"
+                        f" {'have' if number > 1 else 'has'} no label {levels[broader].keys[0]} and others have:"
+                        f" label them all, or leave {levels[broader].name} out of a ClusterTopology"
+                    )
+    return ""
 
 
 def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:

@@ -323,7 +323,13 @@ def tolerates(toleration: core.Toleration, taint: core.Taint) -> bool:
         return toleration.operator == "Exists"
     if toleration.key != taint.key:
         return False
-    return toleration.operator == "Exists" or (toleration.operator in {"Equal", ""} and toleration.value == taint.value)
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "Gt" | "Lt" as operator:  # KEP-5471, alpha: without its gate the API server refuses such pods
+            return _compare(operator, taint.value, (toleration.value,))
+        case operator:
+            return operator in {"Equal", ""} and toleration.value == taint.value
 
 
 def _selector_cause(shape: Shape, labels: Mapping[str, str]) -> str | None:

@@ -79,6 +79,16 @@ def spread_refusal(gang: Gang, spread: Iterable[tuple[PodRequest, Mapping[Path, 
     return Refusal(Verdict.INFEASIBLE, tuple(reasons.values()))
 
 
+def tell_split_labels(refused: Refusal, gang: Gang, inventory: Inventory) -> Refusal:
+    """Return a refusal that tells, too, of required domains which some nodes seem to lie outside of for want of a broader label."""
+    levels = {level for _, _, level, required in _levels(gang) if required}
+    found = [text for level in sorted(levels) if (text := inventory.split_label(gang.topology, level))]
+    if not found or not refused.reasons:
+        return refused
+    *others, last = refused.reasons
+    return replace(refused, reasons=(*others, replace(last, message="; ".join([last.message, *found]))))
+
+
 def guessed_refusal(refused: Refusal, names: Sequence[str]) -> Refusal:
     """The honest answer when only some of the choices that groups leave open were looked at."""
     message = (

@@ -113,7 +113,7 @@ class _Sentences:
             message = message or (  # one sentence for all: the mirrored ones would add nothing
                 f"{names} each fit alone but not together in {self._scope_name(scope)}: beside {others} there is room for "
                 f"{self._counts.done(i) + placed[i]} of {self._counts.total(i)} replicas of {self._counts.gang.roles[i].name}{fix}"
-                f"{self._out(self._exclusions(i))}"
+                f"{self._out(self._exclusions(i))}{self._out_for_some(i)}"
             )
             satisfied = self._counts.count_satisfied(i, placed[i])
             yield self._reason(i, "unit", self._scope_level(), scope.path, satisfied, lack, message, told=True)
@@ -204,7 +204,7 @@ class _Sentences:
         if (hopeless := self._hopeless(role)) is not None:
             message, told = hopeless, False
         if not told:
-            message += self._out(excluded)
+            message += self._out(excluded) + self._out_for_some(role)
         if not request.minimum:  # it is not missed for itself, but for the replica that it comes with
             blamed = self._counts.bringer(role)
             message = f"{self._counts.gang.roles[blamed].name} comes together with {request.name}; {message}"
@@ -255,11 +255,31 @@ class _Sentences:
         causes = join_names([f"{e.nodes} {e.cause}" for e in excluded[:3]])
         return f"; {nodes} node{'s are' if nodes > 1 else ' is'} out: {causes}"
 
-    def _exclusions(self, role: int) -> tuple[Exclusion, ...]:
+    def _out_for_some(self, role: int) -> str:
+        """Describe how many nodes more are out for single pods of a replica, such as its leader, that others may use."""
+        request = self._counts.gang.roles[role]
+        indices: dict[Shape, int] = {}
+        for pod in (pod for replica in request.replicas for pod in replica.pods if pod.node is None):
+            indices.setdefault(pod.shape, pod.index)
+        if len(indices) < 2 or len(set(indices.values())) < len(indices):  # not alike in each replica: too much to say
+            return ""
+        for_all = {each.cause: each.nodes for each in self._exclusions(role)}
+        text = ""
+        for shape, index in indices.items():
+            own = self._exclusions(role, [shape])
+            more = [(each.cause, each.nodes - for_all.get(each.cause, 0)) for each in own]
+            causes = join_names([f"{nodes} {cause}" for cause, nodes in more[:3] if nodes > 0])
+            nodes = sum(nodes for _, nodes in more if nodes > 0)
+            if nodes:
+                text += f"; for pod {index} of a replica {nodes} more {'are' if nodes > 1 else 'is'} out: {causes}"
+        return text
+
+    def _exclusions(self, role: int, of: Sequence[Shape] | None = None) -> tuple[Exclusion, ...]:
+        """The nodes that none of a role's pods, or of those of some shapes, may use."""
         gang, request = self._counts.gang, self._counts.gang.roles[role]
         levels = [level for level in ((gang.required if request.follow_unit else None), request.required) if level]
         shapes = [pod.shape for replica in request.replicas for pod in replica.pods if pod.node is None]
-        return exclusions(gang, self._counts.inventory, shapes, levels)
+        return exclusions(gang, self._counts.inventory, of or shapes, levels)
 
 
 def join_names(names: Sequence[str]) -> str:
