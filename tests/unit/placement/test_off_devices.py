@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Plan
+from covey.placement.model import Gang, Plan, Proximity
 from covey.placement.planner import plan_minimum, plan_surplus
 from unit.placement.brute import valid
 
@@ -54,9 +54,17 @@ def test_a_role_without_devices_when_it_need_not_follow_its_unit_goes_to_nodes_w
     assert places(make_gang(*roles), beside(1)) == {"b-r1-n0", "cpu-0"}
 
 
+def test_a_role_without_devices_when_its_unit_has_no_required_level_goes_to_nodes_without_devices() -> None:
+    """A router beside engines, as most people write it: nothing asks for it to be near them."""
+    roles = make_role("decode", 1), make_role("router", 1, shape=ROUTER)
+    assert places(make_gang(*roles), beside(1)) == {"b-r1-n0", "cpu-0"}
+
+
 def test_a_role_without_devices_when_it_follows_its_unit_lies_near_it() -> None:
     roles = make_role("decode", 1), make_role("router", 1, shape=ROUTER)
-    assert places(make_gang(*roles), beside(1)) == {"b-r1-n0"}
+    near = Proximity(("decode", "router"), "rack")
+    for wish in ({"required": "rack"}, {"preferred": "rack"}, {"proximity": (near,)}):
+        assert places(make_gang(*roles, **wish), beside(1)) == {"b-r1-n0"}
 
 
 def test_surplus_without_devices_goes_to_nodes_without_devices_as_far_as_all_of_it_fits() -> None:

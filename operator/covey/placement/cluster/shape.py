@@ -97,13 +97,16 @@ def with_terms(gang: Gang, terms: Terms) -> Gang:
 def off_devices(gang: Gang) -> Gang | None:
     """Return the gang with its pods that ask for no device kept off nodes that have some; None where none is.
 
-    Those are all of a gang that asks for no device, else those of roles that need not lie in the unit's domain: what
-    follows a unit with devices lies near them.
+    Those are all of a gang that asks for no device, else those of roles that nothing asks to lie near the others: no
+    level of their unit, which they follow, and no proximity.
     """
+    anywhere = gang.required is None and gang.preferred is None
+    near = {name for rule in gang.proximity for name in rule.roles}
+    apart = not _asks_devices(gang)
     roles = {
         role.name: [pod for replica in role.replicas for pod in replica.pods if not _asks_device(pod.shape)]
         for role in gang.roles
-        if not role.follow_unit or not _asks_devices(gang)
+        if apart or not role.follow_unit or (anywhere and role.name not in near)
     }
     waiting = [pod for pods in roles.values() for pod in pods if pod.node is None]
     made = {shape: replace(shape, off_devices=True) for shape in {pod.shape for pod in waiting}}
