@@ -65,6 +65,21 @@ def test_routers_when_their_owner_forbade_it_never_share_a_node(stage: Stage) ->
     assert len(set(map(node_of, pods))) == 3
 
 
+def test_surplus_when_only_another_domain_would_hold_all_of_its_unit_says_which(stage: Stage) -> None:
+    names = stage.nodes(racks=2, nodes=3)
+    others = [stage.occupy(name) for name in names[1:]]
+    stage.create(workers("decode", replicas=3, minReplicas=1), topology={"required": "rack"})
+    stage.settle()
+    for other in others[2:]:
+        stage.delete("Pod", other, grace=0)
+    stage.advance(130)  # its refusal is looked at again after a minute
+    stage.advance(60)  # words that have lasted for half a minute are written
+    assert [node_of(pod) for pod in stage.bound(inference="llm")] == [names[0]]
+    message = stage.condition("Ready")[2]
+    assert "would hold all of the unit, which does not move by itself: covey plan --cluster --defrag --for" in message
+    assert stage.condition("SurplusAdmitted", "llm-0", of="CompositePodGroup")[2] in message
+
+
 def test_gang_when_room_is_freed_starts(stage: Stage) -> None:
     [node] = stage.nodes(nodes=1)
     other = stage.occupy(node)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
+from covey.admission.elsewhere import MOVED, domain_of, plan_elsewhere
 from covey.admission.moves import KEPT, PLANS, Move, Mover, Run, StuckError, keep_room
 from covey.admission.preemption import search
 from covey.admission.reprieve import Judge, OutOfPlansError, least_of
@@ -136,6 +137,38 @@ class Consolidation:
                 moves = tuple(run.moves)
             return Moves(Verdict.ADMITTED, moves, nodes=nodes, least=self._is_least(gang, len(moves), own))
         return Moves(Verdict.UNKNOWN)
+
+    def widen(self, gang: Gang) -> Moves:
+        """Find the moves of a unit to another domain of its required level in which its surplus has room, too.
+
+        All of it goes together. Others do not make room for it.
+        """
+        mobile = next((each for each in self._mobiles.values() if each.gang.uid == gang.uid), None)
+        if mobile is None:
+            return Moves(Verdict.UNKNOWN)
+        with overlay(self._inventory) as changes:
+            changes.remove(self._leaving)
+            plan = plan_elsewhere(gang, self._inventory)
+            if plan is None:
+                return Moves(Verdict.UNKNOWN)
+            own = {pod.key for role in mobile.gang.roles for each in role.replicas if each.placed for pod in each.pods}
+            pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}
+            for each in plan.assignments:
+                key = each.pod.removeprefix(MOVED)
+                if key not in own:
+                    changes.hold(f"kept/{key}", each.node, pods[key].shape, pods[key].meta)
+            target = domain_of(plan, gang)
+            inside = self._inventory.trees[gang.topology].by_path[target].nodes
+            closed = {name: KEPT for name in self._inventory.nodes if name not in inside}
+            run = self._run(changes)
+            members = {
+                (role.name, each.replica)
+                for role in mobile.gang.roles
+                for each in role.replicas
+                if role.follow_unit and each.placed
+            }
+            moved = all(key in self._movers for key in own) and run.try_move(mobile.candidate.unit.key, members, closed)
+            return Moves(Verdict.ADMITTED, tuple(run.moves), (target,)) if moved else Moves(Verdict.UNKNOWN)
 
     def _search(self, gang: Gang, spared: Collection[str], plans: int) -> Sequence[Step] | Nobody:
         rules = Rules(

@@ -89,11 +89,11 @@ class Run:
     def _move(self, mover: Mover, closed: Mapping[str, str]) -> bool:
         """Move a replica, or its unit where it may not leave that."""
         gang = self.gangs[mover.unit]
-        if self._try(mover.unit, {(mover.role, mover.replica)}, closed):
+        if self.try_move(mover.unit, {(mover.role, mover.replica)}, closed):
             return True
         every = {(role.name, each.replica) for role in gang.roles for each in role.replicas if each.placed}
         fresh = all(pod.key in self.movers for role in gang.roles for each in role.replicas for pod in each.pods)
-        return gang.required is not None and len(every) > 1 and fresh and self._try(mover.unit, every, closed)
+        return gang.required is not None and len(every) > 1 and fresh and self.try_move(mover.unit, every, closed)
 
     def _make_room(self, mover: Mover, closed: Mapping[str, str], spared: set[str], *, help_: bool) -> None:
         """Move others out of the way of a replica that has no other place yet."""
@@ -108,7 +108,12 @@ class Run:
         if not self._move(mover, closed):
             raise StuckError(mover.keys)
 
-    def _try(self, unit: Key, members: Collection[Member], closed: Mapping[str, str]) -> bool:
+    def try_move(self, unit: Key, members: Collection[Member], closed: Mapping[str, str]) -> bool:
+        """Move some replicas of a unit together; returns whether they have another place outside closed nodes.
+
+        Raises:
+            StuckError: all plans were made.
+        """
         if self.plans >= PLANS:
             raise StuckError
         self.plans += 1

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import Final
 
+from covey.admission.elsewhere import tell_elsewhere
 from covey.admission.growth import is_draining
 from covey.api.constants import REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.api.succession import Predecessors, SuccessionQuestion, Successor
@@ -261,7 +262,7 @@ def split_surplus(gang: Gang, question: SuccessionQuestion, kept: Collection[str
 def explain_surplus(gang: Gang, inventory: Inventory) -> Refusal | None:
     """Explain why surplus has no places: the refusal of the first replica of each role that waits, or of its set.
 
-    None where nothing of it waits, or none is refused by itself.
+    Where another domain would hold the whole unit the last reason says so. None where nothing of it waits, or none is refused by itself.
     """
     reasons: list[Reason] = []
     seen: set[str] = set()
@@ -281,6 +282,8 @@ def explain_surplus(gang: Gang, inventory: Inventory) -> Refusal | None:
             if answer.verdict is Verdict.UNKNOWN:
                 return answer
             reasons += answer.reasons
+    if reasons and (elsewhere := tell_elsewhere(gang, inventory)):
+        reasons[-1] = replace(reasons[-1], message=f"{reasons[-1].message}; {elsewhere}")
     return Refusal(Verdict.INFEASIBLE, tuple(reasons)) if reasons else None
 
 

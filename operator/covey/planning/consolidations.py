@@ -41,6 +41,8 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
         if isinstance(allowed, Refusal):
             message = f"{goal}: no moves help: {allowed.reasons[0].message}"
             return ConsolidationReport(goal, allowed.verdict.value, (), (), (), least=False, message=message)
+        if not _lacks_minimum(gang):
+            return _report(goal, asker.widen(allowed), f"{goal} has room for all of its replicas")
         return _report(goal, asker.start(allowed), f"{goal} has its room")
     count, level, more = _target(planned, free)
     found = asker.free(planned.topology.name, level, count, more=more)
@@ -67,14 +69,26 @@ def _mobiles(planned: Planned) -> Iterator[Mobile]:
 
 
 def _gang(planned: Planned, every: list[Mobile], name: str) -> Gang:
-    """The first unit of a name whose minimum has no places."""
+    """The first unit of a name whose minimum has no places; else the first whose surplus has none where it is."""
     given = [gang for gangs in planned.gangs for gang in gangs]
     known = {gang.uid for gang in given}
-    for gang in (*given, *(each.gang for each in every if each.gang.uid not in known)):
-        lacks = any(sum(each.placed for each in role.replicas) < role.minimum for role in gang.roles)
-        if f"{gang.namespace}/{gang.name}" == name and lacks:
-            return gang
+    named = [
+        gang
+        for gang in (*given, *(each.gang for each in every if each.gang.uid not in known))
+        if f"{gang.namespace}/{gang.name}" == name
+    ]
+    found = next(filter(_lacks_minimum, named), None) or next(filter(_is_stuck, named), None)
+    if found is not None:
+        return found
     raise InputError("--for", f"nothing named {name} waits for a place", "name one that does, as NAMESPACE/NAME")
+
+
+def _lacks_minimum(gang: Gang) -> bool:
+    return any(sum(each.placed for each in role.replicas) < role.minimum for role in gang.roles)
+
+
+def _is_stuck(gang: Gang) -> bool:
+    return gang.required is not None and any(not each.placed for role in gang.roles for each in role.replicas)
 
 
 def _target(planned: Planned, free: str | None) -> tuple[int, str, bool]:

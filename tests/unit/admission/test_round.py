@@ -138,6 +138,48 @@ def test_a_round_when_all_fits_as_minimums_places_all_with_any_lower_minimums(da
     assert plan(minimums) == pods
 
 
+@given(st.data())
+@settings(max_examples=60)
+def test_units_alike_are_whole_in_any_order_of_arrival_where_anybody_could_place_them(data: st.DataObject) -> None:
+    """Pods of one size: each rack has so many slots, and no order of whole units does better than to use all of them up.
+
+    Where not all fit, as many minimums are there as there could be, and no surplus costs one its place.
+    """
+    racks = data.draw(st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=3), min_size=1, max_size=4))
+    gpus = data.draw(st.sampled_from([1, 2, 3, 8]))
+    roles = data.draw(
+        st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=1, max_size=2)
+    )  # replicas, size
+    whole = sum(replicas * size for replicas, size in roles)
+    slots = [sum(free // gpus for free in rack) for rack in racks]
+    inventory = make_inventory({f"b1/r{n}": free for n, free in enumerate(racks)})
+    least = [data.draw(st.integers(1, replicas)) for replicas, _ in roles]
+
+    def unit(number: int, minimums: Sequence[int]) -> Gang:
+        made = [
+            make_role(f"w{i}", replicas, minimum, size=size, shape=make_shape(gpus))
+            for i, ((replicas, size), minimum) in enumerate(zip(roles, minimums, strict=True))
+        ]
+        gang = make_gang(*made, required="rack", name=f"u{number}")
+        return named(replace(gang, uid=gang.name, created=f"{number:03}"))
+
+    fit = sum(rack // whole for rack in slots)
+    arrivals = data.draw(st.lists(st.integers(1, 3), max_size=4))
+    number = 0
+    for together in arrivals:  # each with a minimum of its own
+        group = range(number, min(number + together, fit))
+        minimums = [[data.draw(st.integers(1, replicas)) for replicas, _ in roles] for _ in group]
+        found = plan_round([unit(n, own) for n, own in zip(group, minimums, strict=True)], inventory)
+        assert placed(found) == {f"u{n}": whole for n in group}
+        number += len(group)
+    if number == 0:
+        count = data.draw(st.integers(1, 6))
+        found = plan_round([unit(n, least) for n in range(count)], inventory)
+        minimum = sum(replicas * size for replicas, (_, size) in zip(least, roles, strict=True))
+        started = sum(isinstance(outcome.minimum, Plan) for outcome in found)
+        assert started == min(count, sum(rack // minimum for rack in slots))
+
+
 @pytest.mark.parametrize("level", ["rack", "block"])
 def test_units_when_each_is_required_in_one_domain_get_their_surplus_where_one_has_room(level: str) -> None:
     """All in the tightest domain have their minimum there, and no more than that."""

@@ -135,6 +135,17 @@ def test_what_no_node_takes_costs_nothing_and_says_why() -> None:
     assert "6 nodes are out: 6 node selector" in refusal.message
 
 
+def test_surplus_when_another_domain_would_hold_all_of_its_unit_says_so() -> None:
+    inventory = nodes_of(*[8] * 6)
+    for number in range(8):
+        inventory.set_node(node(f"m{number}", gpus=8, labels={RACK: "r1"}))
+    gang = replace(gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4)), required="rack")
+    refusal = explain_surplus(gang, inventory)
+    assert refusal is not None
+    assert "r1 would hold all of the unit" in refusal.message
+    assert "covey plan --cluster --defrag --for ns/root has the moves" in refusal.message
+
+
 def test_what_needs_more_than_may_go_costs_nothing() -> None:
     inventory = nodes_of(*[8] * 6)
     two = [waiting("prefill", 4, gpus=8)]

@@ -65,6 +65,32 @@ def test_one_move_starts_a_gang(scattered: list[object]) -> None:
     assert not set(answer["nodes"]) & set(answer["moves"][0]["target"])
 
 
+@pytest.fixture
+def stuck(tmp_path: Path) -> list[object]:
+    """A unit of four in a rack of two nodes, one of which is another's; a rack of four is free."""
+    llm = inference("llm", role("w", 4, 1), topology={"required": "rack"})
+    pods = [member("llm", "w", 0, 0, "n0-0-0"), pod("other", "n0-0-1")]
+    return files(tmp_path, [llm], cluster(2, 4), pods)
+
+
+def test_a_unit_when_its_surplus_is_stuck_moves_to_the_domain_that_holds_all_of_it(stuck: list[object]) -> None:
+    answer = plan(*stuck, "--defrag", "--for", "default/llm")["consolidation"]
+    (move,) = answer["moves"]
+    assert (move["role"], move["replica"], move["source"]) == ("w", 0, ["n0-0-0"])
+    assert move["target"][0].startswith("n0-1-")
+    assert (
+        answer["message"]
+        == "default/llm unit 0 has room for all of its replicas: -/b0/r1 after 1 move, not proven least"
+    )
+
+
+def test_a_unit_when_no_domain_holds_all_of_it_has_no_moves(tmp_path: Path) -> None:
+    llm = inference("llm", role("w", 4, 1), topology={"required": "rack"})
+    pods = [member("llm", "w", 0, 0, "n0-0-0"), pod("other", "n0-0-1")]
+    answer = plan(*files(tmp_path, [llm], cluster(2, 3), pods), "--defrag", "--for", "default/llm")["consolidation"]
+    assert (answer["verdict"], answer["moves"]) == ("Unknown", [])
+
+
 def test_replica_never_moves_when_its_pod_has_claims(tmp_path: Path) -> None:
     pods = [member("chat", "w", 0, 0, "n0-0-0"), member("chat", "w", 1, 0, "n0-1-0")]
     for holder in pods:

@@ -50,7 +50,12 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name")
     is_flag=True,
     help="What replicas would have to move, and where to, for a domain to be free or a gang to start.",
 )
-@click.option("--for", "beneficiary", metavar="NS/NAME", help="With --defrag: the resource that is to start.")
+@click.option(
+    "--for",
+    "beneficiary",
+    metavar="NS/NAME",
+    help="With --defrag: the resource that is to start, or to have room for its surplus.",
+)
 @click.option(
     "--free",
     metavar="'N LEVEL'",
