@@ -21,6 +21,7 @@ from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
 from covey.api import core
 from covey.api.constants import (
+    PURPOSE_EVACUATION,
     PURPOSE_EXCHANGE,
     REASON_FAILED,
     REASON_OVER_QUOTA,
@@ -287,6 +288,10 @@ class Books:
             if found is not None:
                 return
             entry = self.shelf.entries[root]
+        gone = self.claims.note_gone(entry.unit)
+        if gone and claim is not None and claim.purpose == PURPOSE_EVACUATION:
+            self._mark(root)  # it is planned anew, and its room is kept until then
+            return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
         found = self.reservations.renew(found)
         ends = claim is not None and claim.purpose in BY_NEED

@@ -102,6 +102,8 @@ class Claims:
         self._made: deque[float] = deque()
         #: When a unit may look for a claim again, and how often it found none.
         self._again: dict[Key, tuple[float, int]] = {}
+        #: UIDs of the pods of each unit that drained when it was refused last.
+        self._draining: dict[Key, frozenset[str]] = {}
 
     def wait(self, entry: Entry, *, right: bool = False) -> float | None:
         """Seconds until others may be asked to give way to a refused unit; None where nobody ever is.
@@ -127,6 +129,7 @@ class Claims:
     def forget(self, root: Key) -> None:
         """A unit is gone, or has its places."""
         self._again.pop(root, None)
+        self._draining.pop(root, None)
 
     async def find(
         self, entry: Entry, asked: Gang, quotas: Quotas, take_turn: Callable[[], Awaitable[None]]
@@ -267,6 +270,15 @@ class Claims:
         freeing = going or frozenset(self._freeing(self._cache.index.ending()))
         with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
             return await asyncio.to_thread(partial(question, asked, inventory, freeing=freeing))
+
+    def note_gone(self, unit: Unit) -> bool:
+        """Tell whether a pod that drained is gone since the unit was refused last: the plan may be older than that."""
+        members = {pod.metadata.uid: pod for pod in self._cache.index.members(unit.key)}
+        gone = self._draining.pop(unit.key, frozenset()) - members.keys()
+        draining = (uid for uid, pod in members.items() if pod.metadata.annotation(ANNOTATION_DRAINING_SINCE))
+        if uids := frozenset(draining):
+            self._draining[unit.key] = uids
+        return bool(gone)
 
     async def find_evacuation(self, entry: Entry, asked: Gang, others: Mapping[str, str]) -> core.Claim | None:
         """Find where successors of replicas that drain will have room: the claim of their unit; None for no need of one.

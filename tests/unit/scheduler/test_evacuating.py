@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -118,6 +121,29 @@ async def test_those_before_it_do(others: list[Seen]) -> None:
     lose(loop)
     assert await loop.turn() == {}
     assert claim_of(loop) is None, "without that node there is no room for it any more"
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (0, 1)])
+async def test_room_of_a_successor_when_pods_go_while_it_is_planned_is_kept(
+    monkeypatch: pytest.MonkeyPatch, first: int, last: int
+) -> None:
+    loop = Loop(cache(*cluster(), *service()))
+    await loop.turn()
+    put_all(loop, [*tree("young", created=YOUNG), *replica(2)])
+    in_thread = asyncio.to_thread
+
+    async def lose_them(*arguments: Any) -> Any:
+        answer = await in_thread(*arguments)
+        monkeypatch.undo()
+        lose(loop, first=first, last=last)
+        return answer
+
+    monkeypatch.setattr(asyncio, "to_thread", lose_them)
+    places = {**await loop.turn(), **await loop.turn()}
+    if not places:
+        lose(loop, first=last ^ 1, last=last ^ 1)
+        places = await loop.turn()
+    assert places == PLACES
 
 
 async def test_a_process_that_was_away_when_the_pods_went_keeps_what_is_stored() -> None:
