@@ -41,8 +41,9 @@ PATIENCE: Final = 120.0
 #: Seconds of Covey's time for which it must have nothing to do by itself: statuses are told up to 3.5 s late. Twice as much
 #: passes at most, so that no hold or deadline of a story is over meanwhile.
 AHEAD: Final = 4.0
-#: Seconds that may have passed before Covey is begun anew, for a new story.
-DRIFT: Final = 60.0
+#: Seconds that may have passed before Covey is begun anew, for a new story. The API server's clock stays behind: pods that
+#: it has told to go count as late after a minute.
+DRIFT: Final = 20.0
 OPERATOR, SCHEDULER, KUBE_SCHEDULER = "operator", "scheduler", "kube-scheduler"
 COVEY_PROFILE: Final = "covey-scheduler"
 EVERYTHING: Final = "*"

@@ -43,7 +43,6 @@ def begin(stage: Stage) -> tuple[list[Object], set[str]]:
     stage.refusal("thief")
     left, beside = (node_of(pod) for pod in stage.pods(inference="llm", replica=1))
     stage.cordon(left)
-    stage.advance(40)
     claim = claim_of(stage)
     assert claim is not None
     [free] = set(nodes) - {node_of(pod) for pod in before}

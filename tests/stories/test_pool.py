@@ -32,6 +32,8 @@ def kind(ground: Ground) -> Iterator[None]:
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
     """The operator has the flag and the rights, and there are nodes."""
+    # The garbage collector looks for new kinds every half a minute only.
+    stage.after(lambda: stage.cluster.kubectl("delete", "inferencepools", "--all", "-n", stage.namespace, check=False))
     stage.cluster.install_rbac(RIGHTS)
     stage.after(lambda: stage.cluster.kubectl("delete", "--ignore-not-found", "-f", str(RIGHTS)))
     stage.restart(operator={"inference_pools": True})
