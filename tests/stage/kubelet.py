@@ -3,16 +3,80 @@
 As the real one (``SyncPod`` of ``pkg/kubelet/kuberuntime``): a container with another image is killed and started anew,
 with one restart more; the pod stays Ready until the kubelet has heard of the change. An image that cannot be pulled
 leaves its container waiting.
+
+kwok makes every pod Ready as soon as it is bound, whatever its readiness gates. Those of ``asks`` are Ready when a router
+says so (``say_serving``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import copy
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from kubernetes.client import ApiException
 
 from cluster.workbench import name_of
+from stage.ground import Ground
 from stage.play import Stage, by_replica
 from stage.record import Object
+
+#: The readiness gate of pods that ask the router, and their annotation.
+ROUTER: Final = "router.test/serves"
+_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+#: The word of kwok has no reason.
+_SAID: Final = (
+    f"!has(object.metadata.annotations) || !('{ROUTER}' in object.metadata.annotations) || !has(object.status.conditions)"
+    " || !object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True' && !has(c.reason))"
+)
+
+
+def install_router(ground: Ground) -> None:
+    """Have pods that ask wait for the router's word."""
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}]
+    validation = {"expression": _SAID, "message": "the router has not said so"}
+    policy = {"matchConstraints": {"resourceRules": rules}, "validations": [validation]}
+    binding = {"policyName": "router", "validationActions": ["Deny"]}
+    for path, spec in ((f"{_POLICIES}ies", policy), (f"{_POLICIES}ybindings", binding)):
+        ground.cluster.api("POST", path, {"metadata": {"name": "router"}, "spec": spec})
+    pods = "/api/v1/namespaces/default/pods"
+    gates = [{"name": "router.test/never"}]
+    spec = {"containers": [{"name": "c", "image": "registry.test/c:1"}], "schedulingGates": gates}
+    metadata = {"name": "probe", "annotations": {ROUTER: "asked"}}
+    ground.cluster.api("POST", pods, {"metadata": metadata, "spec": spec})
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+    def is_in_force() -> bool:
+        try:
+            ground.cluster.api("PATCH", f"{pods}/probe/status?dryRun=All", ready)
+        except ApiException as error:
+            return "the router has not said so" in str(error)
+        return False
+
+    # When an API server heeds a policy is told nowhere.
+    ground.wait(is_in_force, "the router is asked")
+    ground.cluster.delete(f"{pods}/probe")
+
+
+def asks(role: Object) -> Object:
+    """The role with pods that ask the router."""
+    made = copy.deepcopy(role)
+    made["template"].setdefault("metadata", {}).setdefault("annotations", {})[ROUTER] = "asked"
+    made["template"]["spec"]["readinessGates"] = [{"conditionType": ROUTER}]
+    return made
+
+
+def say_serving(stage: Stage, pods: Sequence[Object], *, serves: bool = True) -> None:
+    """Have the router say of pods whether they serve; the kubelet, if it has heard, that they are Ready."""
+    for pod in pods:
+        since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        conditions = [{"type": ROUTER, "status": str(serves), **since}]
+        if serves:
+            conditions += [
+                {"type": kind, "status": "True", "reason": "Asked", **since} for kind in ("Ready", "ContainersReady")
+            ]
+        started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+        stage.patch_status("Pod", name_of(pod), {**started, "conditions": conditions})
 
 
 def restart(stage: Stage, pod: Object, count: int = 1) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from localcluster import Nodes, concurrently
 from scheduler_trees import RELEASE, Bench, Tree, node_of
 from stage.ground import AHEAD, COVEY_PROFILE, EVERYTHING, KUBE_SCHEDULER, OPERATOR, Ground
 from stage.laws import JUDGED, find_violations
-from stage.record import KINDS, Event, Object
+from stage.record import KINDS, Event, Object, states
 from stage.wire import Death, Denial, Write
 
 BLOCK: Final = "cloud.provider.com/topology-block"
@@ -437,6 +438,37 @@ def by_replica(pods: Iterable[Object]) -> dict[tuple[str, str, str, str], list[O
         key = (label(pod, "inference"), label(pod, "unit"), label(pod, "role"), label(pod, "replica"))
         found.setdefault(key, []).append(pod)
     return found
+
+
+def fewest_serving(
+    stage: Stage, role: str, wanted: int, *, size: int = 1, serves: Callable[[Object], bool] = is_ready, **labels: Any
+) -> int:
+    """The fewest replicas of a role that served at any moment since as many as wanted did.
+
+    Args:
+        stage: where.
+        role: the role, of those pods that have these ``covey.dev`` labels.
+        wanted: so many served first.
+        size: pods of a replica.
+        serves: of a pod that is not told to go.
+    """
+    wanted_labels = {f"covey.dev/{key}": value for key, value in {**labels, "role": role}.items()}
+    counts = []
+    for _, pods in states(stage.history("Pod")):
+        serving = Counter(
+            (label(pod, "unit"), label(pod, "replica"))
+            for pod in pods.values()
+            if wanted_labels.items() <= pod["metadata"].get("labels", {}).items()
+            and serves(pod)
+            and "deletionTimestamp" not in pod["metadata"]
+        )
+        counts.append(sum(pods >= size for pods in serving.values()))
+    return min(counts[counts.index(wanted) :])
+
+
+def image_of(pod: Object) -> str:
+    """What the first container of a pod shall run: what stands behind the colon."""
+    return str(pod["spec"]["containers"][0]["image"]).rpartition(":")[2]
 
 
 def _resource(kind: str) -> Resource:

@@ -79,14 +79,16 @@ class Denial:
     denied: list[Write] = field(default_factory=list)
     _seen: int = 0
 
-    def strikes(self, write: Write) -> bool:
-        """Tell whether this one is denied."""
+    def strikes(self, write: Write, *, dry_run: bool = False) -> bool:
+        """Tell whether this one is denied; a dry run is where the write itself would be, and is not counted."""
         if (self.verbs and write.verb not in self.verbs) or (self.resources and write.resource not in self.resources):
             return False
-        self._seen += 1
-        if self._seen < self.nth or len(self.denied) >= self.times:
+        if self._seen + 1 < self.nth or len(self.denied) >= self.times:
+            self._seen += not dry_run
             return False
-        self.denied.append(write)
+        if not dry_run:
+            self._seen += 1
+            self.denied.append(write)
         return True
 
 
@@ -163,13 +165,11 @@ class Wire:
         write = Write(self.process, request.verb, request.resource, request.path)
         if request.verb in _READS:
             return None
-        if ("dryRun", "All") in request.params:
-            self.dry_runs.append(write)
-            return None
-        self.writes.append(write)
-        if any(denial.strikes(write) for denial in self.denials):
+        dry_run = ("dryRun", "All") in request.params
+        (self.dry_runs if dry_run else self.writes).append(write)
+        if any(denial.strikes(write, dry_run=dry_run) for denial in self.denials):
             raise Forbidden(HTTPStatus.FORBIDDEN, "Forbidden", DENIAL)
-        return write
+        return None if dry_run else write
 
     async def answer(self, write: Write | None) -> None:
         """Hand an answer over; where the process dies at this write, nobody hears it."""

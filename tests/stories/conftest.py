@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from stage import Ground, Stage
+from stage.kubelet import install_router
 from stage.play import Trees
 
 
@@ -18,6 +19,12 @@ def ground() -> Iterator[Ground]:
         yield running
         # Who is refused tries again or goes on, so that no story need have failed for it.
         assert not running.cluster.account_denials()
+
+
+@pytest.fixture(scope="session")
+def router(ground: Ground) -> None:
+    """Pods that ask a router (``asks``) are Ready when it says so."""
+    install_router(ground)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cluster.workbench import is_ready, label, name_of, uid_of, uids
 from scheduler_trees import node_of
 from stage import Stage
 from stage.kubelet import crash
-from stage.play import BLOCK, run_covey
+from stage.play import BLOCK, fewest_serving, run_covey
 from stage.record import states
 
 EVACUATION = ("Evacuating", "EvacuationBlocked")
@@ -76,12 +76,6 @@ def moments(stage: Stage) -> Iterator[Counter[tuple[str, str, str]]]:
         )
 
 
-def fewest(stage: Stage, role: str, size: int, wanted: int) -> int:
-    """The fewest replicas of a role that served at any moment since as many as wanted did."""
-    counts = [sum(key[1] == role and pods >= size for key, pods in serving.items()) for serving in moments(stage)]
-    return min(counts[counts.index(wanted) :])
-
-
 def fewest_units(stage: Stage) -> int:
     """The fewest units of ``pair`` that served with all of their minimum at any moment since one did."""
     counts = [
@@ -123,8 +117,8 @@ def test_two_nodes_of_two_replicas_when_kubectl_drains_both_have_them_built_else
     victims = (node_of(first[0]), node_of(second[0]))
     stage.kubectl("drain", *victims, "--ignore-daemonsets")
     after = moved(stage, 5, *victims)
-    assert fewest(stage, "prefill", 2, 2) == 2
-    assert fewest(stage, "decode", 1, 1) == 1
+    assert fewest_serving(stage, "prefill", 2, size=2) == 2
+    assert fewest_serving(stage, "decode", 1) == 1
     assert uids(after) & uids(before) == uids(before) - uids([*first, *second])
     for reason in ("Evacuating", "Evacuated"):
         assert stage.event_notes(reason)
@@ -261,7 +255,7 @@ def test_unit_when_it_is_moved_serves_with_its_surplus_all_the_time(stage: Stage
     stage.advance(70)
     after = moved(stage, 5, node_of(decode))
     assert not uids(before) & uids(after)
-    assert fewest(stage, "prefill", 1, 4) == 4
+    assert fewest_serving(stage, "prefill", 4) == 4
 
 
 def test_candidate_of_an_autoscaler_is_left_after_a_while(stage: Stage) -> None:

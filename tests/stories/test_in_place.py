@@ -6,7 +6,6 @@ back to replacement; what is under way counts against the budget; the way an ima
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from cluster.workbench import is_ready, label, name_of, uid_of, uids
 from scheduler_trees import node_of
 from stage import Stage
 from stage.kubelet import change_images
-from stage.record import states
+from stage.play import fewest_serving
 
 #: One may be missing, none is added.
 NO_SURGE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
@@ -76,18 +75,9 @@ def updated(stage: Stage, *wanted: tuple[str, str]) -> list[Object]:
 
 def fewest(stage: Stage, role: str, wanted: int) -> int:
     """The fewest replicas that served since as many as wanted did, all their pods with the images that they shall have."""
-    counts: list[int] = []
-    for _, pods in states(stage.history("Pod")):
-        serving = Counter(
-            label(pod, "replica")
-            for pod in pods.values()
-            if label(pod, "role") == role
-            and is_ready(pod)
-            and runs_its_images(pod)
-            and "deletionTimestamp" not in pod["metadata"]
-        )
-        counts.append(sum(pods == SIZES[role] for pods in serving.values()))
-    return min(counts[counts.index(wanted) :])
+    return fewest_serving(
+        stage, role, wanted, size=SIZES[role], serves=lambda pod: is_ready(pod) and runs_its_images(pod)
+    )
 
 
 def test_images_when_they_change_alone_do_so_in_the_pods_that_run(stage: Stage) -> None:
