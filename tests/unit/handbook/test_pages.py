@@ -2,14 +2,13 @@
 
 import re
 
-import pytest
 import yaml
 
 from covey.api.crds import KINDS
 from handbook import examples
 from handbook.fields import reference
 from handbook.generated import outdated_pages
-from handbook.pages import ROOT, PageError, parse, without_directives
+from handbook.pages import ROOT, parse
 
 PAGE = """<!-- test: cluster empty --preset gke -->
 # A page
@@ -44,32 +43,6 @@ def test_blocks_come_in_order_with_their_directives() -> None:
     ]
     assert [(each.word, each.rest) for each in page.blocks[0].directives] == [("exit", "3")]
     assert page.blocks[0].title == "no file"
-
-
-def test_prose_is_what_is_left_line_by_line() -> None:
-    prose = parse(PAGE, "page.md").prose.splitlines()
-    assert prose[3] == "Prose with a [link](other.md)."
-    assert "kubectl" not in "".join(prose)
-    assert prose[10] == '=== "A tab"'
-
-
-def test_a_directive_in_a_block_is_text() -> None:
-    page = "```text\n<!-- test: exit 3 -->\n```\n"
-    assert without_directives(page, "page.md") == page
-    assert parse(page, "page.md").blocks[0].directives == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("```sh\necho\n", "page.md:1: the block does not end"),
-        ("\n<!-- test: run\necho\n", "page.md:2: the directive does not end"),
-        ("<!-- test: exit 3 -->\nprose\n", "page.md:1: no block follows"),
-    ],
-)
-def test_what_is_not_whole_is_an_error(text: str, message: str) -> None:
-    with pytest.raises(PageError, match=message):
-        parse(text, "page.md")
 
 
 def test_every_example_has_a_page_with_its_text_as_it_stands() -> None:

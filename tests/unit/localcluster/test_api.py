@@ -3,16 +3,16 @@
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.client import ApiClient, Configuration
 from urllib3.exceptions import HTTPError
 
 from authority import Authority, Mounted
-from localcluster import eventually, request
+from localcluster import request
 from localcluster.watch import WatchStream
 
 
@@ -69,26 +69,3 @@ def test_a_connection_that_the_server_closes_meanwhile_is_made_anew(server: sock
         served = pool.submit(close_and_answer, server, files)
         assert request(client, "GET", "/api/v1/pods", timeout=10) == {"items": []}
         served.result()
-
-
-def refused_once(code: int) -> Callable[[], str]:
-    answers = iter([ApiException(code, "no"), "yes"])
-
-    def ask() -> str:
-        answer = next(answers)
-        if isinstance(answer, ApiException):
-            raise answer
-        return answer
-
-    return ask
-
-
-@pytest.mark.parametrize("code", [404, 409, 429, 500, 503, 504])
-def test_a_trouble_that_passes_is_waited_for(code: int) -> None:
-    assert eventually(refused_once(code)) == "yes"
-
-
-@pytest.mark.parametrize("code", [400, 401, 403, 422])
-def test_a_refusal_for_good_is_raised_at_once(code: int) -> None:
-    with pytest.raises(ApiException):
-        eventually(refused_once(code))

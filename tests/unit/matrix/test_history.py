@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from builders.pods import pod_body
+from conftest import share
 from matrix.history import Event, Need, Partial, partials
+from matrix.outcome import OK, differs, refused
 
 NEEDS = {"llm": {"prefill": Need(2, 1), "decode": Need(1, 1), "router": Need(1, 0)}}
 GANG = ("llm", "0")
@@ -49,3 +51,28 @@ def test_a_loss_after_the_minimum_was_whole_is_no_partial_start(kind: str) -> No
 
 def test_a_role_outside_the_gang_counts_neither_way() -> None:
     assert found(*bound("router-0-0")) == []
+
+
+def test_of_a_refusal_some_words_are_declared_and_of_a_difference_all() -> None:
+    assert refused("spec.spread").covers(refused("spec.spread: use Extender"))
+    assert not refused("spec.spread").covers(refused("spec.proximity: use Extender"))
+    assert not refused("spec.spread").covers(differs("spec.spread"))
+    assert differs("a").covers(differs("a"))
+    assert not differs("a").covers(differs("a, b"))
+    assert OK.covers(OK)
+    assert not OK.covers(differs("a"))
+
+
+@pytest.mark.parametrize("column", ["Extender 1.37", "Volcano 1.14"])
+def test_the_tests_of_a_backend_share_a_process(column: str) -> None:
+    ids = [
+        f"tests/matrix/test_matrix.py::test_it[{column}-one]",
+        f"tests/matrix/test_matrix.py::test_it[{column}-two-2]",
+        f"tests/matrix/test_volcano.py::test_special[{column}]",
+    ]
+    assert {share(each) for each in ids} == {f"tests/matrix/{column}"}
+
+
+@pytest.mark.parametrize("name", ["test_it", "test_it[1.36-preemption]", "test_it[one]"])
+def test_what_has_its_own_cluster_stays_together(name: str) -> None:
+    assert share(f"tests/matrix/test_gates.py::{name}") == "tests/matrix/test_gates.py"

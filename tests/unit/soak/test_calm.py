@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, ClassVar
+import json
+from typing import Any
 
 import pytest
 
-from soak.calm import Listed, leaks, unled, unprotected, unreachable, unsettled, waits_honestly
+from soak.calm import Listed, leaks, unsettled, waits_honestly
 from soak.facts import Owner
-from soak.quiet import Quiet
+from soak.supervision import faults_in
 from unit.soak.histories import GATED, UID, Json, pod, role
 
 CONDITIONS = {"Admitted": "Admitted", "Scheduled": "Scheduled", "Available": "Available", "Progressing": "Complete"}
@@ -47,21 +47,6 @@ def test_all_is_well() -> None:
     assert unsettled(listed(*PAIR)) == []
 
 
-def test_nobody_leads_whose_lease_is_not_renewed() -> None:
-    def lease(name: str, at: str | None) -> Json:
-        return {"metadata": {"name": name}, "spec": {"renewTime": at}}
-
-    noon = datetime.fromisoformat("2026-01-01T12:00:00.000000Z")
-    led = [
-        lease("covey-operator", "2026-01-01T11:59:58.500000Z"),
-        lease("covey-planner", "2026-01-01T11:59:59.000000Z"),
-    ]
-    assert unled(led, noon.timestamp()) == []
-    left = [led[0], lease("covey-planner", "2026-01-01T11:59:50.000000Z")]
-    assert unled(left, noon.timestamp()) == ["nobody renews the lease covey-planner"]
-    assert len(unled([lease("covey-operator", None)], noon.timestamp())) == 2
-
-
 @pytest.mark.parametrize(
     ("pods", "found"),
     [
@@ -93,12 +78,6 @@ def test_the_status_does_not_say_so(changes: Json, found: str) -> None:
     assert found in told
 
 
-def test_who_is_suspended_has_no_pods() -> None:
-    made = resource(role("decode", 2), suspend=True)
-    assert unsettled(listed(made=made)) == []
-    assert unsettled(listed(*PAIR, made=made))
-
-
 class TestWaiting:
     def made(self, reason: str) -> Json:
         return resource(role("decode", 2), told={"Progressing": ("True", reason)})
@@ -108,21 +87,6 @@ class TestWaiting:
         assert waits_honestly(found.resources[LLM], found.pods)
         assert unsettled(found, waiting={LLM}) == []
         assert unsettled(found)
-
-    def test_a_surge_without_room(self) -> None:
-        old, new = {"covey.dev/revision": "old"}, {"covey.dev/revision": "new"}
-        made = resource(role("decode", 2), told={"Progressing": ("True", "RollingOut")})
-        pods = [*(runs(f"0/decode/{n}/0", labels=old) for n in (0, 1)), pod("0/decode/2/0", gates=GATED, labels=new)]
-        assert any("3 pods of 2" in each for each in unsettled(listed(*pods, made=made), waiting={LLM}))
-        made["status"]["rollout"] = {"hold": {"gate": "Room"}}
-        assert unsettled(listed(*pods, made=made), waiting={LLM}) == []
-        more = [*pods, pod("0/decode/3/0", gates=GATED, labels=new)]
-        assert any("4 pods of 2" in each for each in unsettled(listed(*more, made=made), waiting={LLM}))
-
-    def test_a_replica_in_part(self) -> None:
-        pods = [runs("0/decode/0/0", size=2), pod("0/decode/0/1", size=2, gates=GATED)]
-        found = listed(*pods, made=resource(role("decode", 1, size=2), told={"Admitted": ("False", "Infeasible")}))
-        assert any("in part" not in each and "part of its pods" in each for each in unsettled(found, waiting={LLM}))
 
 
 class TestLeaks:
@@ -146,58 +110,22 @@ class TestLeaks:
         [told] = leaks(listed(*PAIR, PodGroup=[item]))
         assert found in told
 
-    def test_revisions_without_end(self) -> None:
-        assert leaks(listed(*PAIR, ControllerRevision=[owned("ControllerRevision")] * 13)) == []
-        assert leaks(listed(*PAIR, ControllerRevision=[owned("ControllerRevision")] * 14))
+
+def logged(kind: str, words: str = "some words") -> str:
+    return json.dumps({"event": "work failed", "exception": [{"exc_type": kind, "exc_value": words, "frames": []}]})
 
 
-def test_a_pod_whose_service_is_not_there() -> None:
-    found = runs("0/decode/0/0", subdomain="llm-pods")
-    service = owned("llm-pods")
-    assert unreachable(listed(found, Service=[service])) == []
-    foreign = owned("llm-pods", uid="somebody else")
-    for services in ([], [owned("other")], [foreign]):
-        assert unreachable(listed(found, Service=services)) == ["pod 0/decode/0/0 has no Service llm-pods"]
-
-
-class TestBudgets:
-    budget: ClassVar[Json] = {"metadata": {"namespace": "soak", "name": "covey-gangs"}}
-    pod = runs("0/decode/0/0", labels={"covey.dev/gang": "true"})
-
-    def test_all_is_well(self) -> None:
-        assert unprotected(listed(self.pod, PodDisruptionBudget=[self.budget])) == []
-        assert leaks(listed(self.pod, PodDisruptionBudget=[self.budget])) == []
-        router = resource(role("router", 2, minReplicas=0))
-        assert unprotected(listed(runs("0/router/0/0"), made=router)) == []
-
-    def test_a_namespace_without_one(self) -> None:
-        assert unprotected(listed(self.pod)) == ["soak has no budget"]
-
-    def test_a_pod_that_it_does_not_select_and_one_that_it_should_not(self) -> None:
-        [told] = unprotected(listed(runs("0/decode/0/0"), PodDisruptionBudget=[self.budget]))
-        assert "its label" in told
-        router = resource(role("router", 2, minReplicas=0))
-        [told] = unprotected(listed(runs("0/router/0/0", labels={"covey.dev/gang": "true"}), made=router))
-        assert "its label" in told
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_stands_still_and_goes_on_a_little_later() -> None:
-    clock = Clock()
-    quiet = Quiet(clock, settling=2.0)
-    clock.now += 5
-    assert quiet.now() == 5
-    quiet.disturb("etcd")
-    clock.now += 5
-    assert quiet.now() == 5
-    quiet.settle("etcd")
-    clock.now += 1
-    assert quiet.now() == 5
-    clock.now += 4
-    assert quiet.now() == 8
+@pytest.mark.parametrize(
+    ("kind", "is_fault"),
+    [
+        ("TypeError", True),
+        ("RecursionError", True),
+        ("KeyError", True),
+        ("ConnectionResetError", False),
+        ("TimeoutError", False),
+        ("ExceptionGroup", False),
+        ("ServiceUnavailable", False),
+    ],
+)
+def test_a_fault_of_the_program_in_its_log(kind: str, is_fault: bool) -> None:  # noqa: FBT001 - a column
+    assert bool(faults_in(logged(kind))) == is_fault

@@ -37,19 +37,3 @@ def test_room_in_pieces() -> None:
     apart = {"n0": "rack-0", "n1": "rack-1"}
     assert overlooked(listed(*waiting(), nodes=apart))
     assert overlooked(listed(*waiting(), nodes=apart, topology={"required": "rack"})) == []
-
-
-def test_room_out_of_the_domain_that_proximity_requires() -> None:
-    near = {"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}
-    racks = {"n0": "rack-0", "n1": "rack-0", "n2": "rack-1", "n3": "rack-1"}
-    taken = pod("9/other/0/0", uid="stranger", owned=False, gpus=8, node="n1")
-
-    def waits(*more: Json, **spec: Any) -> list[str]:
-        roles = [role("prefill"), role("decode", 2, size=2)]
-        resources = [resource(*roles, **spec)]
-        nodes = [node(name, rack=rack) for name, rack in racks.items()]
-        return overlooked(Listed.of(resources, [RUNS, *waiting(), *more], {}, nodes))
-
-    assert waits(taken)
-    assert waits(proximity=[near])
-    assert waits(taken, proximity=[near]) == []
