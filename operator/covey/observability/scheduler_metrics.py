@@ -98,7 +98,7 @@ CLAIM_SEARCH: Final = FAMILIES.histogram(
 )
 PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
-    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`,"
+    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`, `GroupDeleted`,"
     " and `Unmarked`, which waiting pods of an older release are given up for as well.",
     "reason",
     values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken", "Unmarked", "GroupDeleted"),
