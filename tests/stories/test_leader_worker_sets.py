@@ -113,6 +113,8 @@ def test_pod_when_it_is_beyond_the_size_of_its_group_is_no_member(stage: Stage, 
     sets.leaders("other", 1)
     bound(stage, "other-0", 1)
     assert is_gated(stage.get("Pod", "late"))
+    # It would be a member of the group that comes after this one.
+    stage.delete("Pod", "late", grace=0)
 
 
 def test_pods_when_one_of_them_loses_its_place_before_the_bind_are_replaced(stage: Stage, sets: Sets) -> None:

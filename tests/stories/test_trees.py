@@ -350,3 +350,23 @@ def test_pin_when_a_policy_denies_it_floods_nobody_and_keeps_nobodys_room(stage:
     stage.await_event(lambda: not policy.denies(), "the policy holds no longer")
     stage.advance(120)
     assert all(map(pin_of, stage.pods(inference="denied")))
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_scheduler_when_it_dies_as_it_gives_pins_up_has_the_rest_given_up_by_its_successor(
+    stage: Stage, bench: Trees, at: int
+) -> None:
+    """Nobody serves the profile of these pods, so their time runs out."""
+    stage.nodes(nodes=2)
+    stage.restart(scheduler={"scheduler_names": (SCHEDULER, "nobody")})
+    tree = bench.unit("undo", Role("decode", size=4, gpus=4, spec={"schedulerName": "nobody"}), timeout=300)
+    stage.advance(200)
+    assert all(map(pin_of, stage.pods()))
+    death = stage.kill("scheduler", at)
+    stage.advance(120)
+    assert death.at is not None
+    assert set(replace_released(stage, tree)) <= {"Timeout", "Conflict"}
+    assert len([pod for pod in stage.pods() if pin_of(pod)]) == 4, "it was planned again, whole"
+    assert {uid_of(pod) for pod in stage.pods()}.isdisjoint(
+        uid_of(event.object) for event in stage.history("Pod") if event.change == "DELETED"
+    )

@@ -43,7 +43,7 @@ def test_processes_answer_probes_and_scrapes_and_end_when_they_are_asked_to(cove
             "0 would mean: nobody leads"
         )
         assert process.stop(timeout=60) == 0
-        assert '"event":"stopped"' in process.log_text()
+        assert '"event":"stopping"' in process.log_text()
 
 
 @pytest.fixture
