@@ -19,7 +19,6 @@ from covey.operator.capacity.answers import Answer, RequestEnd, read_ended
 from unit.operator.test_capacity import (
     BUFFERS,
     COMING,
-    FAILED,
     NOT_FOUND,
     REQUESTS,
     Asking,
@@ -108,16 +107,6 @@ def test_a_request_when_the_level_of_its_unit_is_known_no_more_ends_by_its_own_c
 
 
 # Asked again
-
-
-def test_a_unit_when_no_node_came_for_it_asks_again_within_four_hours() -> None:
-    world = answered(COMING)
-    world.now += 901
-    act(world)
-    assert not world.of()
-    world.now += 4 * HOUR
-    act(world)
-    assert world.of()
 
 
 def test_a_unit_when_no_node_ever_comes_asks_again_after_waits_that_double_to_four_hours() -> None:
@@ -209,12 +198,6 @@ def test_the_mark_of_a_former_release_when_it_is_seen_first_counts_as_an_end_at_
 @given(st.text() | st.recursive(st.none() | st.text(), lambda inner: st.dictionaries(_KEYS, inner)).map(json.dumps))
 def test_a_mark_when_anybody_has_written_it_is_read_as_one_without_times(text: str) -> None:
     assert read_ended(text) in {RequestEnd(answer) for answer in Answer}
-
-
-@pytest.mark.parametrize("backoff", ["NaN", "Infinity", "-Infinity", "-1", "0", "1e300", "1" * 400, "null", '"900"'])
-def test_a_mark_when_its_back_off_is_no_time_is_one_without_times(backoff: str) -> None:
-    text = f'{{"reason": "Disagreed", "again": null, "request": "x", "backoffSeconds": {backoff}}}'
-    assert read_ended(text) in {RequestEnd(Answer.DISAGREED), RequestEnd(Answer.NOTHING_CAME)}
 
 
 @given(st.builds(RequestEnd, st.sampled_from(Answer), st.text(), st.floats(1, 1e6), st.none() | st.integers(0, 2**32)))
@@ -366,21 +349,3 @@ def test_surplus_when_another_unit_loses_its_place_for_a_moment_is_not_withdrawn
     world.now += 31
     act(world)
     assert len(world.of()) == 1, "that of the unit of which nobody has decided stays"
-
-
-def test_requests_when_another_provider_is_asked_are_withdrawn() -> None:
-    world = answered(COMING)
-    world.autoscaler = BUFFERS
-    act(world)
-    assert not world.of()
-    assert len(world.of(CAPACITY_BUFFERS)) == 1
-
-
-def test_a_unit_when_it_is_admitted_leaves_no_mark() -> None:
-    world = answered(FAILED)
-    assert world.marks()
-    for name in world.pods:
-        world.pin(name)
-    world.judge_unit("True", names.REASON_ADMITTED)
-    act(world)
-    assert not world.of(POD_TEMPLATES)

@@ -20,8 +20,6 @@ from covey.api.core import rfc3339
 from covey.backends import Owned
 from covey.compile.identity import group_name, slot_of
 from covey.kube.resources import CAPACITY_BUFFERS, COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
-from covey.observability import operator_metrics as metrics
-from covey.operator.capacity.answers import Answer
 from covey.operator.model import podstate
 from covey.operator.model.actions import Object
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
@@ -135,12 +133,6 @@ NOT_FOUND = core.Condition("Provisioned", "False", "CapacityIsNotFound", "no nod
 FAILED = core.Condition("Failed", "True", "Failed", "quota of the cloud")
 
 
-def test_nobody_is_asked_by_default() -> None:
-    world = refused(capacity=None)
-    assert not any(kind in _TYPES for kind, _ in world.objects)
-    assert world.asked() == ("", "", "")
-
-
 def test_a_refused_minimum_asks_for_all_its_pods() -> None:
     world = refused(role("decode", replicas=3, minReplicas=2, size=4, template=gpus(8)))
     (name,) = world.of()
@@ -177,21 +169,6 @@ def test_a_template_has_the_shape_of_a_pod_and_nothing_of_the_gang() -> None:
     }
 
 
-def test_like_pods_of_two_roles_are_one_part_and_unlike_ones_are_two() -> None:
-    alike = refused(gang("prefill", 2), gang("decode", 1))
-    (only,) = alike.of().values()
-    assert only.spec["podSets"][0]["count"] == 3
-    unlike = refused(gang("prefill", 2), gang("decode", 1, 4))
-    assert sorted(each.spec["podSets"][0]["count"] for each in unlike.of().values()) == [1, 2]
-
-
-def test_a_buffer_asks_for_the_same() -> None:
-    world = refused(capacity=BUFFERS)
-    ((name, found),) = world.of(CAPACITY_BUFFERS).items()
-    assert found.spec == {"podTemplateRef": {"name": name}, "replicas": 2}
-    assert not world.of()
-
-
 def test_it_is_not_asked_before_its_time() -> None:
     world = refused()
     for kind in (PROVISIONING_REQUESTS, POD_TEMPLATES):
@@ -203,38 +180,6 @@ def test_it_is_not_asked_before_its_time() -> None:
     assert planned.again == 10
 
 
-@pytest.mark.parametrize("end", ["admitted", "suspended", "another reason", "claim", "unit goes"])
-def test_a_request_is_withdrawn(end: str) -> None:
-    world = refused()
-    assert world.of()
-    if end == "admitted":
-        for name in world.pods:
-            world.pin(name)
-        world.judge_unit("True", names.REASON_ADMITTED)
-    elif end in {"another reason", "claim"}:
-        world.want_something_else(end)
-        world.note()
-        world.now += 31
-    else:
-        change = {"suspend": True} if end == "suspended" else {"replicas": 0}
-        world.inference = world.inference.model_copy(update={"spec": world.inference.spec.model_copy(update=change)})
-    world.settle()
-    assert not any(kind in _TYPES for kind, _ in world.objects)
-    assert world.asked() == ("", "", "")
-
-
-def test_another_minimum_asks_anew_and_the_former_request_goes() -> None:
-    world = refused(role("decode", replicas=3, minReplicas=2, template=gpus(8)))
-    (before,) = world.of()
-    spec = world.inference.spec
-    more = spec.roles[0].model_copy(update={"min_replicas": 3})
-    world.inference = world.inference.model_copy(update={"spec": spec.model_copy(update={"roles": (more,)})})
-    world.settle()
-    (after,) = world.of()
-    assert after != before
-    assert world.of()[after].spec["podSets"][0]["count"] == 3
-
-
 @pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN])
 def test_a_request_stays_while_nobody_has_decided(reason: str) -> None:
     """A scheduler process that starts anew says Waiting before it has looked: the nodes are on their way."""
@@ -243,14 +188,6 @@ def test_a_request_stays_while_nobody_has_decided(reason: str) -> None:
     world.judge_unit("False", reason)
     world.settle()
     assert world.of().keys() == {name for kind, name in before if kind == PROVISIONING_REQUESTS.type}
-
-
-def test_a_request_stays_while_a_pod_is_replaced() -> None:
-    world = refused()
-    (name,) = world.of()
-    world.vanish(next(iter(world.pods)))
-    assert name in world.of()
-    assert not any(each.name == name for each in world.plan().actions.delete_objects)
 
 
 def test_a_unit_that_is_being_admitted_asks_for_nothing_new() -> None:
@@ -266,17 +203,6 @@ def test_without_the_kind_nothing_is_asked_and_it_is_said() -> None:
     world = refused(capacity=replace(REQUESTS, is_served=False))
     assert not any(kind in _TYPES for kind, _ in world.objects)
     assert world.asked()[:2] == ("False", "ProviderMissing")
-
-
-def test_a_level_whose_label_nobody_knows_is_not_asked_for() -> None:
-    world = refused(topology={"required": "rack"})
-    world.topologies = ()
-    for kind in (PROVISIONING_REQUESTS, POD_TEMPLATES):
-        for name in world.of(kind):
-            del world.objects[kind.type, name]
-    found = world.plan()
-    assert not found.actions.ask
-    assert [each.reason for each in found.remarks if each.type == names.CAPACITY_ASKED] == ["LevelUnknown"]
 
 
 @pytest.mark.parametrize(
@@ -350,25 +276,6 @@ def test_who_has_put_right_what_was_wrong_asks_again_by_deleting_the_pod_templat
     assert world.asked()[:2] == ("True", "Asked")
 
 
-def test_the_end_is_written_before_the_request_is_deleted() -> None:
-    world = refused()
-    world.say(FAILED)
-    planned = world.plan()
-    assert not planned.actions.delete_objects
-    world.note()
-    assert [mark["reason"] for mark in world.marks().values()] == ["CapacityFailed"]
-    assert len(world.plan().actions.delete_objects) == 1
-
-
-def test_a_request_that_nobody_answers_stays() -> None:
-    world = refused()
-    assert world.plan().again == 900
-    world.now += 901
-    world.note()
-    assert world.of()
-    assert world.asked()[:2] == ("True", "NoAnswer")
-
-
 def test_no_part_is_asked_for_while_there_are_no_nodes_for_another() -> None:
     world = refused(gang("prefill", 2), gang("decode", 1, 4))
     small = next(name for name, each in world.of().items() if each.spec["podSets"][0]["count"] == 1)
@@ -393,14 +300,6 @@ def test_nodes_are_asked_for_only_once_the_template_is_stored(capacity: Capacity
     assert world.of(capacity.kind).keys() == world.of(POD_TEMPLATES).keys() != set()
 
 
-def test_a_template_that_somebody_deletes_is_made_again_under_its_request() -> None:
-    world = refused()
-    (name,) = world.of()
-    del world.objects[POD_TEMPLATES.type, name]
-    (level,) = world.plan().actions.ask
-    assert [(body["kind"], body["metadata"]["name"]) for body in level] == [("PodTemplate", name)]
-
-
 def test_of_many_parts_some_are_asked_for_at_a_time() -> None:
     """The API server may deny them all, in every pass."""
     world = refused(gang("decode", 120, topology={"required": "rack"}), capacity=None)
@@ -421,22 +320,6 @@ def test_a_long_answer_is_cut() -> None:
 def affinity_of(found: Any) -> Any:
     terms = found["spec"].get("affinity", {}).get("podAffinity", {})
     return terms.get("requiredDuringSchedulingIgnoredDuringExecution", [])
-
-
-def test_a_required_level_is_asked_for_by_affinity_among_themselves() -> None:
-    world = refused(topology={"required": "rack"})
-    (name,) = world.of()
-    found = world.template_of(name)
-    (term,) = affinity_of(found)
-    assert term["topologyKey"] == "cloud/rack"
-    assert term["labelSelector"]["matchLabels"].items() <= found["metadata"]["labels"].items()
-
-
-def test_replicas_with_a_level_of_their_own_are_parts_of_their_own() -> None:
-    world = refused(gang("decode", 2, size=4, topology={"required": "rack"}))
-    found = [world.template_of(name) for name in world.of()]
-    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [4, 4]
-    assert len({json.dumps(affinity_of(each)) for each in found}) == 2
 
 
 def test_what_is_left_of_a_unit_is_asked_for_in_its_domain() -> None:
@@ -462,13 +345,6 @@ def admitted(*, minimum: int = 1, capacity: Capacity | None = REQUESTS, **spec: 
     world.autoscaler = capacity
     world.settle()
     return world
-
-
-def test_surplus_asks_once_its_minimum_has_places() -> None:
-    world = admitted()
-    (found,) = world.of().values()
-    assert found.spec["podSets"][0]["count"] == 3
-    assert "beyond the minimum" in world.asked()[2]
 
 
 def test_a_request_stands_until_the_last_of_its_nodes_has_come() -> None:
@@ -550,10 +426,6 @@ def test_the_seconds_to_nodes_are_those_since_they_were_asked_for() -> None:
     assert find_seconds_to_nodes(told("False", "Asked"), told("True", None)) is None
     assert find_seconds_to_nodes(told("False", "Coming"), told("False", None)) is None
     assert find_seconds_to_nodes(told("True", "Coming"), told("True", None)) is None
-
-
-def test_every_answer_has_a_series() -> None:
-    assert set(metrics.CAPACITY_REASONS) == {answer.value for answer in Answer}
 
 
 def needed(world: Asking) -> Counter[int]:

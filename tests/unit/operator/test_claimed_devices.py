@@ -23,16 +23,14 @@ from covey.observability import metrics
 from covey.operator.model.problem import Problem
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
-from covey.operator.observe.expectations import PATIENCE, Newborns
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Requeue
-from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of, charge_of_claims, counts
-from covey.operator.quota.fit import Balance
+from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of_claims
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from covey.placement.cluster.claims import unmade_claims
 from scrapes import Scrape
-from unit.operator.test_quota import list_created, plan_with, quota
+from unit.operator.test_quota import plan_with, quota
 from unit.operator.world import World
 
 DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
@@ -87,12 +85,6 @@ def first_of(*counts: int) -> dict[str, Any]:
     return {"name": "r", "firstAvailable": kinds}
 
 
-async def test_what_can_be_counted_is_taken() -> None:
-    stored = Stored(class_body(), template=wish_body(request_body(4)))
-    assert await stored.judge(OF_TEMPLATE) is None
-    assert stored.asked == ["resourceclaimtemplates/t", f"deviceclasses/{DRIVER}"]
-
-
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
@@ -114,15 +106,6 @@ async def test_what_cannot_be_counted_is_refused_by_name(wish: dict[str, Any], w
     assert words in problem.message
 
 
-@pytest.mark.parametrize("claim", [OF_TEMPLATE, NAMED])
-async def test_what_does_not_exist_is_waited_for(claim: dict[str, Any]) -> None:
-    problem = await Stored(class_body()).judge(claim)
-    assert problem is not None
-    kind = "ResourceClaim c" if claim is NAMED else "ResourceClaimTemplate t"
-    assert problem.message == f"role r: {kind} does not exist: create it"
-    assert (problem.reason, problem.may_pass) == (names.REASON_WAITING, True)
-
-
 async def test_a_class_that_is_missing_is_refused_by_name() -> None:
     problem = await Stored(template=wish_body(request_body(1))).judge(OF_TEMPLATE)
     assert problem is not None
@@ -134,17 +117,6 @@ async def test_a_class_that_exists_is_the_scheduler_processs_to_judge() -> None:
     assert await Stored(class_, template=wish_body(request_body(1))).judge(OF_TEMPLATE) is None
 
 
-async def test_a_claim_that_pods_share_has_to_be_allocated() -> None:
-    claim: dict[str, Any] = {"spec": wish_body(all_devices())}
-    stored = Stored(class_body(), claim=claim)
-    problem = await stored.judge(NAMED, replicas=2)
-    assert problem is not None
-    assert "ResourceClaim c is named by several pods and not allocated yet" in problem.message
-    stored.objects["resourceclaims", "c"]["status"] = {"allocation": {}}
-    stored.now = 2.0
-    assert await stored.judge(NAMED, replicas=2) is None, "what an allocated claim asked for does not matter"
-
-
 @pytest.mark.parametrize("name", [["c"], {"c": "c"}])
 async def test_a_name_that_is_no_text_is_refused_in_the_words_of_the_api_server(name: Any) -> None:
     stored = Stored()
@@ -152,24 +124,6 @@ async def test_a_name_that_is_no_text_is_refused_in_the_words_of_the_api_server(
     problem = await stored.judge({"name": "gpus", "resourceClaimName": name}, replicas=2)
     assert problem is not None
     assert problem.reason == names.REASON_TEMPLATE_REJECTED
-
-
-async def test_claims_are_judged_again_with_back_off_and_after_a_minute() -> None:
-    stored = Stored(class_body())
-    counts_of = []
-    for now in (0, 0.5, 1, 2.5, 3):
-        stored.now = now
-        assert await stored.judge(OF_TEMPLATE)
-        counts_of.append(len(stored.asked))
-    assert counts_of == [1, 1, 2, 2, 3]
-    stored.objects["resourceclaimtemplates", "t"] = {"metadata": {"name": "t"}, "spec": {"spec": wish_body()}}
-    stored.now = 100
-    assert await stored.judge(OF_TEMPLATE) is None
-    del stored.objects["resourceclaimtemplates", "t"]
-    stored.now = 159
-    assert await stored.judge(OF_TEMPLATE) is None
-    stored.now = 161
-    assert await stored.judge(OF_TEMPLATE)
 
 
 async def test_no_more_is_read_than_a_bound() -> None:
@@ -182,12 +136,6 @@ async def test_no_more_is_read_than_a_bound() -> None:
     assert problem.message == "role r: more than 512 deviceclasses are named, which Covey does not read"
     assert stored.asked == ["resourceclaimtemplates/t"]
     assert await read_charges(cast("Client", stored), {("ml", "t")}) == {}
-
-
-async def test_other_schedulers_count_for_themselves() -> None:
-    stored = Stored()
-    assert await stored.judge(OF_TEMPLATE, counted=False) is None
-    assert stored.asked == []
 
 
 async def test_the_template_of_a_compute_domain_is_not_waited_for() -> None:
@@ -218,21 +166,6 @@ async def test_without_the_api_or_the_right_it_says_so() -> None:
     assert uncounted() == before + 2
 
 
-def test_a_revision_is_judged_again_only_where_nothing_of_it_is_there() -> None:
-    claiming = template(resourceClaims=[OF_TEMPLATE])
-    world = World.serving(inference(role("r", template=claiming)))
-    assert not world.judge().unproven
-    world.inference = inference(role("r", template=claiming), suspend=True)
-    world.settle()
-    world.inference = inference(role("r", template=claiming))
-    assert world.judge().unproven
-    plain = World.serving(inference(role("r")))
-    plain.inference = inference(role("r"), suspend=True)
-    plain.settle()
-    plain.inference = inference(role("r"))
-    assert not plain.judge().unproven
-
-
 # What claims are charged
 
 
@@ -254,44 +187,12 @@ def test_a_claim_is_charged_as_kubernetes_does() -> None:
     assert charged(first_of(2, 8, 4), request_body(1)) == of(9)
 
 
-def test_each_claim_of_a_pod_is_charged_beside_the_pod() -> None:
-    body = template(resourceClaims=[OF_TEMPLATE, {**OF_TEMPLATE, "name": "more"}, {**NAMED, "name": "named"}])
-    charge = charge_of(body, (), {"t": of(4)})
-    assert dict(charge.claimed) == {name: 2 * value for name, value in of(4).items()}
-    assert dict(charge.amounts) == {"pods": 1, "count/pods": 1}
-    unknown = charge_of(body).claimed
-    assert unknown == (("count/resourceclaims.resource.k8s.io", 2),)
-    channel = {"name": "covey-interconnect", "resourceClaimTemplateName": "llm-0-interconnect"}
-    found = dict(charge_of(template(resourceClaims=[channel])).claimed)
-    assert found["compute-domain-default-channel.nvidia.com.deviceclass.resource.k8s.io/devices"] == 1
-
-
-def test_a_quota_with_scopes_counts_no_claim() -> None:
-    charge = charge_of(template(resourceClaims=[OF_TEMPLATE]), (), {"t": of(4)})
-    scoped = quota({"pods": "9", DEVICES: "0"}, scopes=("NotTerminating",))
-    assert counts(scoped, charge)
-    assert not Balance([scoped]).shortages({charge: 2})
-    [short] = Balance([quota({DEVICES: "7"})]).shortages({charge: 2})
-    assert str(short) == f"quota ml/gpus: {DEVICES} 8 needed, 7 left"
-
-
 def engine(**fields: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "engine", "image": "e:1"}], "resourceClaims": [OF_TEMPLATE]}
     return {"template": {"spec": spec}, **fields}
 
 
 PAIR = (role("prefill", **engine()), role("decode", **engine()))
-
-
-def test_a_minimum_whose_claims_do_not_fit_holds_nothing() -> None:
-    found = plan_with(World(inference(*PAIR)), quota({DEVICES: "12"}), claim_charges={"t": of(8)})
-    assert not found.actions.create
-    problem = found.fitting.problem
-    assert problem is not None
-    assert problem.reason == names.REASON_QUOTA_EXCEEDED
-    assert f"quota ml/gpus: {DEVICES} 16 needed, 12 left" in problem.message
-    enough = plan_with(World(inference(*PAIR)), quota({DEVICES: "16"}), claim_charges={"t": of(8)})
-    assert list_created(enough) == ["0-decode-0", "0-prefill-0"]
 
 
 def test_claims_that_are_still_to_be_made_come_first() -> None:
@@ -335,16 +236,3 @@ async def test_claims_that_are_still_to_be_made_are_one_demand_however_many_kind
     observed = await reconciler._count_claims(("ml", "llama"), world.judge(), world.observe())
     [(charge, count)] = observed.reserved.items()
     assert (count, dict(charge.claimed)) == (1, {name: 5050 * value for name, value in of(4).items()})
-
-
-def test_objects_that_were_just_created_are_found_by_their_namespace() -> None:
-    now = [0.0]
-    newborns: Newborns[core.Pod] = Newborns(lambda: now[0])
-    for namespace, name in (("ml", "a"), ("ml", "b"), ("other", "c")):
-        pod = core.Pod(metadata=core.Meta(name=name, namespace=namespace, uid=name))
-        newborns.add((namespace, name), pod)
-    assert [each.metadata.name for each in newborns.within("ml")] == ["a", "b"]
-    newborns.shown(("ml", "a"), "a")
-    assert [each.metadata.name for each in newborns.within("ml")] == ["b"]
-    now[0] = PATIENCE
-    assert not list(newborns.within("ml"))

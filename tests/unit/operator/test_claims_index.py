@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from covey.api import constants as names
-from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
@@ -73,20 +72,6 @@ def test_each_resource_sees_what_is_named_of_it(resource: str) -> None:
     assert not seen.claims(CHAT)
 
 
-def test_a_root_that_belongs_to_nobody_is_watched_and_named_itself() -> None:
-    """A resource of its name says nothing of its priority."""
-    seen = Seen()
-    kinds = (COMPOSITE_POD_GROUPS.type, POD_GROUPS.type)
-    watches = [each for kind in kinds for each in seen.caches.objects[kind].reflectors]
-    assert [each._selection.labels for each in watches] == [None, None]
-    labels = {names.LABEL_INFERENCE: "chat-0"}
-    pod = {"metadata": {"name": "p", "namespace": "prod", "uid": "p", "labels": labels}, "spec": {"priority": 7}}
-    seen.caches.pods.reflectors[0]._take(ADDED, msgspec.convert(pod, core.Pod))
-    for label, priority in ((None, None), ("chat-0", 7)):
-        seen.show(ADDED, root(victim(VICTIM, "a"), label=label))
-        assert [(claim.name, claim.priority) for claim in seen.claims(VICTIM)] == [("chat-0", priority)]
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -115,44 +100,3 @@ def test_both_sides_are_looked_at_when_a_claim_comes_changes_and_goes() -> None:
     assert not seen.claims(OTHER)
     seen.show(DELETED, root(victim(OTHER, "b"), version=5))
     assert OTHER not in seen.asked, "it is known already"
-
-
-def test_the_end_of_a_root_is_the_end_of_its_claim() -> None:
-    seen = Seen()
-    seen.show(ADDED, root(victim(VICTIM, "a")))
-    assert seen.asked
-    seen.show(DELETED, root(victim(VICTIM, "a"), version=2))
-    assert VICTIM in seen.asked
-    assert not seen.claims(VICTIM)
-
-
-def test_the_priority_is_that_of_the_pods() -> None:
-    seen = Seen()
-    seen.show(ADDED, root(victim(VICTIM, "a")))
-    assert [claim.priority for claim in seen.claims(VICTIM)] == [None]
-    labels = {names.LABEL_INFERENCE: "chat"}
-    pod = core.Pod(core.Meta("chat-0-0", "prod", "pod", labels=labels), core.PodSpec(priority=1000))
-    seen.caches.pods.reflectors[0]._take(ADDED, pod)
-    assert [claim.priority for claim in seen.claims(VICTIM)] == [1000]
-
-
-def test_ordinary_pods_are_evicted_before_a_resource_gives_anything() -> None:
-    """A pod may be named like a resource; and none of the claim is taken as long as pods may not be allowed to go."""
-    roots: list[Key] = []
-    asked: list[Key] = []
-    caches = Caches(
-        cast("Client", None), Requeue(asked.append, lambda key, _: asked.append(key), root=roots.append), clock=SYSTEM
-    )
-    pod = {"kind": "Pod", "namespace": VICTIM[0], "name": VICTIM[1], "unit": 0, "pods": ["p"]}
-    reflector = caches.objects[COMPOSITE_POD_GROUPS.type].reflectors[0]
-    reflector._take(ADDED, root(pod, victim(OTHER, "b")))
-    assert roots == [("prod", "chat-0")]
-    assert list(caches.claims.kinds_that_evict(("prod", "chat-0"))) == [COMPOSITE_POD_GROUPS]
-    assert not caches.claims.of(VICTIM)
-    assert not caches.claims.of(OTHER)
-    assert set(asked) == {CHAT}
-    reflector._take(MODIFIED, root(victim(OTHER, "b"), version=2))
-    assert not list(caches.claims.kinds_that_evict(("prod", "chat-0")))
-    assert len(caches.claims.of(OTHER)) == 1
-    assert set(asked) == {CHAT, OTHER}
-    assert len(roots) == 1

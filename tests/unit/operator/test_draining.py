@@ -21,21 +21,6 @@ def served(*arguments: Any, **spec: Any) -> World:
     return World.serving(resource(*arguments, **spec))
 
 
-def test_a_whole_replica_is_marked_and_nothing_is_deleted() -> None:
-    world = served(2, 1)
-    world.inference = resource(1, 1)
-    planned = world.carry_out()
-    assert len(planned.actions.drain) == 2
-    assert not planned.actions.delete_pods
-    assert planned.again == 30.0
-    assert {note.reason for note in planned.actions.notes} == {"Draining"}
-    world.forget()
-    again = world.plan().actions
-    assert not any((again.drain, again.delete_pods, again.create)), "a restarted operator goes on from the mark"
-    world.now += 30
-    assert len(world.plan().actions.delete_pods) == 2
-
-
 def test_half_a_mark_is_completed_with_the_time_of_the_other_half() -> None:
     world = served(2, 1)
     world.inference = resource(1, 1)
@@ -46,48 +31,6 @@ def test_half_a_mark_is_completed_with_the_time_of_the_other_half() -> None:
     world.forget()
     (left,) = world.plan().actions.drain
     assert left.since == begun
-
-
-def test_without_drain_seconds_nothing_is_written() -> None:
-    world = served(2, 1, (0, 0))
-    world.inference = resource(1, 1, (0, 0))
-    planned = world.carry_out()
-    assert not planned.actions.drain
-    assert len(planned.actions.delete_pods) == 2
-
-
-def test_idle_pods_go_once_all_of_the_replica_say_so() -> None:
-    world = served(2, 1)
-    for name in world.pods:
-        world.annotate(name, {names.ANNOTATION_IN_FLIGHT: "0"})
-    world.inference = resource(1, 1)
-    planned = world.carry_out()
-    assert len(planned.actions.drain) == 2, "it has to hear first that it gets nothing more"
-    busy, *_ = (item.pod.metadata.name for item in planned.actions.drain)
-    world.annotate(busy, {names.ANNOTATION_IN_FLIGHT: "3"})
-    assert not world.plan().actions.delete_pods
-    world.annotate(busy, {names.ANNOTATION_IN_FLIGHT: "0"})
-    assert len(world.plan().actions.delete_pods) == 2
-
-
-def test_what_is_torn_or_does_not_run_is_not_waited_for() -> None:
-    world = served(2, 1)
-    world.inference = resource(1, 1)
-    planned = world.carry_out()
-    one, other = (item.pod.metadata.name for item in planned.actions.drain)
-    world.delete(one)
-    assert [item.pod.metadata.name for item in world.plan().actions.delete_pods] == [other]
-
-
-def test_roles_of_a_unit_go_in_their_order() -> None:
-    world = served(1, 1, replicas=2)
-    world.inference = resource(1, 1, replicas=1)
-    planned = world.carry_out()
-    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"prefill"}
-    world.now += 30
-    planned = world.carry_out()
-    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.delete_pods} == {"prefill"}
-    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"decode"}
 
 
 def test_a_marked_replica_never_comes_back() -> None:

@@ -9,8 +9,8 @@ import pytest
 from builders.inferences import role
 from covey.api import constants as names
 from covey.api import core
-from covey.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
-from unit.operator.test_capacity import BUFFERS, FAILED, NOT_FOUND, RACKS, REQUESTS, Asking, gang, gpus, refused
+from covey.kube.resources import POD_TEMPLATES
+from unit.operator.test_capacity import FAILED, NOT_FOUND, RACKS, REQUESTS, Asking, gang, gpus, refused
 
 
 def topology(*racks: str, nodes: int = 4, **fields: Any) -> core.ClusterTopology:
@@ -47,11 +47,6 @@ def test_a_minimum_that_fits_a_whole_domain_asks_for_it_by_name() -> None:
     assert "4 pods of decode of unit 0 in rack r7" in world.asked()[2]
 
 
-def test_unlike_pods_ask_for_the_same_domain() -> None:
-    world = asking(gang("prefill", 2), gang("decode", 2, 4), elastic=topology("r7", "r8"))
-    assert selectors(world) == [rack("r7"), rack("r7")]
-
-
 @pytest.mark.parametrize(
     ("roles", "fields", "spec"),
     [
@@ -76,24 +71,6 @@ def test_of_domains_that_are_alike_the_one_that_pods_select_is_named() -> None:
     world.note()
     world.settle()
     assert selectors(world) == [{"cloud/rack": "r8"}], "whichever rack would do is none but that one"
-
-
-def test_without_a_required_level_no_domain_is_named() -> None:
-    world = asking(gang("decode", 4), elastic=topology("r7"), topology={"name": "racks"})
-    assert selectors(world) == [{}]
-
-
-def test_a_domain_of_a_narrower_level_than_required_helps_too() -> None:
-    world = asking(gang("decode", 4), elastic=topology("r7"), topology={"required": "block"})
-    assert selectors(world) == [rack("r7")]
-
-
-def test_units_begin_with_different_domains() -> None:
-    world = refused(gang("decode", 4), capacity=None, replicas=2, topology={"required": "rack"})
-    world.topologies, world.autoscaler = (topology("r7", "r8"),), REQUESTS
-    world.refuse(1)
-    world.settle()
-    assert selectors(world) == [rack("r7"), rack("r8")]
 
 
 def test_pods_with_places_say_where_the_rest_has_to_be() -> None:
@@ -160,36 +137,3 @@ def test_what_may_lie_anywhere_is_no_reason_to_go_on() -> None:
 
 def world_end(told: core.Condition) -> str:
     return names.REASON_NO_CAPACITY if told is NOT_FOUND else names.REASON_CAPACITY_FAILED
-
-
-def test_nodes_that_do_not_help_are_followed_by_the_next_domain() -> None:
-    world = asking(gang("decode", 4), elastic=topology("r7", "r8"))
-    world.say(core.Condition("Provisioned", "True", "CapacityIsFound"))
-    world.now += 901
-    world.note()
-    world.settle()
-    assert selectors(world) == [rack("r8")]
-
-
-def test_an_admitted_unit_leaves_nothing_of_any_domain() -> None:
-    world = asking(gang("decode", 4), elastic=topology("r7", "r8"))
-    world.say(NOT_FOUND)
-    world.note()
-    world.settle()
-    assert len(world.of(POD_TEMPLATES)) == 2
-    for name in world.pods:
-        world.pin(name)
-    world.judge_unit("True", names.REASON_ADMITTED)
-    world.settle()
-    assert not world.of(POD_TEMPLATES)
-    assert not world.of(PROVISIONING_REQUESTS)
-
-
-def test_a_buffer_names_the_domain_too() -> None:
-    world = refused(
-        role("decode", replicas=4, minReplicas=4, template=gpus(8)), capacity=None, topology={"required": "rack"}
-    )
-    world.topologies, world.autoscaler = (topology("r7"),), BUFFERS
-    world.settle()
-    (name,) = world.of(POD_TEMPLATES)
-    assert world.template_of(name)["spec"]["nodeSelector"] == rack("r7")

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from builders.inferences import inference, role, template
+from builders.inferences import CONTAINER, inference, role, template
 from covey.api import constants as names
+from covey.api import core
+from covey.api.core import rfc3339
 from covey.operator.model.node_drain import Notice
 from unit.operator.answering import refuse
+from unit.operator.budgets import budgets_of
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
@@ -52,57 +55,6 @@ def blocked(world: World) -> tuple[str, str]:
 
 def serving_of(world: World, name: str) -> int:
     return sum(state.is_ready for state in world.plan().states[0][name].values())
-
-
-def cordon_now(world: World, *nodes: str) -> None:
-    """Nobody has asked for these nodes to be empty at once."""
-    world.notices |= {node: Notice("cordoned", since=world.now, waits=True) for node in nodes}
-
-
-def test_what_serves_waits_for_the_cordon_to_last() -> None:
-    world = serving({"replicas": 3, "minReplicas": 1})
-    cordon_now(world, "decode-0")
-    act(world)
-    assert len(world.pods) == 6, "its successor is built at once"
-    refuse(world)
-    world.now += 40
-    act(world)
-    assert serving_of(world, "decode") == 3
-    assert blocked(world) == ("", "")
-    told = world.conditions()["Evacuating"]
-    assert told["message"] == "1 replica of decode leaves node decode-0: cordoned, without a successor after 60 s"
-    again = world.plan().again
-    assert again is not None
-    assert again <= 20
-    world.now += 20
-    act(world)
-    assert serving_of(world, "decode") == 3, "now it may go, which is another question"
-    refuse(world)
-    act(world)
-    assert serving_of(world, "decode") == 2
-
-
-def test_at_the_minimum_it_is_blocked_as_soon_as_it_is_known_that_there_is_no_room() -> None:
-    world = serving({"replicas": 1, "minReplicas": 1})
-    cordon_now(world, "decode-0")
-    act(world)
-    refuse(world)
-    world.now += 31
-    act(world)
-    assert blocked(world)[0] == "NoRoom"
-
-
-def test_a_cordon_that_was_taken_back_has_cost_nothing() -> None:
-    world = serving({"replicas": 3, "minReplicas": 1})
-    before = set(world.pods)
-    cordon_now(world, "decode-0", "decode-1")
-    act(world)
-    refuse(world)
-    world.now += 50
-    act(world)
-    world.notices.clear()
-    act(world)
-    assert set(world.pods) == before
 
 
 PAUSED = {"template": NEW, "minReplicas": 3}
@@ -199,16 +151,73 @@ def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> 
     assert "allowBelowMinimum" not in message
 
 
-def test_a_unit_that_is_moved_as_a_whole_has_its_minimum_meanwhile() -> None:
-    world = serving({"replicas": 1, "minReplicas": 1}, topology={"required": "block"})
+DEADLINE = 600
+_CONTAINER = CONTAINER["name"]
+
+
+def say(world: World, name: str, *, ready: bool) -> None:
+    """The kubelet says from now on whether a pod is Ready."""
+    told = core.Condition("Ready", str(ready), last_transition_time=rfc3339(world.now))
+    world.change(name, status={"phase": "Running", "conditions": (told,)})
+
+
+def crash(world: World, name: str) -> None:
+    """The kubelet starts a container of a pod ever more seldom."""
+    say(world, name, ready=False)
+    state = core.ContainerState(core.Waiting("CrashLoopBackOff"))
+    world.say(name, core.ContainerStatus(_CONTAINER, restart_count=7, state=state))
+
+
+def running(*names_: str, **spec: Any) -> World:
+    """Each replica has begun on a node of its own: decode-0, prefill-1, and so on; these roles serve."""
+    fields = {"rollout": {"progressDeadlineSeconds": DEADLINE}, **spec}
+    world = World.settled(inference(role("decode", size=2), role("prefill", replicas=2, minReplicas=1), **fields))
+    for name, pod in list(world.pods.items()):
+        found = pod.metadata.label(names.LABEL_ROLE)
+        world.bind(name, f"{found}-{pod.metadata.label(names.LABEL_REPLICA)}")
+        say(world, name, ready=found in names_)
+    world.tell()
+    return world
+
+
+def of(world: World, role_: str) -> list[str]:
+    return sorted(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == role_)
+
+
+def kept(world: World, role_: str) -> list[bool]:
+    """Whether the eviction API refuses each pod of a role that runs, in their order."""
+    pods = (world.pods[name] for name in of(world, role_))
+    return [bool(budgets_of(pod, world.objects, world.shared)) for pod in pods if pod.spec.node_name]
+
+
+def told(world: World) -> tuple[str, str]:
+    """Reason and message of the condition Evacuating; empty where nothing leaves."""
+    found = {each["type"]: each for each in world.tell()["conditions"] if each["status"] == "True"}
+    return tuple(found.get(names.EVACUATING, {}).get(each, "") for each in ("reason", "message"))  # type: ignore[return-value] # two
+
+
+def test_a_gang_that_loads_is_kept_until_nothing_of_it_has_moved_for_the_deadline() -> None:
+    world = running("prefill")
+    world.now += DEADLINE - 1
     cordon(world, "decode-0")
     act(world)
-    refuse(world)
-    act(world, 1)
-    assert {pod.metadata.label(names.LABEL_UNIT) for pod in world.pods.values()} == {"0", "1"}
-    found = world.conditions()
-    assert found["Evacuating"]["reason"] == "UnitMoving"
-    assert (found["MinimumMet"]["status"], found["MinimumMet"]["message"]) == (
-        "True",
-        "1/1 units have the places of their minimum",
-    )
+    assert kept(world, "decode") == [True, True]
+    again = world.plan().again
+    assert again is not None
+    assert again <= 1, "it is looked at again when the time is over"
+    world.now += 1
+    act(world)
+    assert kept(world, "decode") == [False, False]
+
+
+@pytest.mark.parametrize("evicted", [0, 1])
+def test_what_is_evicted_of_it_leaves_the_rest_evictable(evicted: int) -> None:
+    world = running("prefill")
+    names_ = of(world, "decode")
+    crash(world, names_[0])
+    cordon(world, "decode-0")
+    act(world)
+    world.delete(names_[evicted])
+    act(world)
+    left = world.pods.get(names_[1 - evicted])
+    assert left is None or not budgets_of(left, world.objects, world.shared)

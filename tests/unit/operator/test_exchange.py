@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -139,13 +138,6 @@ def replicas(world: World) -> Counter[str]:
     return Counter(name for _, name, _ in found)
 
 
-def test_it_begins_with_the_numbers_of_today() -> None:
-    world, _ = serving()
-    assert world.scalers[NAME].spec == {"targets": {"prefill": 2, "decode": 3}}
-    assert told(world) == ("True", "Committed", {"prefill": 2, "decode": 3})
-    assert not world.plan().actions.scalers
-
-
 def test_an_exchange_takes_the_donors_of_the_claim() -> None:
     world, room = serving()
     aim(world, prefill=1, decode=5)
@@ -157,24 +149,6 @@ def test_an_exchange_takes_the_donors_of_the_claim() -> None:
     }
     assert left == {1}, "the claim named the lowest"
     assert all(root.metadata.annotation(names.ANNOTATION_EXCHANGE) is None for root in world.objects.values())
-
-
-@pytest.mark.parametrize(
-    ("targets", "fields", "reason"),
-    [
-        ({"prefill": 2, "decode": 9}, {}, "NoPlan"),
-        ({"prefill": 0, "decode": 3}, {}, "BelowMinimum"),
-        ({"prefill": 2, "decode": 4}, {"budget": 7}, "OverBudget"),
-        ({"prefill": 2, "router": 4}, {}, "NoPlan"),
-    ],
-)
-def test_a_refused_vector_moves_nothing(targets: dict[str, int], fields: dict[str, Any], reason: str) -> None:
-    world, room = serving(**fields)
-    before = dict(world.pods)
-    aim(world, **targets)
-    room.settle()
-    assert told(world) == ("False", reason, {"prefill": 2, "decode": 3})
-    assert world.pods.keys() == before.keys()
 
 
 def test_one_unit_without_a_plan_keeps_all_where_they_are() -> None:

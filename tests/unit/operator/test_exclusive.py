@@ -233,18 +233,6 @@ def endpoints(world: World) -> set[tuple[str | None, str | None]]:
     return {(pod.metadata.label(keys[0]), pod.metadata.label(keys[1])) for pod in world.pods.values()}
 
 
-def test_others_than_roles_that_serve_are_left_alone_and_all_take_requests_when_it_is_switched_off() -> None:
-    roles = (role("prefill"), role("decode"), role("router", minReplicas=0))
-    world = World.serving(inference(*roles, **EXCLUSIVE))
-    assert endpoints(world) == {("prefill", "true"), ("decode", "true"), ("router", "true")}
-    for name, pod in list(world.pods.items()):
-        if pod.metadata.label(names.LABEL_ROLE) == "prefill":
-            world.label(name, {names.LABEL_ENDPOINT: "false"})
-    world.inference = inference(*roles)
-    world.settle()
-    assert endpoints(world) == {("prefill", "true"), ("decode", "true"), ("router", "true")}
-
-
 def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> None:
     update = {"update": {"maxSurge": 0, "maxUnavailable": 1}}
 

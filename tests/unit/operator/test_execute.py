@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from builders.inferences import inference, role, template
-from covey import backends
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
@@ -20,7 +19,7 @@ from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
@@ -99,23 +98,6 @@ async def run(world: World, server: Server, deleted: Callable[[DeletePod], None]
 
 def pod_of(world: World, hostname: str) -> str:
     return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
-
-
-async def test_a_pod_whose_patch_is_denied_blocks_no_other(world: World) -> None:
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
-    world.label(stuck, {names.LABEL_ADDRESS: None})
-    world.fail(lost)
-    server = Server(world)
-    server.denied["patch", stuck] = DENIED
-    with pytest.raises(Blocked) as blocked:
-        await run(world, server)
-    assert server.patched == [lost]
-    assert server.deleted == [lost]
-    assert server.created == ["0-decode-1-0"]
-    problem = blocked.value.problem
-    assert problem.retry
-    assert stuck in problem.message
-    assert "hands off" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -212,17 +194,6 @@ async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None
     assert [name for name in server.created if "decode-" in name and name.startswith("0-")] == ["0-decode-1-0"]
 
 
-async def test_only_deletions_that_were_taken_are_told(world: World) -> None:
-    stuck, gone, lost = (pod_of(world, f"0-decode-{number}-0") for number in range(3))
-    for name in (stuck, gone, lost):
-        world.fail(name)
-    server, told = Server(world), list[DeletePod]()
-    server.denied = {("delete", stuck): DENIED, ("delete", gone): NotFound(404, "NotFound", gone)}
-    with pytest.raises(Blocked):
-        await run(world, server, told.append)
-    assert [item.pod.metadata.name for item in told] == [lost]
-
-
 @pytest.mark.parametrize("error", [Unreachable("no answer"), ApiError(503, "ServiceUnavailable", "shutting down")])
 async def test_without_an_answer_nothing_more_is_begun(world: World, error: Exception) -> None:
     lost = pod_of(world, "0-decode-1-0")
@@ -264,86 +235,6 @@ class Gatekeeper(Extender):
         return Release(tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots))
 
 
-async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = World.settled(inference(role("prefill", size=2), role("decode", replicas=3)))
-    assert not made.plan().actions
-    monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
-    server = Server(made)
-    denied = pod_of(made, "0-decode-0-0")
-    server.denied["patch", denied] = DENIED
-    with pytest.raises(Blocked):
-        await run(made, server)
-    assert {made.pods[name].spec.hostname for name in server.ungated} == {"0-prefill-0-0", "0-prefill-0-1"}
-    assert server.ungated[pod_of(made, "0-prefill-0-0")] == [
-        {"op": "test", "path": "/metadata/uid", "value": made.pods[pod_of(made, "0-prefill-0-0")].metadata.uid},
-        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": names.GATE_GANG},
-        {"op": "remove", "path": "/spec/schedulingGates/0"},
-    ]
-    # Surplus goes once the minimum is bound, and nobody twice.
-    for hostname in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"):
-        made.bind(pod_of(made, hostname))
-    assert {item.pod.spec.hostname for item in made.plan().actions.ungate} == {"0-decode-1-0", "0-decode-2-0"}
-
-
-@pytest.mark.parametrize("held", [False, True])
-async def test_a_pod_that_an_earlier_pass_let_go_is_no_denial(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:  # noqa: FBT001 - a case
-    """A test of a JSON patch that fails has the code of a bad object: what the pod is now tells the two apart."""
-    made = World.settled(inference(role("prefill")))
-    monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
-    observed, actions = made.observe(), made.plan().actions
-    [item] = actions.ungate
-    name = item.pod.metadata.name
-    server = Server(made)
-    server.denied["patch", name] = Invalid(422, "Invalid", "the server rejected our request")
-    if not held:
-        made.pin(name)
-    executor = Executor(cast("Client", server), OWNER, observed, lambda _kind, _item: None)
-    if held:
-        with pytest.raises(Blocked):
-            await executor.run(actions)
-    else:
-        await executor.run(actions)
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        (None, [{"op": "add", "path": "/spec/nodeSelector", "value": {"a.io/rack": "r1"}}]),
-        ({"gpu": "h100"}, [{"op": "add", "path": "/spec/nodeSelector/a.io~1rack", "value": "r1"}]),
-        ({"a.io/rack": "r2"}, []),
-    ],
-)
-async def test_a_pod_is_confined_as_it_is_let_go(
-    monkeypatch: pytest.MonkeyPatch, own: dict[str, str] | None, expected: list[object]
-) -> None:
-    class Confining(Gatekeeper):
-        def release(self, progress: Progress) -> Release:
-            found = super().release(progress)
-            return Release(found.slots, confined={slot: {"a.io/rack": "r1"} for slot in found.slots})
-
-    made = World.settled(inference(role("prefill")))
-    monkeypatch.setattr(backends, "BACKENDS", (Confining(),))
-    [name] = made.pods
-    made.change(name, spec={"node_selector": own})
-    server = Server(made)
-    await run(made, server)
-    operations = server.ungated[name]
-    assert isinstance(operations, list)
-    assert operations[2:-1] == expected
-    assert operations[-1]["op"] == "remove"
-
-
-@pytest.mark.parametrize("error", [DENIED, Forbidden(403, "Forbidden", "exceeded quota: few"), Unreachable("gone")])
-async def test_a_service_that_is_denied_keeps_no_pod_from_being_made(error: Exception) -> None:
-    ports = {"ports": [{"name": "http", "port": 8000}], "service": {}}
-    world = World(inference(role("prefill", replicas=2, network=ports)))
-    server = Server(world)
-    server.denied["create", "llama-prefill-svc"] = error
-    with pytest.raises(type(error)):
-        await run(world, server)
-    assert {"0-prefill-0-0", "0-prefill-1-0"} <= set(server.created)
-
-
 async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it() -> None:
     def wanted(image: str) -> DisaggregatedInference:
         made = template(containers=[{"name": "engine", "image": image}])
@@ -362,24 +253,6 @@ async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it()
         await run(world, server)
     assert list(server.ungated) == [second]
     assert f"images of pod {first}" in blocked.value.problem.message
-
-
-@pytest.mark.parametrize("kind", ["controllerrevisions", "poddisruptionbudgets"])
-async def test_a_denied_record_or_budget_keeps_no_pod_from_being_made(kind: str) -> None:
-    world = World(inference(role("prefill", size=2), role("decode")))
-    server = Server(world)
-    real = server.create
-
-    async def create(resource: Resource, body: Mapping[str, Any], **more: Any) -> Any:
-        if resource.plural == kind:
-            raise DENIED
-        return await real(resource, body, **more)
-
-    server.create = create  # type: ignore[method-assign]
-    with pytest.raises(Blocked) as blocked:
-        await run(world, server)
-    assert {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"} <= set(server.created)
-    assert "hands off" in blocked.value.problem.message
 
 
 async def test_pod_gets_another_name_when_a_stranger_has_its_name(world: World) -> None:

@@ -1,12 +1,15 @@
 """Expectations: what is remembered of pods that have gone, and of those that were created a moment ago."""
 
-from typing import cast
+from __future__ import annotations
 
-import msgspec
+from typing import Any, cast
+
 import pytest
 
 from builders.inferences import inference, role
+from covey.api import constants as names
 from covey.api import core
+from covey.api.core import rfc3339
 from covey.compile import Owner, Slot
 from covey.compile.revision import Revision
 from covey.kube.client import Client
@@ -15,7 +18,10 @@ from covey.operator.model.observed import Observed
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import PATIENCE
 from covey.operator.observe.watched import Requeue
+from covey.operator.plan import Plan
 from covey.operator.replicas.scale import running_revisions
+from unit.operator.answering import refuse
+from unit.operator.test_evacuating import act, cordon
 from unit.operator.world import World
 
 KEY = ("default", "llama")
@@ -56,13 +62,6 @@ def pod() -> core.Pod:
     return world.only("owner-uid")
 
 
-def test_a_pod_that_is_gone_is_remembered(seen: Seen, pod: core.Pod) -> None:
-    seen.pod("ADDED", pod)
-    seen.pod("DELETED", pod)
-    grave = seen.look("owner-uid").graves[SLOT]
-    assert (grave.uid, grave.bound, grave.confirmed, grave.retired) == (pod.metadata.uid, True, False, False)
-
-
 def test_who_begins_to_lead_has_lost_none_of_those_that_another_took_away(seen: Seen, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
     seen.pod("DELETED", pod)
@@ -82,18 +81,6 @@ def test_the_dead_of_a_namesake_are_nobody_s(seen: Seen, pod: core.Pod, order: s
     if order == "resource first":
         seen.pod("DELETED", pod)
     assert not seen.look("another").graves
-
-
-def test_a_pod_of_a_place_that_was_given_up_is_not_lost(seen: Seen, pod: core.Pod) -> None:
-    seen.pod("ADDED", pod)
-    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), ())
-    meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z", resource_version="9")
-    seen.pod("MODIFIED", msgspec.structs.replace(pod, metadata=meta))
-    # The place is wanted again before the pod has gone.
-    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), [SLOT])
-    assert seen.look("owner-uid").retired == {pod.metadata.uid}
-    seen.pod("DELETED", pod)
-    assert seen.look("owner-uid").graves[SLOT].retired
 
 
 def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.Pod) -> None:
@@ -142,14 +129,6 @@ def fresh() -> core.Pod:
     return World.settled(INFERENCE).only(OWNER.uid)
 
 
-def test_a_created_pod_is_not_created_again(fresh: core.Pod) -> None:
-    seen = Shown()
-    assert not seen.slots()
-    seen.caches.ledger.note_creation(KEY, fresh)
-    assert seen.slots() == {Slot(0, "decode", 0, 0)}
-    assert not seen.slots(Owner("default", "llama", "a namesake"))
-
-
 def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
     seen = Shown()
     seen.caches.ledger.note_creation(KEY, fresh)
@@ -161,25 +140,57 @@ def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
     assert not seen.slots()
 
 
-def test_what_the_watch_says_counts(fresh: core.Pod) -> None:
-    seen = Shown()
-    seen.caches.ledger.note_creation(KEY, fresh)
-    seen.caches._on_pod("ADDED", fresh, None)
-    seen.caches._on_pod("DELETED", fresh, fresh)
-    assert not seen.slots()
+def look(world: World) -> Plan:
+    """A pass; the pods that it deletes are shown on by the watch."""
+    planned = world.plan()
+    world.condemned |= {item.pod.metadata.uid for item in planned.actions.delete_pods}
+    return planned
 
 
-def test_a_watch_that_is_faster_than_the_answer(fresh: core.Pod) -> None:
-    seen = Shown()
-    seen.show(fresh)
-    seen.caches.ledger.note_creation(KEY, fresh)
-    del seen.caches.pods.reflectors[0].store[fresh.metadata.key]
-    seen.caches._on_pod("DELETED", fresh, fresh)
-    assert not seen.slots()
+def units_of(planned: Plan) -> set[str | None]:
+    return {item.pod.metadata.label(names.LABEL_UNIT) for item in planned.actions.delete_pods}
 
 
-def test_forgotten_with_its_resource(fresh: core.Pod) -> None:
-    seen = Shown()
-    seen.caches.ledger.note_creation(KEY, fresh)
-    seen.caches.forget(KEY)
-    assert not seen.slots()
+def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
+    """A unit that is being moved as a whole, whose successor has its minimum Ready."""
+    world = World(inference(role("prefill")))
+    world.inference = inference(role("decode", **decode), role("prefill", **prefill), topology={"required": "block"})
+    world.settle()
+    world.serve(apart=True)
+    world.tell()
+    cordon(world, "decode-0")
+    act(world)
+    refuse(world)
+    world.now += 60
+    act(world, 1)
+    minimum = {"decode": decode["minReplicas"], "prefill": prefill["minReplicas"]}
+    for name, pod in list(world.pods.items()):
+        number = int(pod.metadata.label(names.LABEL_REPLICA) or 0)
+        if pod.metadata.label(names.LABEL_UNIT) == "1" and number < minimum[pod.metadata.label(names.LABEL_ROLE) or ""]:
+            world.bind(name, f"other-{name}")
+            world.ready(name)
+    if prefill["replicas"] > minimum["prefill"]:
+        # There is no room for more of it.
+        refuse(world, unit=1)
+    return world
+
+
+@pytest.mark.parametrize("prefill", [1, 2], ids=["at its minimum", "with surplus"])
+def test_a_unit_that_was_moved_is_not_deleted_together_with_its_successor(prefill: int) -> None:
+    world = moving({"replicas": 1, "minReplicas": 1}, {"replicas": prefill, "minReplicas": 1})
+    assert units_of(look(world)) == {"0"}
+    assert not look(world).actions.delete_pods
+    assert not look(world).actions.delete_pods
+
+
+def test_the_last_unit_stays_though_it_is_not_ready_for_a_moment() -> None:
+    world = World.serving(inference(role("prefill"), role("decode"), replicas=2))
+    world.tell()
+    world.inference = inference(role("prefill"), role("decode"), replicas=1)
+    assert units_of(look(world)) == {"1"}
+    unready = next(name for name in world.pods if name.startswith("llama-0-prefill"))
+    world.change(unready, status={"conditions": (core.Condition("Ready", "False"),)})
+    assert not look(world).actions.delete_pods
+
+
+DELETED = {"deletion_timestamp": rfc3339(0)}

@@ -26,7 +26,6 @@ from covey.operator.repair.history import ANNOTATION
 from unit.operator.world import World
 
 START = core.SchedulingGate(names.GATE_START)
-QUICK = {"baseSeconds": 30, "maxSeconds": 600}
 
 
 def world_of(*roles: dict[str, Any], **spec: Any) -> World:
@@ -87,98 +86,6 @@ def go_on(world: World) -> Plan:
     planned = world.settle()
     serve(world)
     return planned
-
-
-def test_a_restart_of_a_container_recreates_the_whole_replica_once() -> None:
-    world = world_of(restarting("prefill", replicas=2, size=2), restarting("decode"))
-    before, others = uids(world, "0-prefill-1"), uids(world) - uids(world, "0-prefill-1")
-    crash(world, "0-prefill-1-1")
-    crash(world, "0-prefill-1-0")
-    go_on(world)
-    assert not before & uids(world)
-    assert others <= uids(world)
-    assert {
-        podstate.restarts(pod) for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-prefill-1")
-    } == {1}
-    assert not world.plan().actions
-
-
-def test_the_first_time_it_starts_at_once_then_later_and_later() -> None:
-    world = world_of(restarting("prefill", size=2, backoff=QUICK))
-    waited = []
-    for _ in range(8):
-        crash(world, "0-prefill-0-1")
-        planned = world.plan()
-        world.settle()
-        assert bool(held(world)) == planned.actions.create[0].told.waits
-        begun = world.now
-        place(world)
-        while held(world):
-            again = world.plan().again
-            assert again is not None, "it says when to look again"
-            world.now += again
-            world.settle()
-        waited.append(world.now - begun)
-        serve(world)
-    assert waited == [0, 30, 60, 120, 240, 480, 600, 600]
-
-
-def test_failures_are_forgotten_after_a_long_life() -> None:
-    world = world_of(restarting("prefill", size=2, backoff={"baseSeconds": 30, "maxSeconds": 400}))
-    for _ in range(3):
-        crash(world, "0-prefill-0-0")
-        world.settle()
-        place(world)
-        world.now += 400
-        go_on(world)
-    world.now += 799
-    assert plan_of_crash(world).failures == 4
-    world.now += 1
-    assert plan_of_crash(world).failures == 1
-    assert plan_of_crash(world).restarts == 4
-
-
-def plan_of_crash(world: World) -> Any:
-    name = crash(world, "0-prefill-0-0")
-    (past,) = {item.told.past for item in world.plan().actions.create}
-    world.change(name, status={"container_statuses": None})
-    return past
-
-
-def test_restarts_before_the_first_ready_are_the_kubelets_own_business() -> None:
-    world = World.settled(inference(restarting("prefill", size=2)), notes=True)
-    world.bind_all()
-    crash(world, "0-prefill-0-0", 3)
-    assert not world.plan().actions
-    for name in list(world.pods):
-        world.ready(name)
-        crash(world, "0-prefill-0-0", 3)
-    world.note()
-    assert not world.plan().actions
-    crash(world, "0-prefill-0-0", 4)
-    assert world.plan().actions.delete_pods
-
-
-@pytest.mark.parametrize(("policy", "whole"), [("RecreateReplica", True), ("RecreateReplicaAfterStart", False)])
-def test_before_the_first_ready_policies_differ_for_a_pod_that_ends(policy: str, whole: bool) -> None:  # noqa: FBT001 - a case
-    world = World.settled(inference(restarting("prefill", policy, size=2)), notes=True)
-    world.bind_all()
-    world.fail(name_of(world, "0-prefill-0-1"))
-    assert len(world.plan().actions.delete_pods) == (2 if whole else 1)
-
-
-def test_after_the_first_ready_they_do_not() -> None:
-    world = world_of(restarting("prefill", "RecreateReplicaAfterStart", size=2))
-    crash(world, "0-prefill-0-1")
-    assert len(world.plan().actions.delete_pods) == 2
-
-
-def test_none_leaves_containers_to_the_kubelet_and_replaces_a_pod_alone() -> None:
-    world = world_of(restarting("prefill", "None", size=2))
-    crash(world, "0-prefill-0-1")
-    assert not world.plan().actions
-    world.fail(name_of(world, "0-prefill-0-0"))
-    assert [item.slot.index for item in world.plan().actions.create] == [0]
 
 
 def test_sidecars_and_containers_that_are_named_do_not_count() -> None:
@@ -244,16 +151,6 @@ def test_restarts_of_a_sidecar_are_its_baseline_when_a_former_release_made_it_re
     assert len(world.plan().actions.delete_pods) == 2
 
 
-@pytest.mark.parametrize(("limits", "deleted"), [({}, 0), ({"nvidia.com/gpu": 1}, 2)])
-def test_injected_container_counts_when_it_asks_for_a_device(limits: dict[str, int], deleted: int) -> None:
-    world = world_of(role("prefill", size=2))
-    name = name_of(world, "0-prefill-0-0")
-    agent = core.Container("agent", resources=core.Resources(limits=limits))
-    world.change(name, spec={"containers": (*world.pods[name].spec.containers, agent)})
-    world.change(name, status={"container_statuses": (core.ContainerStatus("agent", restart_count=1),)})
-    assert len(world.plan().actions.delete_pods) == deleted
-
-
 @pytest.mark.parametrize(
     ("status", "cause"),
     [
@@ -284,21 +181,6 @@ def test_unit_that_is_not_ready_names_the_container_that_does_not_run(status: co
     world.change(name, status={"container_statuses": (msgspec.structs.replace(status, name="engine"),)})
     (condition,) = [each for each in world.tell()["conditions"] if each["type"] == names.READY]
     assert f"pod {name}: container engine {cause}" in condition["message"]
-
-
-def test_the_whole_unit_is_recreated_once() -> None:
-    world = world_of(
-        restarting("prefill", "RecreateUnit", size=2), role("decode"), role("router", minReplicas=0), replicas=2
-    )
-    router, other = uids(world, "0-router"), uids(world, "1-")
-    gang = uids(world, "0-") - router
-    crash(world, "0-prefill-0-1")
-    go_on(world)
-    assert not gang & uids(world)
-    assert router | other <= uids(world)
-    go_on(world)
-    assert not world.plan().actions
-    assert world.plan().actions.annotate == ()
 
 
 def test_a_unit_that_is_recreated_starts_together_after_its_second_failure() -> None:
@@ -353,24 +235,6 @@ def test_what_others_do_to_a_replica_is_no_failure() -> None:
     assert {item.told.past.failures for item in world.plan().actions.create} == {0}
 
 
-def test_after_too_many_restarts_a_replica_is_left_failed() -> None:
-    world = world_of(restarting("prefill", size=2, maxRestarts=1), restarting("decode"))
-    for _ in range(2):
-        crash(world, "0-prefill-0-0")
-        go_on(world)
-        world.now += 60
-    planned = world.plan()
-    assert not planned.actions
-    (remark,) = planned.remarks
-    assert (remark.type, remark.reason) == ("Degraded", "RestartsExhausted")
-    assert "failed 2 times in a row, and restart.maxRestarts is 1" in remark.message
-    world.note()
-    assert not world.plan().actions.annotate
-    world.change(name_of(world, "0-prefill-0-0"), status={"conditions": (core.Condition("Ready", "False"),)})
-    world.inference = inference(restarting("prefill", size=2, maxRestarts=2), restarting("decode"))
-    assert {item.told.past.failures for item in world.plan().actions.create} == {2}
-
-
 def test_what_serves_again_is_forgiven_and_never_given_up_for_the_fault_that_is_over() -> None:
     def roles(most: int) -> list[dict[str, Any]]:
         prefill = restarting("prefill", "RecreateReplica", replicas=4, minReplicas=2, maxRestarts=most)
@@ -419,14 +283,6 @@ def test_ready_replicas_whose_containers_all_restarted_go_within_their_budget() 
     assert len(world.plan().actions.delete_pods) == 4
 
 
-def test_replicas_that_are_not_ready_after_a_restart_go_at_once() -> None:
-    world = world_of(role("prefill", replicas=4, minReplicas=2, size=2), role("decode"))
-    for number in range(4):
-        name = crash(world, f"0-prefill-{number}-0")
-        world.change(name, status={"conditions": (core.Condition("Ready", "False"),)})
-    assert len(world.plan().actions.delete_pods) == 8
-
-
 def test_a_failed_pod_that_is_left_is_replaced_when_somebody_deletes_it() -> None:
     world = world_of(restarting("decode", maxRestarts=0))
     (name,) = world.pods
@@ -435,21 +291,6 @@ def test_a_failed_pod_that_is_left_is_replaced_when_somebody_deletes_it() -> Non
     assert list(world.pods) == [name]
     world.delete(name)
     assert world.plan().actions.create
-
-
-def test_a_new_revision_begins_anew() -> None:
-    world = world_of(restarting("prefill", size=2, maxRestarts=0))
-    crash(world, "0-prefill-0-0")
-    assert not world.plan().actions
-    changed = restarting("prefill", size=2, maxRestarts=0)
-    changed["template"] = {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}
-    world.inference = inference(changed)
-    go_on(world)
-    go_on(world)
-    serve(world)
-    world.settle()
-    assert {podstate.past(pod).failures for pod in world.pods.values()} == {0}
-    assert not world.plan().remarks
 
 
 def test_what_is_not_ready_in_time_has_failed() -> None:
@@ -497,32 +338,6 @@ def refuse(world: World) -> None:
     """The kubelet takes none of the pods."""
     for name in list(world.pods):
         world.change(name, status={"phase": "Failed", "reason": "OutOfnvidia.com/gpu"})
-
-
-def test_a_node_that_fails_three_times_is_avoided_and_forgiven() -> None:
-    world = World.settled(inference(role("decode")), notes=True)
-    for number in range(3):
-        on_nodes(world, "bad")
-        refuse(world)
-        assert not avoided(world), number
-        world.settle()
-        world.now += 60
-        world.settle()
-    assert avoided(world) == ["node bad"]
-    (remark,) = world.plan().remarks
-    assert (remark.type, remark.reason) == ("NodesAvoided", "NodeAvoided")
-    assert remark.message.startswith("new pods keep off node bad until ")
-    world.forget()
-    again = world.plan().again
-    assert again is not None
-    world.now += 600
-    world.note()
-    assert not avoided(world)
-    assert not world.plan().remarks
-    on_nodes(world, "bad")
-    refuse(world)
-    world.settle()
-    assert avoided(world) == ["node bad"], "it was on probation"
 
 
 def test_a_fault_of_the_resource_itself_avoids_nothing() -> None:

@@ -83,14 +83,3 @@ def test_an_operator_killed_after_any_write_keeps_its_time(kills: list[int]) -> 
     world.now += again
     serve(world)
     assert podstate.past(world.pods[name_of(world, "0-prefill-0-1")]).failures == 2
-
-
-def test_a_node_is_avoided_by_a_wish_of_the_new_pods() -> None:
-    world = world_of(workers("prefill", restart={"backoff": {"baseSeconds": 0, "maxSeconds": 0}}))
-    for _ in range(3):
-        for name in list(world.pods):
-            world.change(name, status={"phase": "Failed", "reason": "UnexpectedAdmissionError"})
-        created = world.plan().actions.create
-        serve(world)
-    assert [item.told.shunned for item in created] == [("node-1",)]
-    assert {remark.type for remark in world.plan().remarks} == {"NodesAvoided"}

@@ -152,24 +152,6 @@ def test_the_condition_says_what_is_short_and_then_what_is_not_guaranteed() -> N
     assert all(names.GATE_GANG in core.gates(pod) for pod in world.pods.values())
 
 
-def test_a_counted_minimum_is_made_anew_where_it_cannot_be_changed() -> None:
-    for dialect, kept in (("1.37-flat", True), ("1.36", False), ("1.35", True)):
-        random = Random(1)
-        world = gated(dialect, 20)
-        settle(world, random)
-        before = {pod.metadata.uid for pod in world.pods.values()}
-        roles = tuple(
-            each.model_copy(update={"min_replicas": 2}) if each.name == "decode" else each
-            for each in world.inference.spec.roles
-        )
-        spec = world.inference.spec.model_copy(update={"roles": roles})
-        world.inference = world.inference.model_copy(update={"spec": spec})
-        settle(world, random)
-        after = {pod.metadata.uid for pod in world.pods.values()}
-        assert (before == after) is kept, dialect
-        assert (world.bound(0, "prefill"), world.bound(0, "decode")) == (3, 3)
-
-
 def test_single_surplus_is_not_there_before_the_minimum_is_bound_in_1_37() -> None:
     def decode(world: Gated) -> list[core.Pod]:
         return [pod for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-decode-")]

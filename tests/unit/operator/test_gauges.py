@@ -40,49 +40,6 @@ class Shown:
         return set(self.scrape().by("name", "covey_workload_units_desired"))
 
 
-def test_everything_that_a_status_says() -> None:
-    shown = Shown()
-    shown.gauges.update(("team", "llm"), status("prefill", "decode"), UNITS, 3)
-    scrape, mine = shown.scrape(), {"namespace": "team", "name": "llm"}
-    states = ("desired", "minimum", "admitted", "scheduled", "ready")
-    assert [scrape(f"covey_workload_replicas_{each}", role="decode", **mine) for each in states] == [4, 2, 3, 2, 1]
-    assert scrape("covey_workload_replica_restarts", role="decode", **mine) == 7
-    assert [scrape(f"covey_workload_units_{each}", **mine) for each in ("desired", "admitted", "ready")] == [3, 2, 1]
-    assert scrape.by("condition", "covey_workload_condition", **mine) == {"Available": -1}
-    assert scrape("covey_workload_condition", condition="Degraded", **mine) == 0
-    assert scrape("covey_workloads", condition="Degraded") == 0
-
-
-def test_a_role_that_is_gone_and_a_condition_that_has_changed_leave_nothing() -> None:
-    shown = Shown()
-    shown.gauges.update(("team", "llm"), status("prefill", "decode"), UNITS, 3)
-    shown.gauges.update(("team", "llm"), status("decode", degraded="True", ready=4), UNITS, 3)
-    scrape = shown.scrape()
-    assert scrape.by("role", "covey_workload_replicas_ready") == {"decode": 4}
-    assert scrape("covey_workloads", condition="Degraded") == 1
-    shown.gauges.update(("team", "llm"), {"conditions": []}, (), 0)
-    assert shown.scrape().by("role", "covey_workload_replicas_ready") == {}
-    assert shown.scrape()("covey_workloads", condition="Degraded") == 0
-
-
-def test_beyond_the_limit_is_counted_and_moves_up() -> None:
-    shown = Shown(limit=2)
-    for name in ("a", "b", "c", "d"):
-        shown.gauges.update(("team", name), status("decode", degraded="True"), UNITS, 3)
-    shown.gauges.update(("team", "a"), status("decode", degraded="True"), UNITS, 3)
-    assert shown.names() == {"a", "b"}
-    assert shown.scrape()("covey_workload_series_dropped") == 2
-    assert shown.scrape()("covey_workloads", condition="Degraded") == 4
-    shown.gauges.drop(("team", "a"))
-    assert shown.names() == {"b", "c"}
-    assert shown.scrape()("covey_workload_series_dropped") == 1
-    for name in ("a", "b", "c", "d"):
-        shown.gauges.drop(("team", name))
-    assert shown.scrape().naming("team", "b") == []
-    assert shown.scrape()("covey_workloads", condition="Degraded") == 0
-    assert shown.scrape()("covey_workload_series_dropped") == 0
-
-
 def test_no_namespace_crowds_out_the_trouble_of_another() -> None:
     shown = Shown(limit=4)
     for name in ("a", "b", "c", "d", "e", "f"):
@@ -99,13 +56,6 @@ def test_what_is_in_trouble_has_its_series_first() -> None:
     assert shown.names() == {"a", "b"}
     shown.gauges.update(("team", "c"), status("decode", degraded="True"), UNITS, 3)
     assert shown.names() == {"a", "c"}
-
-
-def test_no_series_at_all_can_be_asked_for() -> None:
-    shown = Shown(limit=0)
-    shown.gauges.update(("team", "llm"), status("decode"), UNITS, 3)
-    assert shown.scrape().naming("team", "llm") == []
-    assert shown.scrape()("covey_workload_series_dropped") == 1
 
 
 def unready(reason: str) -> dict[str, Any]:

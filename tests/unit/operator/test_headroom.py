@@ -63,70 +63,6 @@ def world() -> World:
     return serving()
 
 
-def test_nobody_asks(world: World) -> None:
-    assert carried(world) is None
-    assert told(world) == (None, {"prefill": None, "decode": None})
-
-
-def test_a_question_and_its_answer(world: World) -> None:
-    asks(world, "one")
-    assert carried(world) == {"asked": "one", "roles": {"decode": "each", "prefill": "sum"}}
-    assert told(world) == (None, {"prefill": None, "decode": None})
-    answers(world, "one", core.RoleHeadroom("prefill", 5), core.RoleHeadroom("decode", None, message="nobody knows"))
-    expected = {"asked": "one", "observedAt": "2026-01-01T00:00:00Z", "message": "decode: nobody knows"}
-    assert told(world) == (expected, {"prefill": 5, "decode": None})
-
-
-def test_the_last_answer_stays_until_the_next_one(world: World) -> None:
-    asks(world, "one")
-    answers(world, "one", core.RoleHeadroom("prefill", 5))
-    told(world)
-    asks(world, "two")
-    assert carried(world)["asked"] == "two"
-    question, most = told(world)
-    assert (question["asked"], most["prefill"]) == ("one", 5)
-    answers(world, "two", core.RoleHeadroom("prefill", 3, at_least=True))
-    question, most = told(world)
-    assert (question["asked"], question["message"], most["prefill"]) == (
-        "two",
-        "prefill: there may be room for more",
-        3,
-    )
-
-
-def test_an_answer_outlives_the_group_that_had_it(world: World) -> None:
-    asks(world, "one")
-    answers(world, "one", core.RoleHeadroom("prefill", 5))
-    told(world)
-    answers(world, "something else")
-    assert not world.plan().actions.annotate
-    assert told(world)[1] == {"prefill": 5, "decode": None}
-
-
-def test_it_is_asked_once(world: World) -> None:
-    asks(world, "one")
-    world.note()
-    assert not world.plan().actions.annotate
-    answers(world, "one", core.RoleHeadroom("prefill", 5))
-    told(world)
-    assert not world.plan().actions.annotate
-
-
-def test_a_question_is_taken_back(world: World) -> None:
-    asks(world, "one")
-    answers(world, "one", core.RoleHeadroom("prefill", 5))
-    told(world)
-    asks(world, None)
-    assert told(world) == (None, {"prefill": None, "decode": None})
-
-
-def test_the_first_unit_that_is_there_is_asked() -> None:
-    world = serving(replicas=2)
-    del world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
-    asks(world, "one")
-    assert [each.name for each in world.plan().actions.annotate] == ["llama-1"]
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -168,29 +104,6 @@ def test_it_is_asked_anew_by_the_clock(world: World) -> None:
     world.now += 1.0
     assert carried(world)["asked"] == "2027-01-15T08:01:00Z"
     assert told(world)[1]["prefill"] == 5
-
-
-def test_in_between_somebody_asks(world: World) -> None:
-    every(world, "3600", "one")
-    assert carried(world)["asked"] == "one 2027-01-15T08:00:00Z"
-    answers(world, "one 2027-01-15T08:00:00Z", core.RoleHeadroom("prefill", 5))
-    told(world)
-    every(world, "3600", "two")
-    assert carried(world)["asked"] == "two 2027-01-15T08:00:00Z"
-
-
-@pytest.mark.parametrize("text", ["", "0", "-5", "1m", "½", "99999999999999999999"])
-def test_what_is_no_number_of_seconds_asks_nothing(world: World, text: str) -> None:
-    every(world, text)
-    assert carried(world) is None
-    assert world.plan().headroom.again is None
-
-
-def test_it_is_not_asked_anew_all_the_time(world: World) -> None:
-    every(world, "1")
-    world.note()
-    world.now += 5.0
-    assert not world.plan().actions.annotate
 
 
 def test_a_question_is_read_as_it_was_written() -> None:

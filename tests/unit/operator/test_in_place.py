@@ -17,8 +17,7 @@ from covey.kube.errors import Forbidden, Invalid, NotFound
 from covey.operator.execute.put import put_images
 from covey.operator.model import podstate
 from covey.operator.model.actions import UpdateInPlace
-from covey.operator.observe.expectations import Ledger
-from unit.operator.test_rolling import act, condition, told
+from unit.operator.test_rolling import act
 from unit.operator.world import World
 
 UPDATE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
@@ -56,55 +55,6 @@ def of(world: World, replica: int) -> list[str]:
     )
 
 
-def test_pods_keep_their_uids_and_one_replica_is_missing_at_a_time(world: World) -> None:
-    before = {name: pod.metadata.uid for name, pod in world.pods.items()}
-    world.inference = llama("2")
-    for _ in range(8):
-        act(world)
-        assert sum(not podstate.is_ready(world.pods[name]) for n in (0, 1) for name in of(world, n)) in {0, 2}
-        run_all(world)
-    assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
-    assert {pod.spec.containers[0].image for pod in world.pods.values() if "decode" in str(pod.spec.hostname)} == {
-        "engine:2"
-    }
-    assert not world.plan().actions
-    assert "rollout" not in world.tell()
-    assert condition(world, "Progressing")[1] == "Complete"
-
-
-def test_the_plan_says_what_is_given_to_whom(world: World) -> None:
-    world.inference = llama("2")
-    planned = world.plan()
-    assert [item.pod.metadata.name for item in planned.actions.in_place] == of(world, 1)
-    assert {tuple(item.images.items()) for item in planned.actions.in_place} == {(("engine", "engine:2"),)}
-    assert not planned.actions.create
-    assert not planned.actions.delete_pods
-    notes = [note for note in planned.actions.notes if note.reason == "UpdatedInPlace"]
-    assert ["1 replica of decode" in note.message for note in notes] == [True]
-
-
-@pytest.mark.parametrize(
-    "change", [{"update": {"maxSurge": 0, "maxUnavailable": 1}}, {"nodeSelector": {"new": "yes"}}], ids=str
-)
-def test_off_by_default_and_only_for_images(world: World, change: dict[str, Any]) -> None:
-    world.inference = llama("2", **change)
-    planned = world.plan()
-    assert not planned.actions.in_place
-    assert sorted(item.pod.metadata.name for item in planned.actions.delete_pods) == of(world, 1)
-
-
-def test_images_that_somebody_else_has_put_in_are_replaced(world: World) -> None:
-    (first, second) = of(world, 1)
-    pod = world.pods[first]
-    world.change(
-        first, spec={"containers": (msgspec.structs.replace(pod.spec.containers[0], image="mirror/engine:1"),)}
-    )
-    world.inference = llama("2")
-    planned = world.plan()
-    assert not planned.actions.in_place
-    assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
-
-
 def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: World) -> None:
     """Whatever has become of the budget meanwhile, and of the wish."""
     world.inference = llama("2")
@@ -122,25 +72,6 @@ def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: W
     assert [item.pod.metadata.name for item in planned.actions.in_place] == of(world, 1)[1:]
     assert not planned.actions.delete_pods, "the other one is all that serves"
     assert not [each for each in planned.actions.relabel if each.annotations], "it is not over"
-
-
-def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
-    world.inference = llama("2")
-    act(world)
-    first, second = of(world, 1)
-    world.run(first)
-    act(world)
-    assert podstate.is_open(world.pods[first])
-    # A peer that crashed meanwhile is no failure.
-    world.run(second)
-    world.say(first, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
-    act(world)
-    annotations = {name: world.pods[name].metadata.annotations or {} for name in (first, second)}
-    assert [found.get(names.ANNOTATION_IN_PLACE) for found in annotations.values()] == [None, None]
-    assert [json.loads(found[names.ANNOTATION_RESTART_BASELINE]) for found in annotations.values()] == [
-        {"engine": 4},
-        {"engine": 1},
-    ]
 
 
 def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
@@ -162,17 +93,6 @@ def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World
     world.say(second, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
     planned = world.plan()
     assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
-
-
-def test_one_that_is_lost_in_the_middle_is_made_anew(world: World) -> None:
-    world.inference = llama("2")
-    act(world)
-    world.fail(of(world, 1)[0])
-    for _ in range(8):
-        act(world)
-        run_all(world)
-    assert told(world)["decode"] == {world.judge().wanted.roles["decode"].hash}
-    assert not world.plan().actions
 
 
 def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts_nothing(world: World) -> None:
@@ -250,15 +170,6 @@ def test_a_pod_serves_with_its_new_images_only(found: core.Pod, *, runs: bool) -
     assert podstate.is_ready(found) == runs
 
 
-def test_a_readiness_gate_counts_before_the_kubelet_has_heard_of_it() -> None:
-    found = pod({"imageID": "new"})
-    gated = msgspec.structs.replace(found.spec, readiness_gates=(core.ReadinessGate("router/serves"),))
-    for status, serves in (("True", True), ("False", False), ("Unknown", False), (None, False)):
-        said = (core.Condition("router/serves", status),) if status else ()
-        told = msgspec.structs.replace(found.status, conditions=(*(found.status.conditions or ()), *said))
-        assert podstate.is_ready(msgspec.structs.replace(found, spec=gated, status=told)) == serves
-
-
 class Server:
     """One stored pod, and what a patch of it is answered with."""
 
@@ -286,20 +197,6 @@ async def put(server: Server, revision: str = "b") -> Any:
     return await put_images(cast("Client", server), action)
 
 
-async def test_one_request_says_all() -> None:
-    server = Server(pod({"imageID": "id-2", "restartCount": 5}))
-    assert await put(server) == "written"
-    assert [(each["op"], each["path"]) for each in server.operations] == [
-        ("test", "/metadata/uid"),
-        ("test", "/spec/containers/0/name"),
-        ("replace", "/spec/containers/0/image"),
-        ("add", "/metadata/labels/covey.dev~1revision"),
-        ("add", "/metadata/annotations/covey.dev~1in-place"),
-    ]
-    written = json.loads(server.operations[-1]["value"])
-    assert written == {"engine": {"imageID": "id-2", "restarts": 5, "generation": 4, "image": "engine:2", "at": 1700}}
-
-
 async def test_a_pod_without_annotations_gets_its_first_one_only_as_it_was_read() -> None:
     found = pod({})
     bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=None))
@@ -307,10 +204,6 @@ async def test_a_pod_without_annotations_gets_its_first_one_only_as_it_was_read(
     await put(server)
     assert server.operations[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
     assert server.operations[-1]["path"] == "/metadata/annotations"
-
-
-async def test_what_is_done_is_not_done_again() -> None:
-    assert await put(Server(pod({})), revision="a") is None
 
 
 async def test_a_lost_race_is_no_denial() -> None:
@@ -322,24 +215,3 @@ async def test_a_lost_race_is_no_denial() -> None:
         await put(Server(pod({}), Forbidden(403, "Forbidden", "no"), moves=True))
     with pytest.raises(NotFound):
         await put(Server(pod({}), NotFound(404, "NotFound", "p")))
-
-
-def test_a_pod_is_seen_as_it_was_written_until_the_watch_shows_it() -> None:
-    def at(version: str) -> core.Pod:
-        found = pod({})
-        return msgspec.structs.replace(
-            found, metadata=msgspec.structs.replace(found.metadata, resource_version=version)
-        )
-
-    key, ledger = ("ml", "llama"), Ledger(lambda _: True, lambda: 0.0)
-    ledger.note_change(key, at("12"))
-    for version, known in (("9", "12"), ("12", "12"), ("9", "9")):
-        ledger.shown(key, at(version))
-        assert ledger.latest(key, at(version)).metadata.resource_version == known
-    # The watch was faster than the answer.
-    ledger.shown(key, at("13"))
-    ledger.note_change(key, at("12"))
-    assert ledger.latest(key, at("13")).metadata.resource_version == "13"
-    ledger.note_change(key, at("12"))
-    ledger.note_end(key, at("11"), ours=True)
-    assert ledger.latest(key, at("11")).metadata.resource_version == "11"

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from covey.api import core
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM
-from covey.kube.resources import CLUSTER_TOPOLOGIES, DISAGGREGATED_INFERENCES
+from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.kube.shallow import Page
 from covey.kube.watch import ListMeta
-from covey.operator.model.objects import InferenceText, read_inference_text, read_topology
+from covey.operator.model.objects import InferenceText, read_inference_text
 from covey.operator.observe.informer import Informer
 from virtual_time import run
 
@@ -54,13 +53,6 @@ class Watched:
         return {key: item.metadata.uid for key, item in self.informer.store.items()}
 
 
-def test_an_empty_kind_is_synced_by_its_list() -> None:
-    watched = Watched()
-    assert not watched.informer.synced.is_set()
-    watched.list({}, 5)
-    assert watched.informer.synced.is_set()
-
-
 def test_a_list_counts_once_its_last_page_is_there_and_handlers_have_had_all_of_it() -> None:
     watched = Watched()
     watched.informer.take_page("", page({LLAMA: "a"}, 5, more="next"), first=True)
@@ -70,32 +62,6 @@ def test_a_list_counts_once_its_last_page_is_there_and_handlers_have_had_all_of_
     assert not watched.informer.synced.is_set(), "no handler has had the second"
     watched.take(None, "b", 4, ("ml", "qwen"))
     assert watched.informer.synced.is_set()
-
-
-def test_every_namespace_is_listed() -> None:
-    watched = Watched("ml", "search")
-    watched.list({}, 5, "ml")
-    assert not watched.informer.synced.is_set()
-    watched.list({}, 5, "search")
-    assert watched.informer.synced.is_set()
-
-
-def test_one_that_is_deleted_before_its_handler_has_it_keeps_nobody_waiting() -> None:
-    watched = Watched()
-    watched.list({LLAMA: "a"}, 5)
-    watched.take("DELETED", "a", 6)
-    assert watched.informer.synced.is_set()
-    assert watched.told == []
-
-
-def test_a_deletion_that_was_missed_is_found_by_the_next_list() -> None:
-    watched = Watched()
-    watched.list({LLAMA: "a", ("ml", "qwen"): "b"}, 5)
-    watched.take(None, "a", 3)
-    watched.take(None, "b", 4, ("ml", "qwen"))
-    watched.list({("ml", "qwen"): "b"}, 9)
-    assert watched.told[-1] == ("DELETED", "a")
-    assert watched.uids == {("ml", "qwen"): "b"}
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another() -> None:
@@ -117,13 +83,6 @@ def test_an_event_from_before_a_list_that_lacks_its_object_brings_nothing_back()
     assert watched.uids == {LLAMA: "b"}
 
 
-def test_an_object_made_after_a_list_stays() -> None:
-    watched = Watched()
-    watched.take("ADDED", "a", 12)
-    watched.list({}, 9)
-    assert watched.uids == {LLAMA: "a"}
-
-
 def test_events_of_namesakes_come_in_any_order() -> None:
     watched = Watched()
     watched.take("ADDED", "a", 3)
@@ -132,30 +91,6 @@ def test_events_of_namesakes_come_in_any_order() -> None:
     watched.take("MODIFIED", "a", 5)
     assert watched.uids == {LLAMA: "b"}
     assert watched.told == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
-
-
-def test_a_kind_that_is_not_served_has_no_objects_and_keeps_nobody_waiting() -> None:
-    watched, changes = Watched(), []
-    watched.informer.on_served(lambda: changes.append(watched.informer.served))
-    watched.take("ADDED", "a", 3)
-    watched.informer.lose()
-    assert watched.informer.synced.is_set()
-    assert watched.told[-1] == ("DELETED", "a")
-    watched.list({}, 9)
-    assert changes == [False, True]
-
-
-def test_what_cannot_be_read_harms_nobody_else() -> None:
-    informer = Informer(CLUSTER_TOPOLOGIES, read_topology, clock=SYSTEM.monotonic)
-    deep = '{"a":' * 5_000 + "1" + "}" * 5_000
-    informer.take_page("", page({("", "bad"): "a", ("", "deep"): "b", ("", "good"): "c"}, 9), first=True)
-    informer.take({"type": None, "object": {**thing("a", 1, ("", "bad")), "spec": '{"levels": 3}'}})
-    informer.take({"type": None, "object": {**thing("b", 1, ("", "deep")), "spec": deep}})
-    spec = {"levels": [{"name": "rack", "keys": ["rack"]}]}
-    informer.take({"type": None, "object": {**thing("c", 1, ("", "good")), "spec": json.dumps(spec)}})
-    assert [each.metadata.name for each in informer.every()] == ["good"]
-    assert next(iter(informer.every())).spec.levels == (core.TopologyLevelSpec("rack", ("rack",)),)
-    assert informer.synced.is_set()
 
 
 def test_a_spec_that_is_too_deep_is_told_when_it_is_read() -> None:
@@ -205,14 +140,6 @@ def test_a_doubted_object_is_asked_for_once_by_name(there: dict[str, str]) -> No
     assert not watched.uids
 
 
-def test_a_doubted_object_that_is_there_stays() -> None:
-    watched, server = Watched(), Server(llama="a")
-    watched.take("ADDED", "a", 3)
-    watched.informer.doubt(LLAMA)
-    run(watched.informer.confirm(cast(Client, server), LLAMA))
-    assert watched.uids == {LLAMA: "a"}
-
-
 def auditing(watched: Watched, server: Server, deaf: list[bool], main: Coroutine[Any, Any, None]) -> None:
     async def under_way() -> None:
         task = asyncio.create_task(watched.informer.run(cast(Client, server), lambda: deaf.append(True)))
@@ -221,15 +148,6 @@ def auditing(watched: Watched, server: Server, deaf: list[bool], main: Coroutine
         await asyncio.gather(task, return_exceptions=True)
 
     run(under_way())
-
-
-def test_an_audit_finds_what_has_gone_unseen() -> None:
-    watched, server, deaf = Watched(), Server(qwen="b"), list[bool]()
-    watched.take("ADDED", "a", 3)
-    watched.take("ADDED", "b", 3, ("ml", "qwen"))
-    auditing(watched, server, deaf, asyncio.sleep(700))
-    assert watched.uids == {("ml", "qwen"): "b"}
-    assert not deaf
 
 
 def test_an_audit_finds_a_watch_that_tells_nothing() -> None:

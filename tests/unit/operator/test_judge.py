@@ -13,14 +13,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
 from covey.api.rules import broken_rules
-from covey.backends import Cluster
 from covey.compile import Revision
 from covey.compile.revision import without_nulls
-from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.accept import judge, read_case
 from covey.operator.model.accepted import FORMAT, Accepted, Record, Resolved, read_leniently, read_record
 from covey.operator.model.observed import StoredRevision
-from covey.operator.model.problem import Problem
 from covey.operator.status import status
 from covey.operator.status.units import describe_units
 from unit.operator.world import World
@@ -82,77 +78,6 @@ def test_a_bad_spec_holds_itself_and_no_repair(world: World, edits: dict[str, An
     world.edits = {"replicas": 2}
     world.settle()
     assert {slot.unit for slot in world.observe().pods} == {0, 1}
-
-
-def test_a_refused_template_leaves_waiting_pods_where_they_are() -> None:
-    world = World.settled(llama())
-    before = dict(world.pods)
-    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
-    assert world.judge().unproven
-    refused = Problem("TemplateRejected", "no")
-    assert not world.plan(refused).actions
-    verdict = world.judge(refused)
-    assert (verdict.problem, verdict.is_kept_up) == (refused, True)
-    world.vanish(pod_of(world, "0-decode-0-0"))
-    assert [item.slot.role for item in world.plan(refused).actions.create] == ["decode"]
-    assert world.pods.items() <= before.items()
-
-
-@pytest.mark.parametrize("edits", [{"disruptionMode": "Replica"}, {"rollout": {"strategy": "OfALaterRelease"}}])
-def test_suspension_is_heard_in_any_spec(world: World, edits: dict[str, Any]) -> None:
-    world.edits = {"suspend": True, **edits}
-    world.settle()
-    assert not world.pods
-    assert not world.objects
-    # Nothing runs now, so nothing is brought back from what ran before.
-    world.edits = edits
-    observed = world.observe()
-    verdict = judge(read_case(world.stored(), (), world.cluster, observed), observed)
-    assert verdict is None or not verdict.is_kept_up
-
-
-def test_a_kind_that_the_cluster_does_not_serve_is_named_before_anything_is_created() -> None:
-    world = World(llama())
-    world.cluster = Cluster(frozenset({POD_GROUPS}))
-    assert not world.plan().actions
-    status, reason, message = conditions(world)["BackendSupported"]
-    assert (status, reason) == ("False", "Unsupported")
-    assert message == "the cluster does not serve podgroups of scheduling.covey.dev/v1alpha1: install Covey's CRDs"
-    world.cluster = Cluster()
-    assert len(world.plan().actions.create) == 7
-
-
-def test_nothing_is_begun_by_a_bad_spec() -> None:
-    world = World(llama())
-    world.edits = {"disruptionMode": "Replica"}
-    assert not world.plan().actions
-    world.edits = {"suspend": True, "backend": "Volcano"}
-    assert not world.plan().actions
-
-
-def test_a_second_unmarked_topology_changes_nothing() -> None:
-    world = World(llama(topology={"required": "block"}))
-    world.topologies = (topology("one", "block", "rack"),)
-    world.settle()
-    world.serve()
-    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
-    # The scheduler process is told which, for it would not know either.
-    assert root.spec["schedulingConstraints"]["topologyName"] == "one"
-    world.topologies = (*world.topologies, topology("another", "hall"))
-    assert world.judge().problem is None
-    world.fail(pod_of(world, "0-decode-0-0"))
-    assert len(world.plan().actions.create) == 1
-    world.inference = llama(decode=4, topology={"required": "block"})
-    world.settle()
-    assert len(world.pods) == 8
-    # Even when its own is deleted, what runs is repaired.
-    world.topologies = (topology("another", "hall"),)
-    problem = world.judge().problem
-    assert problem is not None
-    assert "topology one, with which units of it were placed, is gone: create it again" in problem.message
-    world.fail(pod_of(world, "0-decode-1-0"))
-    assert len(world.plan().actions.create) == 1
-    assert list(world.judge().levels or ()) == ["block", "rack"]
 
 
 def test_an_accepted_spec_that_a_later_release_stored_is_read_without_what_is_unknown(world: World) -> None:
@@ -219,17 +144,6 @@ def test_pods_that_run_prove_their_template(world: World) -> None:
     assert not world.judge().unproven
     world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
     assert world.judge().unproven
-
-
-def test_a_topology_that_was_chosen_is_kept_when_another_is_marked() -> None:
-    world = World(llama())
-    world.topologies = (topology("one", "rack"),)
-    world.settle()
-    world.serve()
-    marked = topology("two", "hall")
-    meta = core.Meta(name="two", annotations={names.ANNOTATION_DEFAULT_TOPOLOGY: "true"})
-    world.topologies = (*world.topologies, core.ClusterTopology(meta, marked.spec))
-    assert list(world.judge().levels or ()) == ["rack"]
 
 
 @pytest.mark.parametrize("form", sorted(path.stem for path in GOLDEN.glob("*.json")))

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -211,20 +211,6 @@ async def running(script: Script) -> AsyncIterator[Running]:
             await server.cleanup()
 
 
-async def test_it_fills_the_stores_from_lists_and_watches() -> None:
-    script = Script()
-    script.put("old")
-    async with running(script) as kopf:
-        await asyncio.gather(*(each.synced.wait() for each in kopf.informers))
-        assert kopf.names == {"old"}
-        await kopf.until(lambda: script.is_watched)
-        script.put("new")
-        await kopf.until(lambda: kopf.names == {"old", "new"})
-        script.drop("old")
-        await kopf.until(lambda: kopf.names == {"new"})
-        assert kopf.signals == 1
-
-
 def refuse(code: int) -> Fault:
     async def fault(_: web.Request) -> web.StreamResponse:
         return status(code, Retry_After="3600")
@@ -310,83 +296,3 @@ async def test_an_expired_continue_begins_the_list_anew() -> None:
             not in [each for each in script.requests if each.path == INFERENCES and "watch" not in each.query][-1].query
         )
         assert kopf.signals == 1
-
-
-async def test_a_deletion_while_the_watch_is_broken_is_found_after_a_410() -> None:
-    script = Script()
-    script.put("llama")
-    script.put("qwen")
-    async with running(script) as kopf:
-        await kopf.until(lambda: script.is_watched and len(kopf.names) == 2)
-        script.fail("watch", stream(error(410)))
-        script.say(None)
-        script.drop("qwen", tell=False)
-        await kopf.until(lambda: kopf.names == {"llama"})
-
-
-async def test_a_kind_that_is_not_served_at_first_is_watched_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script()
-    script.put("llama")
-    real, absent = script._serve, True
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        if absent and request.path == INFERENCES:
-            return status(404)
-        if absent and request.path == "/apis/inference.covey.dev/v1alpha1":
-            return web.json_response({"resources": []})
-        return await real(request)
-
-    monkeypatch.setattr(script, "_serve", serve)
-    async with running(script) as kopf:
-        await kopf.inferences.synced.wait()
-        assert not kopf.inferences.served
-        heard = kopf.inferences.last_contact
-        await kopf.until(lambda: kopf.inferences.last_contact > heard)
-        absent = False
-        await kopf.until(lambda: kopf.names == {"llama"})
-        assert kopf.inferences.served
-        await kopf.until(lambda: kopf.signals >= 2)  # Kopf looks for kinds when it starts
-
-
-async def test_what_ends_kopf_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    script, ends = Script(), 2
-    script.put("llama")
-    real = kopf_session.shallow_list
-
-    def broken(body: bytes) -> Any:
-        nonlocal ends
-        if ends:
-            ends -= 1
-            raise LookupError("a mistake of ours")
-        return real(body)
-
-    monkeypatch.setattr(kopf_session, "shallow_list", broken)
-    async with running(script) as kopf:
-        await kopf.until(lambda: kopf.names == {"llama"} and kopf.signals >= 2)
-        watchers = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")]
-        assert len(watchers) == len(set(watchers)), "nothing of those before is left"
-
-
-async def test_one_that_tells_nothing_is_started_again() -> None:
-    script = Script()
-    async with running(script) as kopf:
-        await kopf.until(lambda: script.is_watched)
-        script.put("llama", tell=False)
-        kopf.deaf.set()
-        await kopf.until(lambda: kopf.names == {"llama"})
-
-
-async def test_hostile_objects_blind_nobody() -> None:
-    deep = '{"a":' * 9_000 + "1" + "}" * 9_000
-    wide = "[" + ",".join(["{}"] * 20_000) + "]"
-    script = Script()
-    script.put("deep-at-first", f'{{"zzz":{deep}}}')
-    async with running(script) as kopf:
-        await kopf.until(lambda: script.is_watched and kopf.names == {"deep-at-first"})
-        script.put("deep", f'{{"zzz":{deep}}}')
-        script.put("wide", f'{{"zzz":{wide}}}')
-        script.put("good")
-        await kopf.until(lambda: kopf.names == {"deep-at-first", "deep", "wide", "good"})
-        assert kopf.signals == 1
-        found = {each.metadata.name: each.read() for each in kopf.inferences.every()}
-        assert [name for name, each in found.items() if each.unreadable] == ["deep-at-first", "deep"]

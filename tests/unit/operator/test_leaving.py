@@ -71,31 +71,6 @@ def test_who_has_to_leave_at_once(found: core.Node, tolerations: tuple[dict[str,
     assert drives(found, *tolerations) == why
 
 
-def test_a_candidate_says_since_when() -> None:
-    assert notice_of(node("a", f"{CANDIDATE}=1700000000:PreferNoSchedule")) == Notice(
-        candidate=CANDIDATE, since=1_700_000_000.0
-    )
-    assert notice_of(node("a", f"{CANDIDATE}=yes:PreferNoSchedule")) == Notice(candidate=CANDIDATE)
-    assert notice_of(node("a", "mine=1:PreferNoSchedule"), ["mine"]) == Notice(candidate="mine", since=1.0)
-
-
-@pytest.mark.parametrize(
-    ("found", "waits"),
-    [
-        (node(cordoned=True), True),
-        (node("a", "other=x:NoSchedule", cordoned=True), True),
-        (node("a", "team=x:NoSchedule", cordoned=True), False),
-        (node("a", f"{ENDING}=1:NoSchedule", cordoned=True), False),
-        (node(cordoned=True, annotations={DRAIN: "true"}), False),
-        (node("a", "team=x:NoSchedule"), False),
-    ],
-)
-def test_who_waits_for_a_successor_first(found: core.Node, waits: bool) -> None:  # noqa: FBT001 - a parameter
-    notice = notice_of(found, evacuations=["team"])
-    assert notice is not None
-    assert notice.waits_with(pod()) is waits
-
-
 class Watch:
     """The watch of nodes, fed by hand."""
 
@@ -159,24 +134,6 @@ def served(**spec: Any) -> World:
     return world
 
 
-def test_a_replica_leaves_with_one_pod_of_it() -> None:
-    world = served()
-    world.notices = {"node-prefill-1": Notice("cordoned")}
-    found = find_leaving(world.inference.spec, world.observe())
-    assert found.places == {(0, "prefill", 1): "node node-prefill-1: cordoned"}
-    assert found.again is None
-
-
-def test_a_candidate_has_its_time() -> None:
-    world = served(disruption={"evacuateAfterSeconds": 30})
-    world.notices = {"node-decode-0": Notice(candidate=CANDIDATE, since=world.now - 20)}
-    found = find_leaving(world.inference.spec, world.observe())
-    assert (found.places, found.again) == ({}, 10.0)
-    world.now += 10
-    found = find_leaving(world.inference.spec, world.observe())
-    assert found.places == {(0, "decode", 0): f"node node-decode-0: taint {CANDIDATE}"}
-
-
 def test_a_replica_is_patient_only_where_all_its_nodes_let_it_wait() -> None:
     world = served(disruption={"evacuateAfterSeconds": 30})
     world.notices = {
@@ -190,16 +147,3 @@ def test_a_replica_is_patient_only_where_all_its_nodes_let_it_wait() -> None:
     second = next(name for name in world.pods if "prefill-0-1" in name)
     world.change(second, spec={"node_name": "node-decode-0"})
     assert not find_leaving(world.inference.spec, world.observe()).patient
-
-
-def test_it_is_told_and_no_rollout_is() -> None:
-    world = served()
-    world.notices = {"node-decode-0": Notice("cordoned")}
-    planned = world.plan()
-    assert [item.slot.replica for item in planned.actions.create] == [1]
-    assert not planned.actions.delete_pods
-    assert {note.reason for note in planned.actions.notes} == {"Evacuating"}
-    status = world.tell()
-    assert "rollout" not in status
-    (told,) = [each for each in status["conditions"] if each["type"] == "Evacuating"]
-    assert told["message"] == "1 replica of decode leaves node node-decode-0: cordoned"

@@ -94,38 +94,6 @@ def admitted(root: Any) -> Any:
     return msgspec.structs.replace(root, metadata=meta, status=core.GroupStatus(conditions=conditions))
 
 
-def test_ready_once(story: Story) -> None:
-    story.look()
-    story.bind(of="prefill", second=10)
-    story.bind(of="decode", second=12)
-    story.ready(of="prefill", second=40)
-    story.look()
-    assert story.seen() == (0, 0, 0, 0, 0)
-    story.ready(of="decode", second=30)
-    for _ in range(3):
-        story.look()
-    assert story.seen() == (1, 28, 1, 40, 0)
-
-
-def test_a_restarted_operator_observes_nothing_again(story: Story) -> None:
-    story.bind(second=10)
-    story.ready(second=40)
-    story.look()
-    for _ in range(3):
-        story.restart()
-        story.look()
-    assert story.seen()[::2] == (1, 1, 0)
-
-
-def test_an_operator_observes_what_became_ready_while_none_ran(story: Story) -> None:
-    story.look()
-    story.restart()
-    story.bind(second=10)
-    story.ready(second=40)
-    story.look()
-    assert story.seen() == (1, 30, 1, 40, 0)
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_loss_is_counted_once_and_is_no_new_life(story: Story, *, restarted: bool) -> None:
     story.bind(second=10)
@@ -142,17 +110,6 @@ def test_a_loss_is_counted_once_and_is_no_new_life(story: Story, *, restarted: b
     story.ready(of="prefill", second=50)
     story.look()
     assert story.seen()[::2] == (1, 1, 1)
-
-
-def test_a_unit_that_the_status_has_no_room_for_is_not_counted_twice(story: Story) -> None:
-    story.bind(second=10)
-    story.ready(second=40)
-    story.look()
-    story.restart()
-    left_out = {"unit": 7, "phase": "Pending", "reason": ""}
-    story.status = {**story.status, "units": 65, "unitStatuses": [left_out]}
-    story.look()
-    assert story.seen()[::2] == (1, 1, 0)
 
 
 class Walked(dict[Any, Any]):

@@ -76,37 +76,6 @@ def bound(world: World) -> set[str]:
     return {name for name, pod in world.pods.items() if podstate.is_bound(pod) and not podstate.is_dead(pod)}
 
 
-def test_the_minimum_is_told_live() -> None:
-    world = serving()
-    lose(world, "decode")
-    since = core.rfc3339(world.now)
-    assert condition(world, "MinimumMet") == ("False", "BelowMinimum")
-    assert of_unit(world)["belowMinimumSince"] == since
-    world.now += 30
-    world.tell()
-    assert of_unit(world)["belowMinimumSince"] == since
-    world.bind_all()
-    world.tell()
-    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
-    assert "belowMinimumSince" not in of_unit(world)
-
-
-def test_a_unit_that_has_never_served_is_only_waiting() -> None:
-    world = World.settled(llama(decode=2, gang={"terminationDelaySeconds": 0}))
-    world.tell()
-    assert condition(world, "MinimumMet") == ("False", "Waiting")
-    assert "belowMinimumSince" not in of_unit(world)
-    world.now += 10_000
-    assert not world.plan().actions
-
-
-def test_surplus_that_is_lost_is_no_shortage() -> None:
-    world = serving()
-    world.vanish(min(name for name in world.pods if "-decode-" in name))
-    act(world)
-    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
-
-
 def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
     world = World.settled(
         inference(role("prefill", replicas=1, size=1), role("decode", replicas=1, size=2, startup="LeaderReady"))
@@ -123,46 +92,6 @@ def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
             world.bind(name)
     world.tell()
     assert condition(world, "MinimumMet") == ("True", "MinimumMet")
-
-
-def test_by_default_nothing_is_taken_down() -> None:
-    world = serving()
-    lose(world, "decode")
-    kept = bound(world)
-    for _ in range(5):
-        world.now += 100_000
-        act(world)
-    assert bound(world) == kept
-    assert condition(world, "Escalating") is None
-
-
-def test_the_termination_delay() -> None:
-    """GT-1: the unit is taken down when the time is over, is queued whole, and that once."""
-    world = serving(gang={"terminationDelaySeconds": 100})
-    lose(world, "decode")
-    old = bound(world)
-    assert condition(world, "Escalating") == ("True", "TerminationDelay")
-    assert of_unit(world)["escalation"] == {"step": "Termination", "at": core.rfc3339(world.now + 100)}
-    world.now += 99
-    planned = act(world)
-    assert bound(world) == old
-    assert planned.again is not None
-    assert planned.again <= 1
-    world.now += 1
-    act(world)
-    assert not bound(world)
-    assert {note.reason for note in world.plan().actions.notes} <= {"ReplicaReplaced"}
-    act(world)
-    assert len(world.pods) == 6
-    assert not of_unit(world).get("served")
-    assert condition(world, "Escalating") is None
-    # It is a new unit: placed and not Ready yet, it is left alone.
-    fresh = [name for name in world.pods if "-prefill-" in name]
-    for name in fresh:
-        world.bind(name)
-    world.now += 1000
-    act(world, 2)
-    assert bound(world) == set(fresh)
 
 
 def test_a_unit_that_is_lost_in_the_second_in_which_it_was_made() -> None:
@@ -196,18 +125,6 @@ def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None
     world.bind_all()
     world.now += 500
     assert not world.plan().actions.delete_pods
-
-
-def test_a_delay_of_none_still_announces_first() -> None:
-    world = serving(gang={"terminationDelaySeconds": 0})
-    for name in [name for name in world.pods if "-decode-" in name]:
-        world.vanish(name)
-    first = world.plan()
-    assert not any("given up" in item.why for item in first.actions.delete_pods)
-    assert [note.reason for note in first.actions.notes if note.warning] == ["Escalating"]
-    assert first.again is not None
-    act(world, 2)
-    assert not bound(world)
 
 
 def preempt(world: World, role_name: str) -> str:
@@ -255,18 +172,6 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
     assert {item.pod.metadata.name for item in going} == before - {victim}
 
 
-def test_a_unit_that_was_preempted_stays_where_its_successor_has_room() -> None:
-    world = gang_of_two(ready=True)
-    kept = bound(world) - {preempt(world, "prefill")}
-    act(world, 3)
-    for name in world.pods:
-        world.bind(name)
-    act(world)
-    # The replica is made anew whole, and the other role stays as it is.
-    assert {name for name in kept if "-decode-" in name} <= bound(world)
-    assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
-
-
 def test_what_was_preempted_goes_after_its_delay_though_nobody_refuses_the_successor() -> None:
     world = gang_of_two(ready=True, gang={"terminationDelaySeconds": 30})
     preempt(world, "decode")
@@ -308,60 +213,6 @@ def test_a_unit_that_serves_beside_a_preempted_replica_stays() -> None:
     world.tell()
     assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
     assert not [item for item in world.plan().actions.delete_pods if "-prefill-" in item.pod.metadata.name]
-
-
-def test_the_delay_is_live() -> None:
-    world = serving()
-    lose(world, "decode")
-    world.now += 100
-    world.inference = llama(decode=2, gang={"terminationDelaySeconds": 50})
-    world.tell()
-    act(world, 2)
-    assert not bound(world)
-
-
-def test_a_minimum_that_comes_back_in_time() -> None:
-    world = serving(gang={"terminationDelaySeconds": 100})
-    lose(world, "decode")
-    kept = bound(world)
-    world.now += 90
-    world.bind_all()
-    act(world)
-    world.now += 500
-    act(world)
-    assert kept <= bound(world)
-    assert condition(world, "Escalating") is None
-
-
-def test_what_serves_nobody_and_fits_elsewhere_is_given_up() -> None:
-    world = serving()
-    lose(world, "decode")
-    movable(world, "Unit")
-    old = bound(world)
-    act(world)
-    assert condition(world, "Escalating") == ("True", "UnitMoves")
-    assert of_unit(world)["escalation"] == {"step": "Unit", "at": core.rfc3339(world.now + 60)}
-    world.now += 59
-    act(world)
-    assert bound(world) == old
-    world.now += 1
-    assert "GivenUp" in {note.reason for note in act(world).actions.notes}
-    assert not bound(world)
-    act(world)
-    assert condition(world, "Escalating") is None
-
-
-def test_an_answer_that_changes_takes_the_announcement_back() -> None:
-    world = serving()
-    lose(world, "decode")
-    movable(world, "Unit")
-    act(world)
-    movable(world, "")
-    world.now += 1000
-    old = bound(world)
-    act(world)
-    assert bound(world) == old
-    assert condition(world, "Escalating") is None
 
 
 def test_only_the_roles_that_lack_replicas() -> None:

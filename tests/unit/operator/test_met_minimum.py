@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import inferences
-from builders.inferences import template
+from builders.inferences import inference, role, template
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model.node_drain import Notice
-from unit.operator.answering import refuse
-from unit.operator.test_loss import act, bound, condition, of_unit
+from covey.backends import BACKENDS, Cluster
+from covey.compile import Scale
+from covey.operator.release import progress_of
+from covey.operator.replicas.scale import count_unit
+from unit.operator.test_loss import act, bound, of_unit
 from unit.operator.world import World
 
 DELAY = {"terminationDelaySeconds": 60}
@@ -38,36 +44,6 @@ def wait(world: World) -> None:
         world.now += 40
 
 
-def test_a_minimum_that_is_raised_takes_nothing_down() -> None:
-    world = serving(llama(minReplicas=1), but="prefill-2")
-    before = bound(world)
-    world.inference = llama(minReplicas=3)
-    wait(world)
-    assert bound(world) == before
-    assert condition(world, "MinimumMet") == ("False", "BelowMinimum")
-    assert condition(world, "Escalating") is None
-    assert of_unit(world)["metMinimum"] == [{"name": "prefill", "replicas": 1}, {"name": "decode", "replicas": 1}]
-    # What is lost of the minimum before is a loss, from then on.
-    for name in [name for name in world.pods if "-decode-" in name]:
-        world.vanish(name)
-    act(world)
-    lost_at = of_unit(world)["belowMinimumSince"]
-    assert condition(world, "Escalating") == ("True", "TerminationDelay")
-    assert bound(world)
-    wait(world)
-    assert not bound(world), lost_at
-
-
-def test_the_raised_minimum_counts_once_it_was_met() -> None:
-    world = serving(llama(minReplicas=1))
-    world.inference = llama(minReplicas=3)
-    act(world)
-    assert of_unit(world)["metMinimum"][0] == {"name": "prefill", "replicas": 3}
-    world.vanish(next(name for name in world.pods if "prefill-1" in name))
-    wait(world)
-    assert not bound(world)
-
-
 def test_a_rollout_that_may_go_below_the_minimum_is_no_loss() -> None:
     update = {"maxSurge": 0, "maxUnavailable": 2}
     world = serving(llama(minReplicas=3, update=update))
@@ -77,16 +53,18 @@ def test_a_rollout_that_may_go_below_the_minimum_is_no_loss() -> None:
     assert of_unit(world)["metMinimum"][0] == {"name": "prefill", "replicas": 1}
 
 
-def test_what_an_evacuation_may_take_is_no_loss() -> None:
-    world = serving(llama(minReplicas=3, disruption={"allowBelowMinimum": True}))
-    leaving = next(name for name in world.pods if "prefill" in name)
-    world.notices[world.pods[leaving].spec.node_name or ""] = Notice("cordoned")
-    wait(world)
-    assert of_unit(world)["metMinimum"][0] == {"name": "prefill", "replicas": 2}
-    refuse(world)
-    wait(world)
-    assert leaving not in bound(world), "its successor waits for its room"
-    world.notices.clear()
-    wait(world)
-    assert len(bound(world)) == 3
-    assert condition(world, "Escalating") is None
+@given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 3), st.integers(0, 2))
+def test_backends_are_told_the_same_as_the_status_says(bound: list[bool], prefill: int, decode: int) -> None:
+    roles = (role("prefill", size=2, replicas=3, minReplicas=prefill), role("decode", replicas=3, minReplicas=decode))
+    world = World(inference(*roles))
+    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    world.settle()
+    for name, has_node in zip(sorted(world.pods), bound, strict=False):
+        if has_node:
+            world.bind(name)
+    planned, observed = world.plan(), world.observe()
+    progress = progress_of(world.inference, planned.layout, planned.states, observed)
+    scale = Scale.of(world.inference.spec)
+    for unit in planned.layout.units:
+        counted = count_unit(scale.unit(unit), planned.states.get(unit, {}), attrgetter("is_bound"))
+        assert progress.has_minimum(unit) is counted.has_minimum

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from builders.inferences import llama, template
 from covey.observability import metrics
 from covey.operator.model import podstate
-from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
 from scrapes import Scrape
 from unit.operator import test_loss
-from unit.operator.test_claim_storm import victim
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
@@ -97,18 +95,6 @@ def story() -> Story:
     return made
 
 
-def test_a_rollout_is_begun_and_completed_once(story: Story) -> None:
-    story.world.inference = llama({"template": NEW})
-    story.roll(1)
-    assert story.seen()["rollouts started Spec"] == 1
-    story.roll()
-    seen = story.seen()
-    assert seen.pop("rollouts finished Completed") == 1
-    assert all(key.startswith("rollout holds") for key in seen)
-    story.roll(3)
-    assert story.seen() == {}
-
-
 def test_a_hold_is_counted_when_it_begins(story: Story) -> None:
     story.world.inference = llama({"template": NEW}, rollout={"paused": True})
     story.roll(3)
@@ -121,26 +107,6 @@ def test_a_hold_is_counted_when_it_begins(story: Story) -> None:
     story.act()
     story.act()
     assert story.seen() == {"rollout holds Failed": 1}
-
-
-def test_a_step_back(story: Story) -> None:
-    settings = {"progressDeadlineSeconds": 60, "onFailure": "Rollback"}
-    story.world.inference = llama({"template": NEW}, rollout=settings)
-    story.act()
-    story.act()
-    story.seen()
-    story.world.now += 61
-    story.act()
-    assert story.seen() == {"rollout holds Failed": 1}
-    story.act()
-    seen = story.seen()
-    assert (seen["rollouts finished RolledBack"], seen["rollouts started StepBack"]) == (1, 1)
-    story.roll()
-    assert story.seen()["rollouts finished Completed"] == 1
-    story.world.inference = llama({"template": OTHER}, rollout=settings)
-    story.roll()
-    seen = story.seen()
-    assert (seen["rollouts started Spec"], seen["rollouts finished Completed"]) == (1, 1)
 
 
 def test_a_change_in_the_middle_and_one_that_is_taken_back(story: Story) -> None:
@@ -157,15 +123,6 @@ def test_a_change_in_the_middle_and_one_that_is_taken_back(story: Story) -> None
     assert "rollout" not in story.world.status
 
 
-def test_a_suspended_resource_withdraws_its_rollout(story: Story) -> None:
-    story.world.inference = llama({"template": NEW})
-    story.act()
-    story.seen()
-    story.world.inference = llama({"template": NEW}, suspend=True)
-    story.act()
-    assert story.seen() == {"rollouts finished Withdrawn": 1}
-
-
 def test_what_ends_without_all_of_it_ready(story: Story) -> None:
     """Nothing of the revision before is left, and the last of the new one does not get Ready in time."""
     before = {"rollout": {"toRevision": "x", "fromRevision": "y"}, "conditions": []}
@@ -180,47 +137,8 @@ def results(found: Any) -> list[str]:
     return [" ".join(labels) for _, labels in found]
 
 
-def test_an_evacuation(story: Story) -> None:
-    world = story.world
-    leaves = next(pod.spec.node_name for pod in world.pods.values() if pod.metadata.label("covey.dev/role") == "decode")
-    world.notices = {leaves or "": Notice("cordoned")}
-    story.act()
-    assert story.seen() == {"evacuations started": 1}
-    story.roll(4)
-    assert story.seen() == {"replicas evacuated": 1, "evacuations finished": 1}
-    story.roll(3)
-    assert story.seen() == {}
-
-
-def test_an_evacuation_that_is_called_off(story: Story) -> None:
-    world = story.world
-    world.notices = {next(pod.spec.node_name or "" for pod in world.pods.values()): Notice("cordoned")}
-    story.act()
-    world.notices = {}
-    story.roll(4)
-    assert story.seen() == {"evacuations started": 1, "evacuations finished": 1}
-
-
 def conditions(*true: tuple[str, str]) -> dict[str, Any]:
     return {"conditions": [{"type": kind, "status": "True", "reason": reason} for kind, reason in true]}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ((), (("EvacuationBlocked", "NoRoom"),), {"evacuations started": 1, "evacuations blocked NoRoom": 1}),
-        ((("Evacuating", "NodeLeaving"),), (("EvacuationBlocked", "NoSurge"),), {"evacuations blocked NoSurge": 1}),
-        ((("EvacuationBlocked", "NoRoom"),), (("EvacuationBlocked", "NoSurge"),), {}),
-        ((("EvacuationBlocked", "NoRoom"),), (("Evacuating", "UnitMoving"),), {}),
-        ((("EvacuationBlocked", "NoRoom"),), (), {"evacuations finished": 1}),
-        ((("Available", "Available"),), (("Available", "Available"),), {}),
-    ],
-)
-def test_what_the_conditions_say_of_evacuations(
-    story: Story, before: Any, after: Any, expected: dict[str, int]
-) -> None:
-    Milestones().count_status("uid", story.world.judge(), conditions(*before), conditions(*after))
-    assert story.seen() == expected
 
 
 def test_a_watch_that_lags_makes_nothing_count_twice(story: Story) -> None:
@@ -272,22 +190,6 @@ def test_a_pod_that_goes_already_is_not_counted_again(story: Story) -> None:
     assert story.seen() == {}
 
 
-def test_what_gives_way_is_counted_once_for_each_replica(story: Story) -> None:
-    world = story.world
-    world.inference = llama(replicas=2)
-    story.roll()
-    story.seen()
-    alone = victim(world, next(name for name in world.pods if "-0-decode-2-" in name), whole=False)
-    whole = victim(world, next(name for name in world.pods if "-1-decode-0-" in name), whole=True)
-    world.claims = (RootClaim("root", "prod", "chat", "Preemption", (alone, whole)),)
-    story.act()
-    # Two of prefill and three of decode are a unit; decode/2 of the other one is none of its minimum.
-    assert story.seen() == {"victims Replica": 1, "victims Unit": 5}
-    world.forget()
-    story.act()
-    assert story.seen() == {}
-
-
 rollouts = st.none() | st.tuples(
     st.sampled_from("ab"), st.none() | st.tuples(st.sampled_from(["Room", "Readiness"]), st.integers(1, 3))
 )
@@ -315,3 +217,15 @@ def test_who_was_begun_is_finished_once_or_still_on_its_way(drawn: Sequence[Any]
     finished = sum(count for key, count in tally.items() if "finished" in key)
     assert started - finished == ("rollout" in status)
     assert sum(count for key, count in tally.items() if "holds" in key) == changes
+
+
+def test_an_evacuation(story: Story) -> None:
+    world = story.world
+    leaves = next(pod.spec.node_name for pod in world.pods.values() if pod.metadata.label("covey.dev/role") == "decode")
+    world.notices = {leaves or "": Notice("cordoned")}
+    story.act()
+    assert story.seen() == {"evacuations started": 1}
+    story.roll(4)
+    assert story.seen() == {"replicas evacuated": 1, "evacuations finished": 1}
+    story.roll(3)
+    assert story.seen() == {}

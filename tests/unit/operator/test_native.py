@@ -94,13 +94,6 @@ MINIMUM = ["llama-0-decode"] * 2 + ["llama-0-prefill-0"] * 2
 ALL = ["", *["llama-0-decode"] * 3, *["llama-0-prefill-0"] * 2, *["llama-0-prefill-1"] * 2]
 
 
-def test_surplus_comes_when_the_minimum_is_bound(world: Native) -> None:
-    assert world.members() == MINIMUM
-    world.place()
-    world.rest()
-    assert world.members() == ALL
-
-
 def test_pods_without_a_node_have_nothing_to_lose(world: Native) -> None:
     """They have no gate, but nobody has a place yet: a new template replaces them, and nothing is held."""
     names = set(world.pods)
@@ -114,22 +107,6 @@ def test_pods_without_a_node_have_nothing_to_lose(world: Native) -> None:
     assert len(names & set(world.pods)) == 2
 
 
-def test_surplus_gives_way_when_the_minimum_is_lost(world: Native) -> None:
-    world.place()
-    world.rest()
-    # One surplus replica of each role waits for room, and a single pod outside; then a replica of the minimum is lost.
-    lost = next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or ""))
-    world.fail(lost)
-    world.act()
-    assert "llama-0-prefill-1" not in world.members(bound=True)
-    world.rest()
-    # The replica that waits has all its pods and takes over; nobody else stays without a node.
-    assert world.members() == ["llama-0-decode"] * 2 + ["llama-0-prefill-1"] * 2
-    world.place()
-    world.rest()
-    assert world.members() == ALL
-
-
 def test_what_is_bound_makes_up_the_minimum(world: Native) -> None:
     """A bound surplus replica stands in for one that is lost: nobody has to give way."""
     world.place()
@@ -138,69 +115,6 @@ def test_what_is_bound_makes_up_the_minimum(world: Native) -> None:
     world.fail(next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or "")))
     world.rest()
     assert world.members() == ALL
-
-
-def test_a_group_deleted_under_bound_pods_leaves_them_alone(world: Native) -> None:
-    world.place()
-    world.rest()
-    world.place()
-    before = set(world.pods)
-    world.end("llama-0-prefill-0")
-    world.end("llama-0-decode")
-    world.rest()
-    assert set(world.pods) == before
-    # Another pod of single replicas joins those that keep the group.
-    victim = next(name for name, pod in world.pods.items() if "decode-0" in (pod.spec.hostname or ""))
-    world.vanish(victim)
-    world.rest()
-    assert world.members() == ALL
-
-
-def test_a_replica_whose_group_is_deleted_is_made_anew_with_it(world: Native) -> None:
-    world.place()
-    world.rest()
-    world.place()
-    old = world.objects[GROUP, "llama-0-prefill-0"].metadata.uid
-    world.end("llama-0-prefill-0")
-    world.fail(next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or "")))
-    planned = world.plan().actions
-    assert not planned.create, "the group has to go first"
-    world.rest()
-    assert world.members() == ALL
-    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.uid != old
-    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None
-
-
-def test_pods_that_keep_a_deleted_group_for_nothing_go(world: Native) -> None:
-    world.end("llama-0-prefill-0")
-    world.rest()
-    assert world.members() == MINIMUM
-    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None
-
-
-@pytest.mark.parametrize("kind", ["Workload.v1beta1.scheduling.k8s.io", PARENT])
-def test_other_groups_are_made_anew_at_once(world: Native, kind: str) -> None:
-    world.place()
-    before = set(world.pods)
-    for identity in [each for each in world.objects if each[0] == kind]:
-        del world.objects[identity]
-    world.rest()
-    assert before <= set(world.pods)
-    assert [each for each in world.objects if each[0] == kind]
-
-
-def test_a_change_of_min_count_is_applied(world: Native) -> None:
-    world.place()
-    before = set(world.pods)
-    roles = (
-        role("prefill", replicas=2, size=2),
-        role("decode", replicas=3, minReplicas=3),
-        role("router", minReplicas=0),
-    )
-    world.inference = Native(*roles).inference
-    world.rest()
-    assert before <= set(world.pods)
-    assert world.objects[GROUP, "llama-0-decode"].spec["schedulingPolicy"] == {"gang": {"minCount": 3}}
 
 
 def test_a_change_of_min_group_count_remakes_one_unit_after_another() -> None:
@@ -285,3 +199,10 @@ def happen(world: Native, event: str, number: int) -> None:
             world.forget()
         case _:
             pass
+
+
+def test_pods_that_keep_a_deleted_group_for_nothing_go(world: Native) -> None:
+    world.end("llama-0-prefill-0")
+    world.rest()
+    assert world.members() == MINIMUM
+    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from builders.inferences import role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import NodesAsked, read_asked
 from covey.kube.resources import CAPACITY_BUFFERS, COMPOSITE_POD_GROUPS, POD_TEMPLATES
-from unit.operator.test_capacity import BUFFERS, COMING, FAILED, FOUND, NOT_FOUND, REQUESTS, Asking, gang, gpus, refused
+from unit.operator.test_capacity import BUFFERS, COMING, FOUND, NOT_FOUND, REQUESTS, Asking, gang, gpus, refused
 from unit.operator.test_elastic_asks import asking, rack, topology
 
 FITS = core.Condition("Provisioning", "True", "FitsExistingCapacity")
@@ -57,22 +55,6 @@ def test_the_scheduler_process_is_told_once_nodes_are_on_their_way() -> None:
     assert told(world) == NodesAsked(begun or 0.0, 900.0, {"gpu": "b200"})
 
 
-@pytest.mark.parametrize(
-    ("conditions", "capacity", "expected"),
-    [
-        ((COMING,), REQUESTS, True),
-        ((FOUND,), REQUESTS, False),
-        ((NOT_FOUND,), REQUESTS, False),
-        ((FAILED,), REQUESTS, False),
-        ((COMING, EXPIRED), REQUESTS, True),
-        ((core.Condition("Provisioning", "False", "RequiresNewCapacity"),), BUFFERS, True),
-        ((FITS,), BUFFERS, True),
-    ],
-)
-def test_it_is_told_of_no_others(conditions: tuple[core.Condition, ...], capacity: Any, *, expected: bool) -> None:
-    assert (told(answered(*conditions, capacity=capacity)) is not None) is expected
-
-
 def test_all_parts_of_a_unit_are_open_or_none_is_told_of() -> None:
     """What fits already for one part does not keep the nodes of the other from being kept; a refusal does."""
     world = refused(gang("prefill", 2), gang("decode", 2, 4))
@@ -100,30 +82,6 @@ def test_a_domain_asked_for_by_name_is_told_of_at_once() -> None:
     found = told(world)
     assert found is not None
     assert found.labels == rack("r8")
-
-
-@pytest.mark.parametrize("end", ["admitted", "nobody is asked", "the kind is gone"])
-def test_the_note_goes_with_the_request(end: str) -> None:
-    world = answered(COMING)
-    assert told(world) is not None
-    if end == "admitted":
-        for name in world.pods:
-            world.pin(name)
-        world.judge_unit("True", names.REASON_ADMITTED)
-    else:
-        world.autoscaler = None if end == "nobody is asked" else replace(REQUESTS, is_served=False)
-    act(world)
-    assert told(world) is None
-
-
-@pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN])
-def test_the_note_stays_while_nobody_has_decided(reason: str) -> None:
-    world = answered(COMING)
-    before = told(world)
-    world.judge_unit("False", reason)
-    act(world)
-    assert before is not None
-    assert told(world) == before
 
 
 @pytest.mark.parametrize(
@@ -160,28 +118,4 @@ def test_a_claim_of_another_time_changes_nothing(ago: float) -> None:
     keep(world, ago=ago)
     act(world)
     assert not world.of()
-    assert told(world) is None
-
-
-def test_a_claim_that_keeps_nothing_changes_nothing() -> None:
-    world = answered(COMING)
-    world.now += 901
-    keep(world, nodes=())
-    act(world)
-    assert not world.of()
-
-
-def test_surplus_has_nothing_kept() -> None:
-    """Only a minimum that waits keeps room."""
-    world = refused(role("decode", replicas=3, minReplicas=1, template=gpus(8)))
-    for name in sorted(world.pods)[:1]:
-        world.pin(name)
-        world.bind(name)
-    world.judge_unit("True", names.REASON_ADMITTED)
-    act(world)
-    world.now += 100
-    act(world)
-    assert world.of()
-    world.say(COMING)
-    act(world)
     assert told(world) is None

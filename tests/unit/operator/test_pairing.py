@@ -9,14 +9,12 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import BACKENDS
 from covey.operator.model import podstate
 from covey.operator.objects import HISTORY
 from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late, find_unexplained_pairings
@@ -48,44 +46,6 @@ def whole(members: Iterable[Member], roles: Iterable[str]) -> set[str]:
     """The pairings that a router could use."""
     ready = {(each.pairing, each.role) for each in members if each.ready}
     return {name for name, _ in ready if name is not None and all((name, role) in ready for role in roles)}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "shares"),
-    [
-        (4, 0, "old old old old"),
-        (3, 1, "old old old new"),
-        (2, 2, "old old new new"),
-        (1, 3, "old new new new"),
-        (0, 4, "new new new new"),
-        (9, 1, "old old old new"),
-    ],
-)
-def test_a_role_that_does_not_change_is_shared_out_as_the_other_is(old: int, new: int, shares: str) -> None:
-    found = choose_pairings([*prefill(old, new), *decode(*["old"] * 4)], OLD_NEW)
-    assert [found["decode", number] for number in range(4)] == shares.split()
-
-
-@pytest.mark.parametrize(("old", "new", "whose"), [(3, 1, "old"), (2, 2, "new"), (1, 3, "new"), (0, 1, "new")])
-def test_a_single_replica_goes_with_the_greater_part(old: int, new: int, whose: str) -> None:
-    members = [*prefill(old, new), *decode("old")]
-    assert choose_pairings(members, OLD_NEW)["decode", 0] == whose
-
-
-def test_what_is_not_ready_goes_where_it_will_serve() -> None:
-    assert choose_pairings([*prefill(1, 0), *decode(None, ready=False)], OLD_NEW)["decode", 0] == "old"
-    waiting = [replace(each, ready=False) for each in prefill(0, 1)]
-    assert choose_pairings([*waiting, *decode(None, ready=False)], OLD_NEW)["decode", 0] == "new"
-    # One that fails for a moment stays where it is.
-    assert choose_pairings([*prefill(1, 1), *decode("old", ready=False)], OLD_NEW)["decode", 0] == "old"
-
-
-def test_the_last_one_of_a_pairing_moves_when_the_other_is_whole_without_it() -> None:
-    going = [replace(each, stays=each.revision == "p2") for each in prefill(1, 1)]
-    members = [*going, *decode("old", "old")]
-    wanted = choose_pairings(members, OLD_NEW)
-    assert wanted == {("prefill", 1): "new", ("decode", 0): "new", ("decode", 1): "new"}
-    assert find_late(members, wanted, OLD_NEW) == [[("decode", 0)]]
 
 
 ROLES = ("encode", "prefill", "decode")
@@ -261,19 +221,6 @@ def labels(world: World, key: str) -> dict[str, str | None]:
     return {pod.metadata.label(names.LABEL_ROLE) or "": pod.metadata.label(key) for pod in world.pods.values()}
 
 
-def test_roles_that_serve_are_paired_and_others_are_not() -> None:
-    assert set(labels(World.settled(engine()), names.LABEL_PAIRING).values()) == {None}
-    world = World.settled(engine(("Prefill", "Decode")))
-    found = labels(world, names.LABEL_PAIRING)
-    assert found["p"] == found["d"]
-    assert (found["p"] is not None, found["router"]) == (True, None)
-    # The router's revision is none of theirs.
-    world.inference = engine(("Prefill", "Decode"))
-    world.inference.spec.roles[2].template["spec"]["nodeSelector"] = {"new": "yes"}
-    world.settle()
-    assert labels(world, names.LABEL_PAIRING) == found
-
-
 def test_pods_of_a_former_release_are_labelled_where_they_are() -> None:
     world = World.serving(engine(("Prefill", "Decode")))
     before = dict(world.pods)
@@ -281,19 +228,6 @@ def test_pods_of_a_former_release_are_labelled_where_they_are() -> None:
         world.label(name, {names.LABEL_PAIRING: None})
     world.settle()
     assert world.pods == before
-
-
-def test_llmds_label_comes_by_request_and_goes_with_the_mark() -> None:
-    world = World.serving(engine(("Prefill", "Decode")))
-    assert set(labels(world, names.LABEL_LLMD_ROLE).values()) == {None}
-    world.inference = engine(("Prefill", "Decode"), compat={"llmd": "Always"})
-    world.settle()
-    assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
-    world.inference = engine(("Prefill", "Decode"), compat={"llmd": "Always"}, replicas=0)
-    world.carry_out()
-    assert labels(world, names.LABEL_DRAINING)["p"] == "true"
-    assert labels(world, names.LABEL_LLMD_ROLE)["p"] is None
-    assert not world.plan().actions.relabel, "nobody gives it back"
 
 
 def test_what_a_router_has_switched_stays_on_a_role_that_serves_both() -> None:
@@ -305,24 +239,6 @@ def test_what_a_router_has_switched_stays_on_a_role_that_serves_both() -> None:
             world.label(name, {names.LABEL_LLMD_ROLE: "prefill"})
     world.settle()
     assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
-
-
-def test_a_part_that_a_router_leaves_to_nobody_is_reported_and_not_mended() -> None:
-    world = World.serving(inference(role("p", replicas=2, serves="Both"), compat={"llmd": "Always"}))
-
-    def lacking() -> list[str]:
-        return [each.message for each in world.plan().remarks if each.type == names.CAPABILITY_LACKING]
-
-    assert not lacking(), "each of them serves both"
-    first, second = world.pods
-    for name in (first, second):
-        world.label(name, {names.LABEL_LLMD_ROLE: "prefill"})
-    assert lacking() == [
-        "unit 0 has 2 of 1 prefill, 0 of 1 decode Ready: llm-d.ai/role says so, which others set and Covey leaves"
-    ]
-    assert not world.plan().actions
-    world.label(second, {names.LABEL_LLMD_ROLE: "decode"})
-    assert not lacking()
 
 
 def test_roles_that_serve_one_part_alone_say_how_many_there_have_to_be() -> None:
@@ -364,16 +280,3 @@ def test_in_flight_is_read_once_the_gate_says_that_nothing_comes() -> None:
     assert not world.plan().actions.delete_pods
     world.carry_out()
     assert [each.pod.metadata.name for each in world.plan().actions.delete_pods] == [name]
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: f"{each.name}-{each.dialect}")
-def test_pods_of_every_backend_say_it(backend: Any) -> None:
-    resource = engine(("Prefill", "Both"), compat={"llmd": "Always"}, backend=backend.name)
-    tree = backend.compile(resource)
-    found = {slot.role: tree.pods.build(slot, "uid")["metadata"]["labels"] for slot in tree.slots}
-    pairing = tree.revision.pairing(["d", "p"])
-    assert {name: (each.get(names.LABEL_PAIRING), each.get(names.LABEL_LLMD_ROLE)) for name, each in found.items()} == {
-        "p": (pairing, "prefill"),
-        "d": (pairing, "prefill-decode"),
-        "router": (None, None),
-    }

@@ -16,7 +16,7 @@ from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.accept import KeptTopology, find_unsupported, resolve_topology
 from covey.operator.model.accepted import Resolved
-from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
+from covey.operator.model.problem import Problem, of_pod_refusal
 from covey.operator.objects import add_digest, has_drifted
 from covey.placement.cluster import presets
 
@@ -33,10 +33,6 @@ def stored(body: dict[str, Any]) -> dict[str, Any]:
 def group() -> dict[str, Any]:
     tree = compile_inference(inference(role("r", topology={"required": "rack"}), topology={"required": "block"}))
     return copy.deepcopy(tree.levels[3].objects[0])
-
-
-def test_no_drift(group: dict[str, Any]) -> None:
-    assert not has_drifted(add_digest(group), msgspec.convert(stored(group), Owned))
 
 
 @pytest.mark.parametrize(
@@ -58,12 +54,6 @@ def test_drift(group: dict[str, Any], path: tuple[str, ...], value: object) -> N
         node = node[step]
     node[last] = value
     assert has_drifted(add_digest(group), msgspec.convert(found, Owned))
-
-
-def test_a_field_that_is_no_longer_wanted_is_drift(group: dict[str, Any]) -> None:
-    found = msgspec.convert(stored(group), Owned)
-    del group["spec"]["schedulingConstraints"]
-    assert has_drifted(add_digest(group), found)
 
 
 @pytest.mark.parametrize(
@@ -120,29 +110,10 @@ def test_answers_that_say_nothing_about_the_pod(error: ApiError) -> None:
     assert of_pod_refusal(error) is None
 
 
-def test_a_problem_that_lasts_for_days_is_still_tried_again() -> None:
-    assert [retry_delay(attempt) for attempt in (0, 1, 5, 6, 5000)] == [1.0, 2.0, 32.0, 60.0, 60.0]
-
-
 def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopology:
     annotations = {names.ANNOTATION_DEFAULT_TOPOLOGY: "true"} if default else None
     spec = core.ClusterTopologySpec(tuple(core.TopologyLevelSpec(level, (f"x/{level}",)) for level in levels))
     return core.ClusterTopology(core.Meta(name=name, annotations=annotations), spec)
-
-
-def test_levels_of_the_topology_in_use() -> None:
-    plain = inference(role("r")).spec
-    assert resolve_topology(plain, [topology("one", "hall", "rack")]) == (
-        "one",
-        {"hall": ("x/hall",), "rack": ("x/rack",)},
-        None,
-    )
-    assert resolve_topology(plain, [topology("one", "a"), topology("two", "b", default=True)]) == (
-        "two",
-        {"b": ("x/b",)},
-        None,
-    )
-    assert resolve_topology(plain, []) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -186,37 +157,6 @@ def resolved(name: str | None, *levels: str) -> Resolved:
     return Resolved(Backend.EXTENDER, "covey-scheduler", name, keys if name else None)
 
 
-def test_the_topology_of_what_runs_when_another_default_comes_then_stays() -> None:
-    plain = inference(role("r")).spec
-    there = [topology("one", "rack"), topology("two", "hall", default=True)]
-    in_one = resolve_topology(plain, there, resolved("one", "rack"), KeptTopology("one"))
-    assert in_one == ("one", {"rack": ("x/rack",)}, None)
-    detected = resolved(None)
-    assert resolve_topology(plain, there, detected, KeptTopology("kueue")) == (None, None, None)
-    assert resolve_topology(plain, there, detected, KeptTopology()) == (None, None, None)
-    assert resolve_topology(plain, there, detected)[0] == "two"
-
-
-def test_the_topology_of_what_runs_when_the_spec_names_another_then_is_that_one() -> None:
-    spec = inference(role("r"), topology={"name": "two"}).spec
-    there = [topology("one", "rack"), topology("two", "hall")]
-    assert resolve_topology(spec, there, resolved("one", "rack"), KeptTopology("one"))[0] == "two"
-
-
-def test_the_topology_of_what_runs_when_it_is_deleted_then_stays_recorded_until_another_is_kept() -> None:
-    spec = inference(role("r"), topology={"required": "rack"}).spec
-    there = [topology("two", "hall", default=True)]
-    recorded = resolved("one", "rack")
-    name, levels, problem = resolve_topology(spec, there, recorded, KeptTopology("one"))
-    assert (name, levels) == ("one", {"rack": ("x/rack",)})
-    assert problem is not None
-    assert "topology one, with which units of it were placed, is gone" in problem.message
-    plain = inference(role("r")).spec
-    assert resolve_topology(plain, there, recorded, KeptTopology("one")) == ("one", {"rack": ("x/rack",)}, None)
-    name, levels, problem = resolve_topology(spec, there, recorded, KeptTopology("kueue"))
-    assert (name, [*(levels or ())], problem) == ("kueue", ["zone", "block", "rack", "host"], None)
-
-
 def test_a_new_level_of_what_runs_then_is_judged_by_the_topology_that_it_keeps() -> None:
     spec = inference(role("r"), topology={"required": "hall"}).spec
     there = [topology("two", "hall", default=True)]
@@ -230,29 +170,6 @@ def spread_over(key: str, **more: Any) -> dict[str, Any]:
     """A role whose pods are to be spread."""
     spread = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **more}
     return role("router", template={"spec": {"containers": [{"name": "c"}], "topologySpreadConstraints": [spread]}})
-
-
-def test_a_required_spread_of_pods_then_is_refused_by_name() -> None:
-    problem = find_unsupported(inference(spread_over("kubernetes.io/hostname")).spec)
-    assert problem is not None
-    assert problem.reason == names.REASON_UNSUPPORTED
-    assert problem.message.startswith(
-        "spec.roles[router].template: topologySpreadConstraints over kubernetes.io/hostname with whenUnsatisfiable"
-    )
-
-
-@pytest.mark.parametrize(
-    ("more", "backend"),
-    [
-        ({"whenUnsatisfiable": "ScheduleAnyway"}, "Auto"),
-        ({"nodeAffinityPolicy": "Ignore"}, "Auto"),
-        ({}, "Kubernetes"),
-        ({}, "Volcano"),
-    ],
-    ids=["soft", "heeded", "no pins", "no pins either"],
-)
-def test_a_spread_of_pods_that_somebody_keeps_then_is_accepted(more: dict[str, Any], backend: str) -> None:
-    assert find_unsupported(inference(spread_over("x/rack", **more), backend=backend).spec) is None
 
 
 OWN = {"labelSelector": {"matchLabels": {"app": "router"}}}
@@ -310,14 +227,6 @@ def test_a_required_spread_of_pods_when_it_was_accepted_before_then_is_no_refusa
     problem = find_unsupported(inference(spread_over("x/block")).spec, before)
     assert problem is not None
     assert "over x/block" in problem.message
-
-
-@pytest.mark.parametrize("field", ["template", "leaderTemplate"])
-@pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
-def test_claims_of_devices_may_be_named_with_every_backend(field: str, backend: str) -> None:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    spec = {"containers": [{"name": "c"}], "resourceClaims": claims}
-    assert find_unsupported(inference(role("r", **{field: {"spec": spec}}), backend=backend).spec) is None
 
 
 def test_unsupported_fields_are_named() -> None:

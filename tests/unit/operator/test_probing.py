@@ -14,14 +14,12 @@ from covey.backends import Cluster, Probe
 from covey.backends.extender import Extender
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import PODS, Resource
+from covey.kube.resources import Resource
 from covey.observability.families import REGISTRY
 from covey.operator.observe import probing
 from covey.operator.observe.probing import Probing
-from covey.operator.process.settings import Settings
 
 GANGS = Resource("example.com", "v1", "gangs", "Gang")
-NATIVE = backends.BACKENDS
 BODY = {"metadata": {"name": "covey-probe"}, "spec": {"parts": [{"size": 1}]}}
 
 
@@ -118,50 +116,3 @@ async def test_a_dry_run_that_fails_later_takes_no_answer_back() -> None:
     cluster = await once(asking)
     assert len(server.asked) == 2
     assert (cluster.kept, cluster.unprobed) == ({"size"}, {})
-
-
-class Pods(Server):
-    async def create(self, resource: Resource, body: Mapping[str, Any], *, dry_run: bool) -> Mapping[str, Any]:
-        if resource != PODS:
-            raise NotFound(404, "NotFound", "the server could not find the requested resource")
-        return await super().create(GANGS, body, dry_run=dry_run)
-
-
-async def test_a_pod_is_asked_about_as_policies_admit_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "BACKENDS", NATIVE)
-    server = Pods({})
-    asking = Probing(
-        cast("Client", server),
-        "covey-system",
-        (BackendName.KUBERNETES,),
-        frozenset,
-        lambda: None,
-        image="mirror/covey:1",
-    )
-    await once(asking)
-    assert server.asked
-    for body in server.asked:
-        assert body["metadata"]["namespace"] == "covey-system"
-        assert [each["image"] for each in body["spec"]["containers"]] == ["mirror/covey:1"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "namespace"),
-    [
-        (Settings(), "covey-system"),
-        (Settings(leader_elect_namespace="team"), "team"),
-        (Settings(namespaces=("a", "b")), "a"),
-        (Settings(leader_elect=False), "default"),
-        (Settings(namespaces=("a",), probe_namespace="p"), "p"),
-    ],
-)
-def test_dry_runs_are_made_where_covey_may_create_pods(settings: Settings, namespace: str) -> None:
-    assert settings.probes_in == namespace
-
-
-async def test_who_is_not_enabled_asks_nothing() -> None:
-    server = Server(BODY)
-    asking = made(server, lambda: None, enabled=BackendName.EXTENDER)
-    await asyncio.wait_for(asking.run(), 30)
-    assert asking.asked.is_set()
-    assert not server.asked

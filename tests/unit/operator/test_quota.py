@@ -15,7 +15,6 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
-from covey.operator.model.node_drain import Notice
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.charge import Charge, charge_of, counts
@@ -74,21 +73,6 @@ def test_a_pod_is_charged_as_kubernetes_does() -> None:
         "hugepages-2Mi": 4 * mi,
         "requests.hugepages-2Mi": 4 * mi,
         f"requests.{GPU}": 8,
-    }
-
-
-def test_resources_of_the_pod_itself_stand_above_those_of_containers() -> None:
-    body = template(
-        container_of(cpu="1", memory="1Gi"),
-        resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}},
-    )
-    assert amounts(body) == {
-        "cpu": 3,
-        "requests.cpu": 3,
-        "memory": 1024**3,
-        "requests.memory": 1024**3,
-        "limits.cpu": 4,
-        "limits.memory": 8 * 1024**3,
     }
 
 
@@ -179,15 +163,6 @@ def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bo
     assert counts(found, charge_of(template(**spec) if "containers" not in spec else {"spec": spec})) is expected
 
 
-def test_what_is_short_is_told() -> None:
-    demand = {charge_of(template(container_of({GPU: "8"}, memory="1Gi"))): 2}
-    balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
-    assert list(map(str, balance.shortages(demand))) == [
-        "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
-        "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left",
-    ]
-
-
 def test_a_quota_that_is_not_counted_yet_has_no_room() -> None:
     new = msgspec.structs.replace(quota({"pods": "9"}), status=core.ResourceQuotaStatus())
     assert [each.left for each in Balance([new]).shortages({charge_of(template()): 1})] == [None]
@@ -243,34 +218,6 @@ def gpus(hard: int, used: int = 0) -> core.ResourceQuota:
 PAIR = (role("prefill", **engine(8)), role("decode", **engine(8)))
 
 
-def test_a_minimum_that_does_not_fit_holds_nothing() -> None:
-    found = plan_with(World(inference(*PAIR)), gpus(24, 16))
-    assert not found.actions.create
-    problem = found.fitting.problem
-    assert problem is not None
-    assert problem.reason == names.REASON_QUOTA_EXCEEDED
-    assert "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left" in problem.message
-    assert names.QUOTA_LIMITED in {each.type for each in found.remarks}
-
-
-def test_units_are_created_one_after_another() -> None:
-    found = plan_with(World(inference(*PAIR, replicas=3)), gpus(40))
-    assert list_created(found) == ["0-decode-0", "0-prefill-0", "1-decode-0", "1-prefill-0"]
-
-
-def test_no_pod_of_a_unit_is_there_before_its_minimum() -> None:
-    roles = (role("prefill", **engine(8)), role("decode", replicas=2, minReplicas=0, **engine(1)))
-    assert not list_created(plan_with(World(inference(*roles)), gpus(4)))
-
-
-def test_surplus_is_created_as_far_as_it_fits() -> None:
-    roles = (role("prefill", replicas=3, minReplicas=1, **engine(8)), role("decode", **engine(8)))
-    found = plan_with(World(inference(*roles)), gpus(24))
-    assert list_created(found) == ["0-decode-0", "0-prefill-0", "0-prefill-1"]
-    assert found.fitting.problem is None
-    assert [each.reason for each in found.remarks if each.type == names.QUOTA_LIMITED] == ["QuotaExceeded"]
-
-
 def test_half_a_minimum_is_given_back() -> None:
     """As two gangs leave it that took a quota by halves, or a creation that was cut off."""
     world = World.settled(inference(*PAIR))
@@ -280,32 +227,12 @@ def test_half_a_minimum_is_given_back() -> None:
     assert [item.pod.spec.hostname for item in found.actions.delete_pods] == ["0-prefill-0-0"]
 
 
-def test_what_has_a_node_is_not_given_back() -> None:
-    world = World.serving(inference(*PAIR))
-    lose(world, "0-decode-0-0")
-    found = plan_with(world, gpus(12, 8))
-    assert not found.actions.create
-    assert not found.actions.delete_pods
-
-
 def test_pod_is_not_given_back_when_it_is_pinned_and_not_bound_yet() -> None:
     world = World.settled(inference(*PAIR))
     lose(world, "0-decode-0-0")
     (name,) = world.pods
     world.pin(name)
     assert not plan_with(world, gpus(12, 8)).actions.delete_pods
-
-
-def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
-    world = World.serving(inference(*PAIR))
-    lose(world, "0-decode-0-0")
-    short = plan_with(world, gpus(12, 8))
-    assert short.fitting.reserve
-    # Another resource fits what is left, but not beside what was lost.
-    other = World(inference(role("prefill", **engine(4)), name="other"))
-    assert list_created(plan_with(other, gpus(12, 8))) == ["0-prefill-0"]
-    assert not list_created(plan_with(other, gpus(12, 8), reserved=short.fitting.reserve))
-    assert list_created(plan_with(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]
 
 
 def test_a_lost_replica_comes_before_a_surge() -> None:
@@ -350,22 +277,6 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
     assert len(world.pods) == 4
 
 
-def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -> None:
-    roles = (role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8)))
-    world = World.settled(inference(*roles))
-    for name, each in list(world.pods.items()):
-        world.bind(name, "node-old" if each.spec.hostname == "0-prefill-1-0" else "node-1")
-        world.ready(name)
-    world.notices = {"node-old": Notice("cordoned")}
-    leaves = False
-    for _ in range(6):
-        found = plan_with(world, gpus(24, 24))
-        tell(world, found)
-        leaves = leaves or [item.pod.spec.node_name for item in found.actions.delete_pods] == ["node-old"]
-        world.now += 20
-    assert leaves
-
-
 def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
     world = World.serving(inference(*roles))
@@ -401,3 +312,24 @@ def test_a_unit_has_its_whole_minimum_or_nothing(units: int, prefill: int, decod
     assert sum(4 * pods.count("prefill") + pods.count("decode") for pods in each) <= hard
     # And none that could have been there is missing.
     assert sum(map(bool, each)) == min(units, hard // (4 * prefill + decode))
+
+
+def test_what_is_short_is_told() -> None:
+    demand = {charge_of(template(container_of({GPU: "8"}, memory="1Gi"))): 2}
+    balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
+    assert list(map(str, balance.shortages(demand))) == [
+        "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
+        "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left",
+    ]
+
+
+def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
+    world = World.serving(inference(*PAIR))
+    lose(world, "0-decode-0-0")
+    short = plan_with(world, gpus(12, 8))
+    assert short.fitting.reserve
+    # Another resource fits what is left, but not beside what was lost.
+    other = World(inference(role("prefill", **engine(4)), name="other"))
+    assert list_created(plan_with(other, gpus(12, 8))) == ["0-prefill-0"]
+    assert not list_created(plan_with(other, gpus(12, 8), reserved=short.fitting.reserve))
+    assert list_created(plan_with(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]

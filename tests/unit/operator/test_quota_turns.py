@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 from collections.abc import Iterable
@@ -60,47 +59,6 @@ class Stage:
         self.quotas._on_quota(kind, quota, before)
 
 
-async def test_resources_of_a_namespace_create_one_after_another() -> None:
-    stage = Stage(gpus(8))
-    inside: list[int] = []
-    most = 0
-
-    async def create() -> None:
-        nonlocal most
-        async with stage.quotas.turn("ml", wanted=True) as found:
-            assert found
-            inside.append(1)
-            most = max(most, len(inside))
-            await asyncio.sleep(0)
-            inside.pop()
-
-    await asyncio.gather(*(create() for _ in range(8)))
-    assert most == 1
-    assert stage.server.asked == 8
-
-
-async def test_where_there_is_no_quota_nobody_takes_turns() -> None:
-    stage = Stage(gpus(8))
-    async with stage.quotas.turn("web", wanted=True) as first, stage.quotas.turn("web", wanted=True) as second:
-        assert (first, second) == (None, None)
-    async with stage.quotas.turn("ml", wanted=False) as unwanted:
-        assert unwanted is None
-    assert not stage.server.asked
-
-
-def test_a_change_of_a_quota_wakes_who_waits_for_it() -> None:
-    stage = Stage(gpus(8))
-    stage.quotas.note(ONE, waits=True, first=None)
-    stage.quotas.note(OTHER, waits=False, first=None)
-    stage.quotas.note(ELSEWHERE, waits=True, first=None)
-    stage.show(gpus(16), MODIFIED)
-    stage.show(gpus(16), DELETED)
-    assert stage.woken == [ONE, ONE]
-    stage.quotas.note(ONE, waits=False, first=None)
-    stage.show(gpus(24))
-    assert stage.woken == [ONE, ONE]
-
-
 def test_pods_of_a_minimum_that_runs_are_reserved_until_they_are_there() -> None:
     quotas = Stage(gpus(8)).quotas
     quotas.note(ONE, waits=True, first={CHARGE: 2})
@@ -123,14 +81,6 @@ def test_after_a_start_every_resource_is_looked_at_once_first() -> None:
     assert not quotas.settles("ml", keys)
     # A resource that comes later does not run yet.
     assert not quotas.settles("ml", [*keys, ("ml", "new")])
-
-
-def test_what_is_gone_is_not_remembered() -> None:
-    quotas = Stage().quotas
-    quotas.note_look(ONE)
-    quotas.note(ONE, waits=True, first={CHARGE: 1})
-    quotas.forget(ONE)
-    assert not any((quotas._waiting, quotas._first, quotas._kept, *quotas._seen.values()))
 
 
 def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
@@ -163,41 +113,6 @@ def lose(world: World, *replicas: str) -> None:
     for name, each in list(world.pods.items()):
         if (each.spec.hostname or "").rpartition("-")[0] in replicas:
             world.vanish(name)
-
-
-def test_the_minimum_of_every_unit_comes_before_any_surplus() -> None:
-    roles = (role("prefill", replicas=3, minReplicas=1), role("decode", replicas=2, minReplicas=1))
-    world = World(inference(*roles, replicas=2))
-    assert order(world.plan().actions.create) == [
-        (MINIMUM, "0-prefill-0"),
-        (MINIMUM, "0-decode-0"),
-        (MINIMUM, "1-prefill-0"),
-        (MINIMUM, "1-decode-0"),
-        (SURPLUS, "0-prefill-1"),
-        (SURPLUS, "0-prefill-2"),
-        (SURPLUS, "0-decode-1"),
-        (SURPLUS, "1-prefill-1"),
-        (SURPLUS, "1-prefill-2"),
-        (SURPLUS, "1-decode-1"),
-    ]
-
-
-def test_a_minimum_that_runs_comes_before_one_that_has_never_run() -> None:
-    world = World.serving(inference(role("prefill"), role("decode")))
-    world.inference = inference(role("prefill"), role("decode"), replicas=2)
-    lose(world, "0-decode-0")
-    assert order(world.plan().actions.create) == [
-        (RUNNING_MINIMUM, "0-decode-0"),
-        (MINIMUM, "1-prefill-0"),
-        (MINIMUM, "1-decode-0"),
-    ]
-
-
-def test_a_lost_replica_beyond_the_minimum_comes_before_growth() -> None:
-    world = World.serving(inference(role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1)))
-    world.inference = inference(role("prefill", replicas=3, minReplicas=1), role("decode", minReplicas=1))
-    lose(world, "0-prefill-0")
-    assert order(world.plan().actions.create) == [(REPLACEMENT, "0-prefill-0"), (SURPLUS, "0-prefill-2")]
 
 
 def test_a_surge_comes_last() -> None:

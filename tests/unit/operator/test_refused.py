@@ -8,18 +8,26 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from builders.inferences import inference, role
-from covey import backends
+from builders.inferences import inference, role, template
 from covey.api import constants as names
+from covey.compile import compile_inference
 from covey.kube.client import Client
-from covey.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from covey.operator.execute.executor import Executor
-from covey.operator.model.actions import Actions, Annotate, DeleteObject, Mark, Ungate
+from covey.operator.model.actions import Actions, Annotate, DeleteObject, Mark
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
-from unit.operator.test_execute import DENIED, OWNER, Gatekeeper, Server, pod_of
+from covey.operator.observe.templates import TemplateCheck
+from unit.operator.test_execute import DENIED, OWNER, Server, pod_of
 from unit.operator.world import World
+
+
+def new_record(world: World) -> Mapping[str, Any]:
+    stored = World(world.inference).plan().actions.store
+    assert stored is not None
+    return {**stored, "metadata": {**stored["metadata"], "name": "llama-taken"}}
+
 
 RECORDS = CONTROLLER_REVISIONS.plural
 BUDGETS = POD_DISRUPTION_BUDGETS.plural
@@ -99,12 +107,6 @@ def repair(world: World, **more: Any) -> Actions:
     return Actions(create=planned.create, factory=planned.factory, **more)
 
 
-def new_record(world: World) -> Mapping[str, Any]:
-    stored = World(world.inference).plan().actions.store
-    assert stored is not None
-    return {**stored, "metadata": {**stored["metadata"], "name": "llama-taken"}}
-
-
 @pytest.mark.parametrize(
     ("verb", "kind", "more"),
     [
@@ -123,26 +125,6 @@ async def test_a_denied_note_mark_or_deletion_keeps_no_pod_from_being_made(
     assert server.created == ["0-decode-1-0"]
 
 
-async def test_a_record_whose_name_is_taken_keeps_no_pod_from_being_made(world: World) -> None:
-    server = Registry(world, {("create", RECORDS): AlreadyExists(409, "AlreadyExists", "llama-1")})
-    with pytest.raises(Blocked) as blocked:
-        await execute(world, server, repair(world, store=new_record(world)))
-    assert server.created == ["0-decode-1-0"]
-    assert blocked.value.problem.reason == REASON_NAME_TAKEN
-
-
-async def test_a_refused_pod_keeps_no_other_from_being_released(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    actions = repair(world)
-    waiting = World.settled(inference(role("prefill")))
-    monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
-    ungate: tuple[Ungate, ...] = waiting.plan().actions.ungate
-    server = Registry(world, {("create", "pods"): QUOTA})
-    with pytest.raises(Blocked) as blocked:
-        await execute(world, server, Actions(create=actions.create, factory=actions.factory, ungate=ungate))
-    assert list(server.ungated) == list(waiting.pods)
-    assert blocked.value.problem.reason == names.REASON_QUOTA_EXCEEDED
-
-
 async def test_refusals_are_told_together(world: World) -> None:
     """The reason is the pod's; the others stand in the message."""
     refused = {("create", "pods"): QUOTA, ("patch", RECORDS): DENIED, ("note", "pods"): DENIED}
@@ -155,19 +137,6 @@ async def test_refusals_are_told_together(world: World) -> None:
     assert "hands off" in problem.message
     assert "and 1 more" in problem.message
     assert problem.retry
-
-
-async def test_a_record_that_nobody_can_patch_is_made_anew_as_it_was(world: World) -> None:
-    server = Registry(world, {("patch", RECORDS): IMMUTABLE})
-    await execute(world, server, Actions(mark=(FAILED,)))
-    assert server.deleted == ["llama-1"]
-    [made] = server.records
-    assert made["metadata"] == {
-        **{field: value for field, value in RECORD["metadata"].items() if field != "uid"},  # type: ignore[attr-defined] # an object
-        "annotations": {"example.com/kept": "yes", "covey.dev/failed": "true"},
-    }
-    assert made["revision"] == RECORD["revision"]
-    assert msgspec.json.encode(made["data"]) == rb'{"args":["a \u0026\u0026 b"],"format":2}'
 
 
 @pytest.mark.parametrize("error", [POLICY, Forbidden(403, "Forbidden", "no such right")])
@@ -186,3 +155,65 @@ async def test_a_record_that_has_gone_meanwhile_is_no_failure(world: World) -> N
     await execute(world, server, repair(world, mark=(FAILED,)))
     assert not server.records
     assert server.created == ["0-decode-1-0"]
+
+
+MAY_PASS = Forbidden(403, "Forbidden", "no PriorityClass with name high was found")
+
+
+class Asked:
+    """Gives the same answer to every dry run, and counts them."""
+
+    def __init__(self, answer: ApiError | None) -> None:
+        self.answer = answer
+        self.count = 0
+        self.bodies: list[dict[str, Any]] = []
+        self.now = 0.0
+        self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
+
+    async def create(self, _resource: object, body: dict[str, Any], **_: Any) -> None:
+        self.count += 1
+        self.bodies.append(body)
+        if self.answer is not None:
+            raise self.answer
+
+    async def at(self, now: float, image: str = "one", **container: Any) -> bool:
+        """Whether there is a problem at some time with a template of one role of single pods."""
+        self.now = now
+        containers = [{"name": "engine", "image": image, **container}]
+        tree = compile_inference(inference(role("r", template=template(containers=containers))))
+        return await self.check.find_problem(tree, counted=True) is not None
+
+
+@pytest.mark.parametrize("answer", [None, Invalid(422, "Invalid", "spec.containers: too bad")])
+async def test_what_only_another_template_can_change_is_asked_once(answer: ApiError | None) -> None:
+    asked = Asked(answer)
+    assert [await asked.at(now) for now in (0, 1, 10_000)] == [answer is not None] * 3
+    assert asked.count == 1
+    await asked.at(10_000, "two")
+    assert asked.count == 2
+
+
+async def test_what_may_pass_is_asked_again_with_back_off() -> None:
+    asked = Asked(MAY_PASS)
+    counts = []
+    for now in (0, 0.5, 1, 2.5, 3, 6.5, 7):
+        assert await asked.at(now)
+        counts.append(asked.count)
+    assert counts == [1, 1, 2, 2, 3, 3, 4]
+    asked.answer = None
+    assert not await asked.at(100)
+
+
+@pytest.mark.parametrize("container", [{"resources": None}, {"env": None}, {"imagePullPolicy": None}, {"image": None}])
+async def test_a_field_without_a_value_is_no_wrong_type_once_the_api_server_takes_it(container: dict[str, Any]) -> None:
+    asked = Asked(None)
+    assert not await asked.at(0, **container)
+    assert "COVEY_ROLE" in {each["name"] for each in asked.bodies[-1]["spec"]["containers"][0]["env"]}
+
+
+async def test_a_record_whose_name_is_taken_keeps_no_pod_from_being_made(world: World) -> None:
+    server = Registry(world, {("create", RECORDS): AlreadyExists(409, "AlreadyExists", "llama-1")})
+    with pytest.raises(Blocked) as blocked:
+        await execute(world, server, repair(world, store=new_record(world)))
+    assert server.created == ["0-decode-1-0"]
+    assert blocked.value.problem.reason == REASON_NAME_TAKEN

@@ -52,13 +52,6 @@ class Seen:
         return self.asked
 
 
-def test_our_own_status_is_no_reason_to_look_again() -> None:
-    seen = Seen()
-    seen.caches.tell("uid-llama", WRITTEN)
-    assert seen.show(STORED) == 0
-    assert seen.show(STORED, labels={"team": "search"}) == 0
-
-
 @pytest.mark.parametrize("foreign", [{}, {**WRITTEN, "units": 9}, {**WRITTEN, "units": "many"}])
 def test_what_somebody_else_writes_has_to_be_put_right(foreign: dict[str, Any]) -> None:
     seen = Seen()
@@ -66,18 +59,6 @@ def test_what_somebody_else_writes_has_to_be_put_right(foreign: dict[str, Any]) 
     seen.show(STORED)
     assert seen.show(foreign) == 1
     assert seen.show(STORED) == 1
-
-
-def test_a_new_spec_and_a_deletion_are_looked_at() -> None:
-    seen = Seen()
-    seen.caches.tell("uid-llama", WRITTEN)
-    assert seen.show(STORED, generation=2) == 1
-    assert seen.show(STORED, generation=2, deletion_timestamp="2026-01-01T00:00:00Z") == 2
-    assert seen.show(STORED, "DELETED") == 3
-
-
-def test_an_operator_that_has_written_nothing_yet_looks() -> None:
-    assert Seen().show(WRITTEN) == 1
 
 
 class SeenTopologies:
@@ -104,29 +85,12 @@ class SeenTopologies:
         return self.asked
 
 
-def test_other_levels_are_a_reason_to_look_at_every_resource() -> None:
-    seen = SeenTopologies()
-    assert seen.show(None, "network", "zone") == 1
-    assert seen.show("MODIFIED", "network", "zone") == 1, "only its metadata have changed"
-    assert seen.show("MODIFIED", "network", "zone", "rack") == 2
-    assert seen.show("DELETED", "network", "zone", "rack") == 3
-
-
 def test_topology_when_it_is_marked_default_or_no_longer_is_a_reason_to_look_at_every_resource() -> None:
     seen, mark = SeenTopologies(), {"scheduling.covey.dev/default": "true"}
     assert seen.show(None, "network", "zone") == 1
     assert seen.show("MODIFIED", "network", "zone", annotations=mark) == 2
     assert seen.show("MODIFIED", "network", "zone", annotations={**mark, "note": "x"}) == 2
     assert seen.show("MODIFIED", "network", "zone") == 3
-
-
-def test_a_pass_finds_all_of_them_by_name() -> None:
-    seen = SeenTopologies()
-    seen.show(None, "b", "zone")
-    seen.show("ADDED", "a", "rack")
-    assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a", "b"]
-    seen.show("DELETED", "b", "zone")
-    assert [each.metadata.name for each in seen.caches.find_topologies()] == ["a"]
 
 
 class SeenPods:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.inferences import confirmed, inference, role
+from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
@@ -76,16 +76,6 @@ def test_another_topology_takes_no_unit_down(changed: tuple[core.ClusterTopology
     assert names.REMAKE_PENDING not in world.conditions()
 
 
-def test_groups_are_made_for_other_keys_when_the_owner_asks_for_another_level() -> None:
-    world = serving()
-    world.topologies = (topology("main", "y/rack"),)
-    world.inference = confirmed(confined("block").inference)
-    assert world.plan().actions.delete_pods
-    verdict = world.judge()
-    assert verdict.levels is not None
-    assert verdict.levels["rack"] == ("y/rack",)
-
-
 def counted(least: int, **spec: Any) -> World:
     roles = role("prefill", size=2), role("decode", replicas=3, minReplicas=least)
     return native(inference(*roles, backend="Kubernetes", **spec))
@@ -134,25 +124,6 @@ def test_what_others_write_into_groups_takes_no_unit_down(admit: Any) -> None:
     assert [owned.spec["schedulingPolicy"] for owned in groups] == [{"gang": {"minCount": 2}}]
 
 
-def test_what_is_filled_into_groups_of_former_releases_takes_no_unit_down() -> None:
-    world = counted(1)
-    world.admit = lambda _, spec: {**spec, "queueing": {"mode": "Fair"}, "priority": 0}
-    run(world)
-    for key, owned in world.objects.items():
-        annotations = {k: v for k, v in (owned.metadata.annotations or {}).items() if k != names.ANNOTATION_FIXED}
-        metadata = msgspec.structs.replace(owned.metadata, annotations=annotations)
-        world.objects[key] = msgspec.structs.replace(owned, metadata=metadata)
-    assert not world.plan().actions, "an upgrade applies nothing"
-    world.inference = counted(2).inference
-    assert not world.plan().actions.delete_pods
-
-
-def test_a_field_that_its_owner_takes_away_is_not_taken_for_others() -> None:
-    world = serving()
-    world.inference = confirmed(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
-    assert world.plan().actions.delete_pods
-
-
 def serve(world: World, *units: str) -> None:
     """The pods of these units get nodes, and Ready."""
     for name, pod in list(world.pods.items()):
@@ -175,18 +146,6 @@ def pending(world: World) -> dict[str, str]:
     return found.get(names.REMAKE_PENDING, {})
 
 
-def widened() -> tuple[World, set[str]]:
-    """A unit that serves, whose minimum is raised; and its pods."""
-    world = native(wide(1, 1))
-    for _ in range(3):
-        act(world)
-        serve(world, "0")
-    act(world)
-    before = set(world.pods)
-    world.inference = wide(2, 1)
-    return world, before
-
-
 def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> None:
     world = native(wide(1, 2))
     for _ in range(3):
@@ -205,21 +164,6 @@ def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> Non
     assert groups["llama-0-prefill"] == {"gang": {"minGroupCount": 1}}
     assert pending(world)["reason"] == names.REASON_GROUPS_FIXED
     assert "unit 0 cannot be changed" in pending(world)["message"]
-
-
-def test_a_unit_that_serves_stays_until_another_serves_in_its_place() -> None:
-    world, before = widened()
-    act(world)
-    assert before < set(world.pods)
-    assert units(world) == {"0", "1"}
-    assert "unit 1 is built beside unit 0" in pending(world)["message"]
-    serve(world, "1")
-    for _ in range(3):
-        act(world)
-        serve(world, "1")
-    assert units(world) == {"1"}
-    assert not pending(world)
-    assert {name for _, name in world.objects if name.startswith("llama-0")} == set()
 
 
 def place(world: World, unit: str, *but: str) -> None:
@@ -256,30 +200,3 @@ def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> N
         world.change(name, spec={"scheduling_gates": None}, status={"conditions": (said,)})
     act(world)
     assert not before & set(world.pods)
-
-
-def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
-    world, before = widened()
-    act(world, 8)
-    assert before <= set(world.pods), "unit 1 finds no room"
-    earlier = confirmed(world.inference).metadata
-    later = earlier.model_copy(update={"generation": 2})
-    world.inference = world.inference.model_copy(update={"metadata": later})
-    act(world, 2)
-    assert before <= set(world.pods), "that was said of an earlier spec"
-    world.inference = confirmed(world.inference)
-    act(world, 8)
-    assert not before & set(world.pods)
-    serve(world, "0")
-    act(world)
-    assert units(world) == {"0"}
-    assert not pending(world)
-
-
-def test_a_change_that_is_taken_back_leaves_what_serves() -> None:
-    world, before = widened()
-    act(world)
-    world.inference = wide(1, 1)
-    act(world)
-    assert set(world.pods) == before
-    assert not pending(world)

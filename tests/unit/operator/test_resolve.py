@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
-from builders.inferences import confirmed, inference, role
+from builders.inferences import inference, role
 from covey import backends
 from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
-from covey.backends import Cluster, Owned, Probe
+from covey.backends import Cluster, Probe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
-from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.accept import find_refused, resolve_backend
-from covey.operator.model.observed import Observed
+from covey.kube.resources import Resource
+from covey.operator.accept import find_refused
 from unit.operator.test_judge import conditions
 from unit.operator.world import World
 
@@ -60,13 +58,6 @@ def recorded(world: World) -> tuple[str, str]:
     return resolved.backend, resolved.dialect
 
 
-def test_the_newest_dialect_that_the_cluster_can_do(world: World) -> None:
-    world.cluster = Cluster(frozenset({NEW}))
-    world.settle()
-    assert recorded(world) == ("Volcano", "v1")
-    assert conditions(world)["BackendSupported"] == ("True", "Supported", "backend Volcano v1")
-
-
 def test_an_upgraded_cluster_changes_nothing_for_what_is_there(world: World) -> None:
     world.cluster = Cluster(frozenset({NEW}))
     world.settle()
@@ -98,70 +89,6 @@ def test_what_runs_is_left_alone_when_its_dialect_is_gone(world: World) -> None:
     world.settle()
     assert recorded(world) == ("Volcano", "v2")
     assert len(world.pods) == 4
-
-
-def test_a_backend_that_nobody_can_do_is_refused_before_anything_is_created(world: World) -> None:
-    world.cluster = Cluster(frozenset({NEW, OLD}))
-    assert not world.plan().actions
-    assert "the cluster does not serve example.com/v2" in conditions(world)["BackendSupported"][2]
-
-
-def test_a_backend_that_is_not_enabled_is_refused(world: World) -> None:
-    world.cluster = Cluster(enabled=frozenset({BackendName.EXTENDER}))
-    assert not world.plan().actions
-    message = conditions(world)["BackendSupported"][2]
-    assert "the operator runs without backend Volcano: add it to its --backends" in message
-
-
-def test_a_backend_of_another_release_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.settle()
-    monkeypatch.setattr(backends, "BACKENDS", (Extender(),))
-    world.fail(next(iter(world.pods)))
-    assert not world.plan().actions
-    assert "this release of Covey has no backend Volcano v2" in conditions(world)["BackendSupported"][2]
-
-
-def test_without_a_record_the_spec_decides() -> None:
-    spec = inference(role("decode")).spec
-    backend, problem = resolve_backend(spec, None, Cluster(), is_there=bool(Observed().pods))
-    assert isinstance(backend, Extender)
-    assert problem is None
-
-
-class Rigid(Extender):
-    """A scheduler whose API refuses to change the minimum of a group, and the Workload."""
-
-    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:  # noqa: ARG002 - whatever they are
-        return True
-
-
-def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "BACKENDS", (Rigid(),))
-    world = World.settled(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
-    world.serve()
-    before = {key: owned.metadata.uid for key, owned in world.objects.items()}
-    changed = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
-    world.inference = confirmed(changed)
-    planned = world.plan()
-    assert {item.pod.metadata.label("covey.dev/unit") for item in planned.actions.delete_pods} == {"0"}
-    assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}
-    seen = set()
-    for _ in range(20):
-        planned = world.carry_out()
-        world.finish()
-        going = {
-            unit
-            for unit in ("0", "1")
-            if not any(p.metadata.label("covey.dev/unit") == unit for p in world.pods.values())
-        }
-        assert len(going) < 2
-        seen |= going
-        world.serve()
-    assert seen == {"0", "1"}
-    after = {key: owned.metadata.uid for key, owned in world.objects.items()}
-    assert after[POD_GROUPS.type, "llama-0-decode"] != before[POD_GROUPS.type, "llama-0-decode"]
-    assert after[WORKLOADS.type, "llama"] != before[WORKLOADS.type, "llama"]
-    assert not world.plan().actions
 
 
 def test_what_is_there_is_repaired_while_probes_have_no_answer() -> None:

@@ -11,7 +11,7 @@ from builders.inferences import template
 from builders.requests import make_node
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference, UnitTopology
+from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
@@ -91,20 +91,6 @@ def let_go(pod: core.Pod, node: str | None = None) -> core.Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_gates=None, node_name=node))
 
 
-def test_all_of_a_minimum_or_nothing() -> None:
-    wanted = llama(size=2)
-    pods = pods_of(wanted)
-    minimum = [replica(pods, "prefill", size=2), replica(pods, "decode")]
-    small = Ground(make_node("n1"), make_node("n2"))
-    lacks = small.view().lacks(wanted, minimum)
-    assert lacks is not None
-    assert "nvidia.com/gpu" in lacks
-    large = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
-    view = large.view()
-    assert view.lacks(wanted, minimum) is None
-    assert view.domain_labels(minimum[0].slots[0]) == {}, "nothing requires a level"
-
-
 def test_the_first_of_a_rollout_is_asked_for_by_itself() -> None:
     """It carries the mark of a set that comes together, of which it is one; the other has been let go before."""
     wanted = llama()
@@ -117,33 +103,6 @@ def test_the_first_of_a_rollout_is_asked_for_by_itself() -> None:
     assert Ground(make_node("n1")).view().lacks(wanted, [replica(pods, "decode", 3, minimum=False)]) is None
 
 
-def test_what_was_let_go_counts_until_it_is_bound() -> None:
-    ground = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
-    one, other = llama("one"), llama("other")
-    mine, theirs = pods_of(one), pods_of(other)
-    assert ground.view("one").lacks(one, [replica(mine, "prefill"), replica(mine, "decode")]) is None
-    wanted = [replica(theirs, "prefill"), replica(theirs, "decode")]
-    assert ground.view("other").lacks(other, wanted) is not None
-    # It is let go; the watch tells of it, and it is bound elsewhere than was planned.
-    for slot in (Slot(0, "prefill", 0, 0), Slot(0, "decode", 0, 0)):
-        ground.see(mine[slot])
-        ground.see(let_go(mine[slot]))
-    assert ground.view("other").lacks(other, wanted) is not None
-    ground.see(let_go(mine[Slot(0, "prefill", 0, 0)], "n3"), let_go(mine[Slot(0, "decode", 0, 0)], "n2"))
-    assert ground.view("other").lacks(other, wanted) is not None
-    ground.room._on_node("ADDED", make_node("n4"), None)
-    assert ground.view("other").lacks(other, wanted) is None
-
-
-def test_to_ask_again_is_the_same_answer() -> None:
-    ground = Ground(make_node("n1"), make_node("n2"))
-    wanted = llama()
-    pods = pods_of(wanted)
-    minimum = [replica(pods, "prefill"), replica(pods, "decode")]
-    for _ in range(3):
-        assert ground.view().lacks(wanted, minimum) is None
-
-
 def test_let_go_in_part_the_rest_is_asked_for_with_it() -> None:
     """A crash between two patches."""
     ground = Ground(make_node("n1"), make_node("n2"))
@@ -153,18 +112,6 @@ def test_let_go_in_part_the_rest_is_asked_for_with_it() -> None:
     pods[first] = let_go(pods[first])
     ground.see(*pods.values())
     assert ground.view().lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")]) is None
-
-
-def test_what_is_bound_stays_where_it_is() -> None:
-    ground = Ground(make_node("n1"), make_node("n2"))
-    wanted = llama()
-    pods = pods_of(wanted)
-    first = Slot(0, "prefill", 0, 0)
-    pods[first] = let_go(pods[first], "n1")
-    ground.see(*pods.values())
-    view = ground.view()
-    assert view.lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")]) is None
-    assert view.lacks(wanted, [replica(pods, "decode", 1, minimum=False)]) is not None
 
 
 def test_a_required_level_counts() -> None:
@@ -179,32 +126,6 @@ def test_a_required_level_counts() -> None:
     # Whoever binds them is told which rack; also of a pod that may go anywhere, lest it takes the others' room.
     assert [view.domain_labels(slot) for slot in minimum[0].slots] == [{"rack": "r0"}] * 2
     assert view.domain_labels(minimum[1].slots[0]) == {"rack": "r1"}
-
-
-def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
-    wanted = llama()
-    wanted = wanted.model_copy(
-        update={"spec": wanted.spec.model_copy(update={"topology": UnitTopology(required="rack")})}
-    )
-    pods = pods_of(wanted)
-    minimum = [replica(pods, "prefill"), replica(pods, "decode")]
-    surplus = replica(pods, "decode", 1, minimum=False)
-    nodes = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(4)]
-    ground = Ground(*nodes)
-    view = ground.view()
-    assert view.lacks(wanted, minimum) is None
-    rack = view.domain_labels(minimum[0].slots[0])
-    assert rack == view.domain_labels(minimum[1].slots[0]) != {}
-    # Alone it would fit; beside its unit there is no room, until there is.
-    first = Slot(0, "prefill", 0, 0)
-    pods[first] = let_go(pods[first], "n0" if rack == {"rack": "r0"} else "n2")
-    ground.see(pods[first])
-    anchor = replica(pods, "prefill")
-    view = ground.view()
-    assert view.lacks(wanted, [anchor, surplus]) is not None
-    ground.room._on_node("ADDED", make_node("n5", labels=rack), None)
-    assert view.lacks(wanted, [anchor, surplus]) is None
-    assert view.domain_labels(surplus.slots[0]) == rack
 
 
 def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:
@@ -252,26 +173,4 @@ def test_a_freed_node_wakes_one_of_many_and_only_when_it_helps() -> None:
     # Room was found: the next that asks for the same may find it too.
     assert ground.wake() == [("ml", "w1")]
     assert ask(ground, "w1") is not None
-    assert ground.wake() == []
-
-
-def test_a_new_node_wakes_who_waits() -> None:
-    ground = Ground(make_node("n1"))
-    assert ask(ground, "w0") is not None
-    ground.wake()
-    ground.room._on_node("ADDED", make_node("n2"), None)
-    assert ground.wake() == [("ml", "w0")]
-
-
-def test_who_asks_no_more_is_not_woken() -> None:
-    ground = Ground(make_node("n1"))
-    for name in ("gone", "other"):
-        assert ask(ground, name) is not None
-    ground.wake()
-    ground.room.forget(("ml", "gone"))
-    ground.room._on_node("ADDED", make_node("n2"), None)
-    assert ground.wake() == [("ml", "other")]
-    # A pass in which nothing was asked for ends the wait.
-    ground.view("other")
-    ground.room._on_node("ADDED", make_node("n3"), None)
     assert ground.wake() == []

@@ -52,46 +52,6 @@ def condition(world: World, name: str = "llama-prefill") -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_new_scaler_begins_with_what_the_spec_says_and_is_valid_before_the_first_pod() -> None:
-    world = World(llama())
-    for step in world.steps(world.plan().actions):
-        step()
-        if world.scalers:
-            break
-    assert not world.pods
-    (scaler,) = world.scalers.values()
-    assert scaler.spec == {"replicas": 6, "minReplicas": 2}
-    assert scaler.status["replicas"] == 0
-    assert scaler.status["selector"] == "covey.dev/inference=llama,covey.dev/role=prefill,covey.dev/index=0"
-    assert scaler.metadata.controller is not None
-    assert scaler.metadata.controller.uid == "uid-llama"
-
-
-def test_its_replicas_are_spread_over_units() -> None:
-    world = settled(llama(replicas=3))
-    world.scale("llama-prefill", 7)
-    settle(world)
-    assert counts(world) == {0: 3, 1: 2, 2: 2}
-    assert world.scalers["llama-prefill"].status["replicas"] == 7
-    assert [row["replicas"] for row in world.status["roles"]] == [7, 3]
-
-
-def test_its_value_survives_every_change_of_the_spec() -> None:
-    world = settled(llama())
-    world.scale("llama-prefill", 5)
-    settle(world)
-    for resource in (
-        llama(prefill={"replicas": 9}),
-        llama(prefill={"replicas": 9, "template": {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}}),
-        llama(replicas=0),
-        llama(suspend=True),
-        llama(replicas=2),
-    ):
-        change(world, resource)
-        assert world.scalers["llama-prefill"].replicas == 5
-    assert counts(world) == {0: 3, 1: 2}
-
-
 def test_below_the_minimum_it_is_clamped_and_says_so() -> None:
     world = settled(llama())
     world.scale("llama-prefill", 1)
@@ -147,43 +107,6 @@ def test_a_resource_does_not_get_more_pods_than_it_may_have() -> None:
     planned = world.plan()
     assert sum(1 for _ in planned.layout.slots()) <= MOST_PODS
     assert sum(len(roles["prefill"]) for roles in planned.layout.units.values()) == 2 + (MOST_PODS - 2998) // 999
-
-
-def test_static_to_external_begins_with_what_runs_and_back_again_with_the_spec() -> None:
-    static = inference(role("prefill", replicas=3), role("decode", size=2), replicas=2)
-    world = settled(static)
-    assert not world.scalers
-    before = set(world.pods)
-    change(world, llama(prefill={"replicas": 1}))
-    assert world.scalers["llama-prefill"].replicas == 6
-    assert set(world.pods) == before
-    world.scale("llama-prefill", 8)
-    settle(world)
-    change(world, static)
-    assert not world.scalers
-    assert counts(world) == {0: 3, 1: 3}
-
-
-def test_a_scaler_that_was_deleted_comes_back_with_what_was_wanted() -> None:
-    world = settled(llama())
-    world.scale("llama-prefill", 5)
-    settle(world)
-    before = set(world.pods)
-    world.scalers.clear()
-    settle(world)
-    assert world.scalers["llama-prefill"].replicas == 5
-    assert set(world.pods) == before
-
-
-def test_units_to_zero_and_back() -> None:
-    world = settled(llama())
-    world.scale("llama-prefill", 5)
-    change(world, llama(replicas=0))
-    assert not world.pods
-    assert world.scalers["llama-prefill"].spec == {"replicas": 5, "minReplicas": 0}
-    assert world.scalers["llama-prefill"].status["replicas"] == 0
-    change(world, llama(replicas=2))
-    assert counts(world) == {0: 3, 1: 2}
 
 
 @given(st.lists(st.tuples(labels, role_names), min_size=2, max_size=8, unique=True))

@@ -20,7 +20,7 @@ from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
 from unit.operator.test_edit_storm import Event, Storm
-from unit.operator.test_rolling import NEW, act, go_on, roll, serve
+from unit.operator.test_rolling import act, serve
 from unit.operator.world import World
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
@@ -45,22 +45,6 @@ def services(world: World) -> set[str]:
     return {name for kind, name in world.objects if kind == SERVICES.type}
 
 
-def of_revisions(world: World) -> dict[str, set[tuple[str, str]]]:
-    """Role and revision of the pods that each revision of the resource has a Service over."""
-    found: dict[str, set[tuple[str, str]]] = {}
-    for (kind, _), owned in world.objects.items():
-        if kind == SERVICES.type and (whole := owned.metadata.label(names.LABEL_WHOLE_REVISION)):
-            selector = owned.spec["selector"]
-            found.setdefault(whole, set()).add((selector[names.LABEL_ROLE], selector[names.LABEL_REVISION]))
-    return found
-
-
-def parts(resource: DisaggregatedInference, world: World) -> tuple[str, set[tuple[str, str]]]:
-    del resource
-    revision = world.judge().wanted
-    return revision.hash, {(name, each.hash) for name, each in revision.roles.items()}
-
-
 def wants(world: World, hostname: str) -> dict[str, str | None]:
     """Labels that the plan changes on the pod with this host name."""
     return {
@@ -74,39 +58,6 @@ def wants(world: World, hostname: str) -> dict[str, str | None]:
 def label(world: World, hostname: str, **labels: str | None) -> None:
     (name,) = (name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
     world.label(name, {f"covey.dev/{key}": value for key, value in labels.items()})
-
-
-def test_services_of_replicas_come_and_go_with_them() -> None:
-    world = served(llama(OWN))
-    assert services(world) == {"llama-0-prefill-0", "llama-0-prefill-1", "llama-pods"}
-    world.inference = llama({"replicas": 3, **OWN})
-    world.settle()
-    assert "llama-0-prefill-2" in services(world)
-    serve(world)
-    world.inference = llama({"replicas": 1, **OWN})
-    world.carry_out()
-    # Pods that terminate still find each other.
-    assert {"llama-0-prefill-1", "llama-0-prefill-2"} < services(world)
-    world.finish()
-    world.settle()
-    assert services(world) == {"llama-0-prefill-0", "llama-pods"}
-
-
-def test_a_change_of_the_subdomain_replaces_pods_and_then_services() -> None:
-    world = served(llama())
-    world.inference = llama(OWN)
-    act(world)
-    assert "llama-pods" in services(world)
-    assert any(name.startswith("llama-0-prefill-") for name in services(world))
-    roll(world, {"prefill": 2, "decode": 2})
-    assert {pod.spec.subdomain for pod in world.pods.values()} == services(world)
-    assert len(services(world)) == 3
-    decode = {pod.metadata.uid for name, pod in world.pods.items() if "decode" in name}
-    # And back; the other role is left alone.
-    world.inference = llama()
-    roll(world, {"prefill": 2, "decode": 2})
-    assert services(world) == {"llama-pods"}
-    assert decode <= {pod.metadata.uid for pod in world.pods.values()}
 
 
 def test_what_a_rollback_puts_in_force_has_its_own_subdomain_and_the_new_ports() -> None:
@@ -124,103 +75,11 @@ def test_what_a_rollback_puts_in_force_has_its_own_subdomain_and_the_new_ports()
     assert (network.subdomain, [port.port for port in network.ports]) == (None, [8000])
 
 
-def test_revisions_have_services_once_each_role_serves_and_while_several_run() -> None:
-    world = served(llama())
-    assert of_revisions(world) == {}
-    former = parts(world.inference, world)
-    world.inference = llama({"template": NEW}, {"template": NEW})
-    act(world, 2)
-    latter = parts(world.inference, world)
-    assert of_revisions(world) == dict([former])
-    serve(world, "0-prefill")
-    assert world.plan().actions
-    serve(world)
-    world.carry_out()
-    assert of_revisions(world) == dict([former, latter])
-    roll(world, {"prefill": 2, "decode": 2})
-    assert of_revisions(world) == {}
-
-
-def test_a_role_that_does_not_change_is_of_both_revisions() -> None:
-    world = served(llama())
-    former = parts(world.inference, world)
-    world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    go_on(world, 6)
-    latter = parts(world.inference, world)
-    assert of_revisions(world) == dict([former, latter])
-    assert len(former[1] & latter[1]) == 1
-    assert not world.plan().actions
-
-
-def test_services_of_a_revision_stay_while_its_pods_are_not_ready() -> None:
-    world = served(llama())
-    world.inference = llama(decode={"template": NEW, "update": {"partition": 1}})
-    go_on(world, 6)
-    assert len(of_revisions(world)) == 2
-    for name in list(world.pods):
-        world.change(name, status={"conditions": ()})
-    world.forget()
-    assert not [item for item in world.plan().actions.delete_objects if item.type == SERVICES.type]
-
-
-def test_one_role_alone_has_nobody_to_be_paired_with() -> None:
-    world = served(inference(role("decode", replicas=2)))
-    world.inference = inference(role("decode", replicas=2, template=NEW))
-    for _ in range(3):
-        act(world)
-        assert of_revisions(world) == {}
-        serve(world)
-
-
 @pytest.mark.parametrize("asked", [{}, {"network": {**PORTS, "service": {}}}])
 def test_pods_of_a_former_release_get_the_label_when_a_service_asks_for_it(asked: dict[str, Any]) -> None:
     world = served(llama(asked))
     label(world, "0-prefill-0-0", endpoint=None)
     assert wants(world, "0-prefill-0-0") == ({names.LABEL_ENDPOINT: "true"} if asked else {})
-
-
-def test_a_replica_that_drains_takes_no_requests_and_keeps_its_address() -> None:
-    world = served(llama({"network": {**PORTS, "service": {}}}))
-    label(world, "0-prefill-0-0", draining="true")
-    assert wants(world, "0-prefill-0-0") == {names.LABEL_ENDPOINT: None}
-    world.settle()
-    assert wants(world, "0-prefill-0-0") == {}
-    label(world, "0-prefill-0-0", draining=None)
-    assert wants(world, "0-prefill-0-0") == {names.LABEL_ENDPOINT: "true"}
-
-
-def test_a_service_is_added_and_taken_away_without_touching_pods() -> None:
-    world = served(llama())
-    before = dict(world.pods)
-    for network, count in (({**PORTS, "service": {}}, 3), ({**PORTS, "service": {"endpoints": "All"}}, 3), (PORTS, 2)):
-        world.inference = llama({"network": network})
-        world.settle()
-        assert len(services(world)) == count
-    assert world.pods == before
-
-
-def test_labels_of_leaderworkerset_are_given_to_pods_that_run_and_taken_back() -> None:
-    world = served(llama())
-    before = {name: pod.metadata.uid for name, pod in world.pods.items()}
-    world.inference = llama(compat={"lwsLabels": "Always"})
-    world.settle()
-    assert all(set(names.LWS_LABELS) <= (pod.metadata.labels or {}).keys() for pod in world.pods.values())
-    world.inference = llama()
-    world.settle()
-    assert not any(set(names.LWS_LABELS) & (pod.metadata.labels or {}).keys() for pod in world.pods.values())
-    assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
-
-
-def test_labels_of_leaderworkerset_in_a_template_are_left_alone() -> None:
-    own = {**template(), "metadata": {"labels": {names.LABEL_LWS_NAME: "mine"}}}
-    world = served(llama({"template": own}))
-    world.inference = llama({"template": own}, compat={"lwsLabels": "Always"})
-    world.settle()
-    world.inference = llama({"template": own})
-    world.settle()
-    found = [pod.metadata.labels or {} for name, pod in world.pods.items() if "prefill" in name]
-    assert [each.get(names.LABEL_LWS_NAME) for each in found] == ["mine"] * 4
-    assert not any(names.LWS_LABELS[3] in each for each in found)
 
 
 class Wired(World):
@@ -342,16 +201,6 @@ def test_a_resource_of_a_former_release_keeps_its_services_and_its_pods() -> Non
     world.settle()
     assert pods < set(world.pods)
     assert {pod.spec.subdomain for pod in world.pods.values()} == {"llama-prefill", "llama-decode"}
-
-
-def test_a_rollout_of_one_role_gathers_its_pods() -> None:
-    world = served(llama())
-    former(world)
-    world.settle()
-    world.inference = llama({"template": NEW})
-    roll(world, {"prefill": 2, "decode": 2})
-    assert services(world) == {"llama-pods", "llama-decode"}
-    assert {pod.spec.subdomain for pod in world.pods.values()} == services(world)
 
 
 def test_images_that_are_changed_in_place_leave_addresses_as_they_are() -> None:

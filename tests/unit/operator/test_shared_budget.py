@@ -12,22 +12,21 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import DisaggregatedInference
 from covey.backends import Owned
 from covey.compile import network
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
-from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from covey.kube.errors import AlreadyExists
 from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
-from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.model.observed import SHARED_BUDGET
-from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
+from unit.operator.budgets import budgets_of
 from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
@@ -81,41 +80,10 @@ def seen() -> Seen:
     return Seen()
 
 
-def test_it_is_looked_at_when_the_last_resource_that_needs_it_ends(seen: Seen) -> None:
-    for name in ("one", "two", "router"):
-        seen.show(name)
-    seen.store()
-    seen.budgets.note(("ml", "router"), needed=False)
-    seen.budgets.note(("ml", "one"), needed=True)
-    # The other has not been looked at yet: it may need it.
-    assert seen.namespaces == []
-    seen.budgets.note(("ml", "two"), needed=False)
-    assert seen.namespaces == []
-    seen.show("one", "DELETED")
-    assert set(seen.namespaces) == {"ml"}
-    assert not seen.budgets.is_needed("ml")
-
-
-def test_what_is_being_deleted_does_not_need_it(seen: Seen) -> None:
-    seen.show("one")
-    seen.store()
-    seen.budgets.note(("ml", "one"), needed=True)
-    seen.show("one", "MODIFIED", deletion_timestamp="2026-01-01T00:00:00Z")
-    assert not seen.budgets.is_needed("ml")
-
-
 def test_a_budget_that_a_former_leader_left_behind_is_looked_at(seen: Seen) -> None:
     seen.show("one", namespace="other")
     seen.store()
     assert seen.namespaces == ["ml"]
-
-
-def test_nobody_knows_while_the_kind_is_not_served(seen: Seen) -> None:
-    seen.show("one")
-    seen.store()
-    seen.budgets.note(("ml", "one"), needed=True)
-    seen.caches.inferences.lose()
-    assert seen.budgets.is_needed("ml")
 
 
 def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Seen) -> None:
@@ -143,20 +111,6 @@ def test_who_waits_for_it_is_woken_when_it_comes(seen: Seen) -> None:
     assert seen.looks == [("ml", "llama")]
 
 
-def test_one_that_was_just_made_counts_before_the_watch_shows_it(seen: Seen) -> None:
-    assert seen.caches.observe(OWNER, 0.0).shared == {}
-    seen.caches.welcome_object(("ml", "llama"), SHARED_BUDGET[0], BUDGET)
-    assert seen.caches.observe(OWNER, 0.0).shared == {SHARED_BUDGET: BUDGET}
-    seen.store()
-    seen.drop()
-    assert seen.caches.observe(OWNER, 0.0).shared == {}
-
-
-def test_a_budget_that_is_not_coveys_is_none(seen: Seen) -> None:
-    seen.store(labels={"covey.dev/inference": ""})
-    assert seen.caches.observe(OWNER, 0.0).shared == {}
-
-
 class Deletions:
     """Takes deletions, or refuses them."""
 
@@ -180,18 +134,6 @@ async def test_this_incarnation_is_deleted_where_nobody_needs_it() -> None:
     await ender(server, needed=True)("ml")
     await ender(server, None)("ml")
     assert server.asked == [("ml", "covey-gangs", "b-1")]
-
-
-@pytest.mark.parametrize("error", [NotFound(404, "NotFound", "gone"), Conflict(409, "Conflict", "another uid")])
-async def test_one_that_has_gone_is_nobodys_business(error: Exception) -> None:
-    server = Deletions(error)
-    await ender(server)("ml")
-    assert len(server.asked) == 1
-
-
-async def test_a_denied_deletion_is_tried_again() -> None:
-    with pytest.raises(Forbidden):
-        await ender(Deletions(Forbidden(403, "Forbidden", "hands off")))("ml")
 
 
 class Taken(Server):
@@ -224,17 +166,6 @@ async def run(server: Taken, world: World) -> None:
     await executor.run(world.plan().actions)
 
 
-async def test_a_strangers_budget_of_this_name_is_told_and_keeps_no_pod_from_being_made() -> None:
-    world = World(inference(role("prefill", size=2), role("decode")))
-    server = Taken(world, {"team": "search"})
-    with pytest.raises(Blocked) as blocked:
-        await run(server, world)
-    assert blocked.value.problem.reason == REASON_NAME_TAKEN
-    assert "PodDisruptionBudget covey-gangs exists and is not Covey's" in blocked.value.problem.message
-    assert len(server.created) > 3
-    assert not server.applied
-
-
 async def test_one_that_another_worker_has_made_is_taken() -> None:
     world = World(inference(role("decode")))
     server = Taken(world, network.LABELS)
@@ -258,11 +189,76 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> No
     assert seen.looks == [("ml", "llama")]
 
 
-def test_few_at_a_time() -> None:
-    now = 0.0
-    allowance = Allowance(10, clock=lambda: now)
-    assert [allowance.take(wanted) for wanted in (4, 8, 1)] == [4, 6, 0]
-    now = 0.5
-    assert allowance.take(100) == 5
-    now = 1000.0
-    assert allowance.take(100) == 10
+FORMER = "llama-gang"
+
+
+def wanted(**router: Any) -> DisaggregatedInference:
+    return inference(role("prefill", size=2), role("decode"), role("router", **{"minReplicas": 0, **router}))
+
+
+@pytest.fixture
+def world() -> World:
+    """A resource that serves."""
+    return World.serving(wanted())
+
+
+def budgets(world: World) -> dict[str, int]:
+    """How many pods each budget selects."""
+    found = [name for pod in world.pods.values() for name in budgets_of(pod, world.objects, world.shared)]
+    return {name: found.count(name) for name in found}
+
+
+def stored(world: World) -> set[str]:
+    return {name for kind, name in (*world.objects, *world.shared) if kind.startswith(network.KIND)}
+
+
+def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World) -> None:
+    world.come_from_former_release()
+    assert budgets(world) == {FORMER: 3}
+    # The namespace's budget is made; nothing else changes before it is seen.
+    first = world.carry_out().actions
+    assert not first.protect
+    assert stored(world) == {FORMER, network.NAME}
+    # The former one leaves alone who has the label; nobody gets the label before that is seen.
+    assert not world.carry_out().actions.protect
+    assert budgets(world) == {FORMER: 3}
+    assert len(world.carry_out().actions.protect) == 3
+    assert budgets(world) == {network.NAME: 3}
+    # It goes once every pod is seen with the label.
+    world.carry_out()
+    assert stored(world) == {network.NAME}
+    assert not world.carry_out().actions
+
+
+def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
+    world.come_from_former_release()
+    world.carry_out()
+    world.carry_out()
+    first, *_ = world.plan().actions.protect
+    world.label(first.pod.metadata.name, first.labels)
+    world.check()
+    assert budgets(world) == {FORMER: 2, network.NAME: 1}
+    planned = world.plan().actions
+    assert len(planned.protect) == 2
+    assert not planned.delete_objects
+
+
+def test_a_pod_that_is_made_meanwhile_has_one_budget(world: World) -> None:
+    world.come_from_former_release()
+    lost = next(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
+    world.vanish(lost)
+    assert len(world.carry_out().actions.create) == 1
+    assert budgets(world) == {FORMER: 3}
+    world.settle()
+    assert budgets(world) == {network.NAME: 3}
+
+
+def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
+    """It has made its budget over pods that have the label already."""
+    labelled = dict(world.pods)
+    world.come_from_former_release()
+    world.pods = labelled
+    world.carry_out()
+    world.check()
+    world.settle()
+    assert stored(world) == {network.NAME}

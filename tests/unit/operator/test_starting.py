@@ -7,10 +7,7 @@ from typing import Any
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import compile_inference
 from covey.operator.accept import find_unsupported
-from covey.operator.status.status import compute
-from covey.operator.status.units import describe_units
 from unit.operator.world import World
 
 START = core.SchedulingGate(names.GATE_START)
@@ -49,66 +46,6 @@ def serve(world: World, hostname: str) -> None:
     world.ready(name)
 
 
-def waiting(world: World) -> str:
-    verdict, observed = world.judge(), world.observe()
-    planned = world.plan()
-    units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-    status = compute(verdict, observed, planned, units, {}, "2026-01-01T00:00:00Z")
-    return str(status["summary"]["reason"])
-
-
-def test_a_dependent_role_is_held_and_others_are_not() -> None:
-    world = World.settled(inference(role("prefill", size=2), role("decode", replicas=2, dependsOn=after("prefill"))))
-    assert held(world) == {"0-decode-0-0", "0-decode-1-0"}
-    (pod,) = [pod for pod in world.pods.values() if pod.spec.hostname == "0-decode-0-0"]
-    assert core.gates(pod) == {names.GATE_GANG, names.GATE_START}
-
-
-def test_it_starts_when_the_minimum_of_the_other_role_is_ready() -> None:
-    world = admitted(role("prefill", replicas=2, minReplicas=1), role("decode", dependsOn=after("prefill")))
-    assert not starts(world)
-    assert "decode waits for prefill to be Ready" in waiting(world)
-    name = next(name for name, pod in world.pods.items() if pod.spec.hostname == "0-prefill-1-0")
-    world.bind(name)
-    assert not starts(world)
-    world.ready(name)
-    assert starts(world) == {"0-decode-0-0"}
-
-
-def test_scheduled_is_less_than_ready() -> None:
-    world = admitted(role("prefill", size=2), role("decode", dependsOn=after("prefill", "Scheduled")))
-    assert not starts(world)
-    for name in [name for name, pod in world.pods.items() if "prefill" in (pod.spec.hostname or "")]:
-        world.bind(name)
-    assert starts(world) == {"0-decode-0-0"}
-
-
-def test_units_do_not_wait_for_each_other() -> None:
-    world = admitted(role("prefill"), role("decode", dependsOn=after("prefill")), replicas=2)
-    serve(world, "1-prefill-0-0")
-    assert starts(world) == {"1-decode-0-0"}
-
-
-def test_workers_start_when_their_own_leader_is_ready() -> None:
-    world = admitted(role("decode", replicas=2, size=3, startup="LeaderReady"))
-    assert held(world) == {"0-decode-0-1", "0-decode-0-2", "0-decode-1-1", "0-decode-1-2"}
-    assert "the workers of decode wait for their leader to be Ready" in waiting(world)
-    serve(world, "0-decode-1-0")
-    assert starts(world) == {"0-decode-1-1", "0-decode-1-2"}
-
-
-def test_all_that_a_pod_waits_for_must_hold() -> None:
-    world = admitted(
-        role("prefill"),
-        role("router"),
-        role("decode", size=2, startup="LeaderReady", dependsOn=[*after("prefill"), *after("router")]),
-    )
-    serve(world, "0-prefill-0-0")
-    assert not starts(world)
-    serve(world, "0-router-0-0")
-    assert starts(world) == {"0-decode-0-0"}
-
-
 def test_a_role_that_nobody_wants_keeps_nobody() -> None:
     world = admitted(role("router", replicas=0), role("decode", dependsOn=after("router")))
     assert not held(world)
@@ -118,16 +55,6 @@ def test_a_chain_that_was_taken_out_of_the_spec_holds_nobody() -> None:
     world = admitted(role("prefill"), role("decode", dependsOn=after("prefill")))
     world.inference = inference(role("prefill"), role("decode"))
     assert starts(world) == {"0-decode-0-0"}
-
-
-def test_a_successor_starts_at_once_where_the_others_run() -> None:
-    world = admitted(role("prefill"), role("decode", dependsOn=after("prefill")))
-    serve(world, "0-prefill-0-0")
-    serve(world, "0-decode-0-0")
-    world.fail(next(name for name, pod in world.pods.items() if pod.spec.hostname == "0-decode-0-0"))
-    world.settle()
-    assert len(world.pods) == 2
-    assert not held(world)
 
 
 def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
@@ -156,12 +83,3 @@ def test_roles_that_wait_for_each_other_are_refused_by_name() -> None:
     assert problem is not None
     assert problem.message == "dependsOn: a, b, c depend on each other in a circle: break it"
     assert find_unsupported(inference(role("a", dependsOn=after("d")), role("d")).spec) is None
-
-
-def test_what_is_printed_has_the_gate_too() -> None:
-    tree = compile_inference(inference(role("prefill"), role("decode", dependsOn=after("prefill"))))
-    gates = {
-        body["spec"]["hostname"]: body["spec"]["schedulingGates"] for body in tree.objects() if body["kind"] == "Pod"
-    }
-    assert gates["0-prefill-0-0"] == [{"name": names.GATE_GANG}]
-    assert gates["0-decode-0-0"] == [{"name": names.GATE_GANG}, {"name": names.GATE_START}]

@@ -20,7 +20,6 @@ from covey.operator.status.units import describe_units
 from unit.operator.world import World
 
 NOW = "2026-05-01T12:00:00Z"
-LATER = "2026-05-01T12:30:00Z"
 
 
 @pytest.fixture
@@ -68,32 +67,6 @@ def serve(world: World, *, ready: bool = True, role: str = "") -> None:
                 world.ready(name)
 
 
-def test_waiting(world: World) -> None:
-    computed = compute(world)
-    assert conditions(computed) == {
-        "Ready": ("False", "Waiting"),
-        "BackendSupported": ("True", "Supported"),
-        "Admitted": ("False", "Waiting"),
-        "Scheduled": ("False", "Waiting"),
-        "Available": ("False", "Waiting"),
-        "MinimumMet": ("False", "Waiting"),
-        "Progressing": ("True", "Waiting"),
-        "Degraded": ("False", "AsExpected"),
-    }
-    assert computed["observedGeneration"] == 1
-    assert computed["summary"]["ready"] == "prefill 0/2 decode 0/2"
-    assert computed["selector"] == "covey.dev/inference=llama,covey.dev/unit-leader=true"
-
-
-def test_the_scheduler_s_words_are_the_resource_s(world: World) -> None:
-    decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
-    computed = compute(world)
-    assert conditions(computed)["Admitted"] == ("False", "Infeasible")
-    assert computed["summary"]["reason"] == "no rack has 16 free nvidia.com/gpu"
-    told = {"reason": "Infeasible", "message": "no rack has 16 free nvidia.com/gpu"}
-    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", **told}]
-
-
 def test_admitted_then_bound_then_ready(world: World) -> None:
     decide(world)
     admitted = compute(world)
@@ -130,20 +103,6 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
     }
 
 
-def test_a_root_that_was_deleted_by_hand_takes_nothing_down(world: World) -> None:
-    decide(world)
-    serve(world)
-    served = compute(world)
-    del world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
-    for _ in range(2):
-        without = compute(world, served)
-        assert conditions(without)["Available"] == ("True", "Available")
-        assert conditions(without)["Admitted"] == ("True", "Admitted")
-        assert conditions(without)["Degraded"] == ("False", "AsExpected")
-        # It is there again, and the scheduler process has not looked at it yet.
-        world.settle()
-
-
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -169,54 +128,6 @@ def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: lis
     assert served == (("True", "BelowMinimum") if foreign[0].get("served") else ("False", "AsExpected"))
 
 
-def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
-    decide(world)
-    world.bind(min(name for name in world.pods if "prefill-0" in name))
-    assert compute(world)["roles"][0]["scheduled"] == 0
-
-
-def test_partially_admitted() -> None:
-    world = World.settled(llama(decode=2, replicas=3))
-    decide(world, 0)
-    decide(world, 1)
-    decide(world, 2, value="False", reason="Infeasible", text="no room")
-    computed = compute(world)
-    assert conditions(computed)["Admitted"] == ("False", "PartiallyAdmitted")
-    assert message(computed, "Admitted") == "2/3 units are admitted; unit 2: no room"
-    assert computed["unitStatuses"][0]["unit"] == 2
-
-
-def test_units_that_nobody_has_looked_at_are_no_warning() -> None:
-    world = World.settled(llama(decode=2, replicas=3))
-    before = compute(world)
-    decide(world, 0)
-    waiting = compute(world, before)
-    assert conditions(waiting)["Admitted"] == ("False", "Waiting")
-    assert message(waiting, "Admitted").startswith("1/3 units are admitted; unit 1: the scheduler process has not")
-    assert reasons(before, waiting) == []
-    decide(world, 2, value="False", reason="Infeasible", text="no room")
-    refused = compute(world, waiting)
-    assert message(refused, "Admitted") == "1/3 units are admitted; unit 2: no room"
-    assert reasons(waiting, refused) == [("PartiallyAdmitted", True)]
-
-
-def test_surplus_that_has_no_room_is_told_from_surplus_that_starts() -> None:
-    world = World.settled(inference(role("prefill", replicas=4, size=2), role("decode")))
-    decide(world)
-    serve(world, role="decode")
-    for name in list(world.pods):
-        if "prefill-0" in name:
-            world.bind(name)
-            world.ready(name)
-        if "prefill-1" in name:
-            world.pin(name)
-    computed = compute(world)
-    text = "the minimum is Ready; prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for places"
-    assert computed["summary"]["reason"] == text
-    assert conditions(computed)["Progressing"] == ("True", "SurplusWaiting")
-    assert conditions(computed)["Available"] == ("True", "Available")
-
-
 def test_surplus_that_waits_says_why_in_the_words_of_whoever_refuses() -> None:
     world = World.settled(inference(role("prefill", replicas=2), role("decode")))
     decide(world)
@@ -232,26 +143,6 @@ def test_surplus_that_waits_says_why_in_the_words_of_whoever_refuses() -> None:
     world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)
     text = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for places"
     assert compute(world)["summary"]["reason"] == f"{text}: {words}"
-
-
-def test_the_worst_units_are_listed() -> None:
-    world = World.settled(inference(role("r"), replicas=70))
-    decide(world, 5)
-    listed = [item["unit"] for item in compute(world)["unitStatuses"]]
-    assert len(listed) == 64
-    assert 5 not in listed
-
-
-def test_degraded_only_after_it_has_served(world: World) -> None:
-    decide(world)
-    serve(world)
-    served = compute(world)
-    for name in [name for name in world.pods if "decode" in name]:
-        world.fail(name)
-    assert conditions(compute(world))["Degraded"] == ("False", "AsExpected")
-    degraded = compute(world, served)
-    assert conditions(degraded)["Degraded"] == ("True", "BelowMinimum")
-    assert conditions(compute(world, degraded))["Degraded"] == ("True", "BelowMinimum")
 
 
 def test_growth_is_no_damage(world: World) -> None:
@@ -300,98 +191,6 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
     assert reasons(refused, served) == []
 
 
-@pytest.mark.parametrize("reason", ["Unsupported", "TemplateRejected", "QuotaExceeded"])
-def test_a_problem_before_anything_exists(reason: str) -> None:
-    world = World(llama(decode=2))
-    problem = Problem(reason, "words")
-    assert not world.plan(problem).actions
-    computed = compute(world, bad_template=problem)
-    assert conditions(computed)["Admitted"] == ("False", reason)
-    assert conditions(computed)["Progressing"] == ("False", reason)
-    assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")
-    assert computed["summary"]["reason"] == "words"
-    assert computed["summary"]["ready"] == "prefill 0/2 decode 0/2"
-    assert computed["units"] == 0
-
-
-def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
-    decide(world)
-    serve(world)
-    computed = compute(world, failure=Problem("QuotaExceeded", "words"))
-    assert conditions(computed)["Admitted"] == ("True", "Admitted")
-    assert conditions(computed)["Progressing"] == ("False", "QuotaExceeded")
-    assert computed["summary"]["reason"] == "words"
-
-
-def test_suspended() -> None:
-    world = World.settled(llama(decode=2, suspend=True))
-    computed = compute(world)
-    assert conditions(computed)["Admitted"] == ("False", "Suspended")
-    assert conditions(computed)["Available"] == ("False", "Suspended")
-    assert computed["units"] == 0
-
-
-def test_no_units_wanted() -> None:
-    world = World.settled(llama(decode=2, replicas=0))
-    assert conditions(compute(world))["Admitted"] == ("True", "Admitted")
-
-
-def test_preferred_levels_are_told_where_there_are_any(world: World) -> None:
-    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
-    condition = core.Condition("TopologySatisfied", "False", "Coarser", "rack was wanted, block was reached")
-    world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"] = msgspec.structs.replace(
-        root, status=core.GroupStatus(conditions=(condition,))
-    )
-    computed = compute(world)
-    assert conditions(computed)["TopologySatisfied"] == ("False", "Coarser")
-
-
-def test_times_change_only_with_the_status(world: World) -> None:
-    first = compute(world)
-    decide(world, value="False", reason="Infeasible", text="no room")
-    second = compute(world, first, LATER)
-    assert {item["lastTransitionTime"] for item in second["conditions"]} == {NOW}
-    decide(world)
-    third = compute(world, second, LATER)
-    times = {item["type"]: item["lastTransitionTime"] for item in third["conditions"]}
-    assert times["Admitted"] == LATER
-    assert times["Available"] == NOW
-
-
-def test_written_only_when_it_differs(world: World) -> None:
-    one = compute(world)
-    assert not differ(one, compute(world, one, LATER))
-    stored = {**one, "conditions": list(reversed(one["conditions"]))}
-    assert not differ(stored, one)
-    decide(world)
-    assert differ(one, compute(world, one, LATER))
-
-
-def test_no_message_is_empty(world: World) -> None:
-    def empty(computed: dict[str, Any]) -> list[str]:
-        silent = [item["type"] for item in computed["conditions"] if not item["message"]]
-        return silent + [
-            str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"] or not item["message"]
-        ]
-
-    assert empty(compute(world)) == []
-    decide(world)
-    assert empty(compute(world)) == []
-    serve(world, ready=False)
-    assert empty(compute(world)) == []
-    serve(world)
-    assert empty(compute(world)) == []
-
-
-def test_the_reason_is_told_once(world: World) -> None:
-    decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
-    computed = compute(world)
-    told = [item["type"] for item in computed["conditions"] if "no rack" in item["message"]]
-    # Ready says it again: Flux and Helm show nothing else.
-    assert told == ["Ready", "Admitted"]
-    assert message(computed, "Available") == "0/1 units have their minimum Ready; the condition Admitted says why"
-
-
 def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World) -> None:
     serve(world)
     observed, verdict = world.observe(), world.judge()
@@ -406,16 +205,6 @@ def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World
     assert conditions(computed)["EvacuationBlocked"] == ("True", "NoRoom")
     assert message(computed, "EvacuationBlocked") == "the first"
     assert conditions(computed)[names.DEGRADED] == ("True", "NodesAvoided")
-
-
-def test_what_the_crd_knows_is_all_that_is_said(world: World) -> None:
-    from covey.api.status import DisaggregatedInferenceStatus  # noqa: PLC0415 - to compare with
-
-    decide(world)
-    serve(world)
-    computed = compute(world)
-    parsed = DisaggregatedInferenceStatus.model_validate(computed).as_object()
-    assert computed.keys() <= parsed.keys()
 
 
 def reasons(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, bool]]:

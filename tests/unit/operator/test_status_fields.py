@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 
 from builders.inferences import inference, role
 from covey.admission.exchange import Judgement
@@ -14,7 +13,6 @@ from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
-from covey.operator.model.problem import Problem
 from covey.scheduler.exchange import dump_judgement
 from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
@@ -22,7 +20,7 @@ from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
-from unit.operator.test_rolling import NEW, act, condition, go_on, llama, serve
+from unit.operator.test_rolling import NEW, act, condition, llama, serve
 from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
@@ -127,71 +125,6 @@ def test_every_field_of_a_role_scaler_s_status_is_filled_by_somebody() -> None:
     settle(world)
     found = set(filled(world.scalers["llama-prefill"].status))
     assert declared("RoleScaler") == found
-
-
-READY = ("True", "Ready")
-
-
-def test_ready_is_what_is_wanted_and_there() -> None:
-    world = World.settled(llama())
-    assert condition(world, "Ready")[:2] == ("False", "Waiting")
-    decide(world)
-    serve(world, "0-prefill-0", "0-decode-0")
-    world.tell()
-    assert condition(world, "Available")[0] == "True"
-    assert condition(world, "Ready")[:2] == ("False", "SurplusWaiting")
-    serve(world)
-    assert condition(world, "Ready")[:2] == READY
-    # Somebody asks for more: nothing of it is there at the first look.
-    world.inference = llama({"replicas": 3})
-    assert condition(world, "Ready")[0] == "False"
-
-
-def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
-    world = World.settled(llama())
-    decide(world)
-    serve(world)
-    world.inference = llama(suspend=True)
-    assert condition(world, "Ready") == ("False", "Suspended", "suspended: its pods are going")
-    act(world)
-    world.settle()
-    assert condition(world, "Ready")[:2] == ("True", "Suspended")
-
-
-def test_a_partition_is_ready_and_a_pause_is_not() -> None:
-    world = World.settled(llama())
-    decide(world)
-    serve(world)
-    world.tell()
-    world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
-    go_on(world, 6)
-    assert condition(world, "Ready")[:2] == READY
-    world.inference = llama(decode={"template": NEW}, rollout={"paused": True})
-    act(world)
-    assert condition(world, "Ready")[:2] == ("False", "RolloutPaused")
-    assert "Stalled" not in {each["type"] for each in world.status["conditions"]}
-
-
-@pytest.mark.parametrize(
-    ("problem", "stalled"),
-    [
-        (Problem("TemplateRejected", "no such field"), True),
-        (Problem("TemplateRejected", "a policy says no", retry=True), False),
-        (Problem("QuotaExceeded", "raise it", retry=True), False),
-        (Problem("RequestRefused", "a webhook says no", retry=True), False),
-        (Problem("NameTaken", "delete it", retry=True), True),
-        (Problem("InvalidTopology", "no such level", retry=True), True),
-        (Problem("Waiting", "for the former one", retry=True), False),
-    ],
-    ids=lambda value: f"{value.reason}{' again' if value.retry else ''}" if isinstance(value, Problem) else "",
-)
-def test_what_only_a_person_can_mend_is_stalled(problem: Problem, stalled: bool) -> None:  # noqa: FBT001 - a parameter
-    from unit.operator.test_status import compute, conditions  # noqa: PLC0415 - its fixtures are not ours
-
-    world = World.settled(llama())
-    found = conditions(compute(world, failure=problem))
-    assert found.get("Stalled") == (("True", problem.reason) if stalled else None)
-    assert found["Ready"] == ("False", problem.reason)
 
 
 def test_levels_that_no_node_has_yet_may_come_with_nodes() -> None:

@@ -47,14 +47,3 @@ def test_a_younger_pod_is_on_the_node_that_came_after() -> None:
     world = serving()
     begun = core.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
     assert not find_stranded(seen(world, gone=begun - 1.0)).actions
-
-
-def test_what_goes_or_waits_is_left_alone() -> None:
-    world = serving()
-    first, second, third, *_ = world.pods
-    world.delete(first)
-    world.fail(second)
-    world.change(third, spec={"node_name": None})
-    assert len(find_stranded(seen(world, taints=(OUT,))).actions.delete_pods) == 2
-    condemned = frozenset(pod.metadata.uid for pod in world.pods.values())
-    assert not find_stranded(dataclasses.replace(seen(world, taints=(OUT,)), condemned=condemned)).actions

@@ -59,42 +59,6 @@ def world() -> VolcanoWorld:
     return VolcanoWorld(inference(*roles, backend="Volcano"))
 
 
-def test_the_minimum_goes_first_and_the_rest_when_it_is_bound(world: VolcanoWorld) -> None:
-    world.settle()
-    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
-    assert not world.plan().actions
-    world.bind_replicas("prefill 0", "prefill 1")
-    world.settle()
-    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
-    world.bind_replicas("decode 0")
-    world.settle()
-    assert world.free() == {"prefill 0", "prefill 1", "decode 0", "prefill 2", "decode 1"}
-
-
-def test_pods_are_there_before_any_of_them_goes(world: VolcanoWorld) -> None:
-    minimum = {"prefill 0", "prefill 1", "decode 0"}
-    planned = world.plan()
-    assert not planned.actions.ungate
-    for step in world.steps(planned.actions):
-        step()
-        there = sum(world.place(pod) in minimum for pod in world.pods.values())
-        let_go = {world.place(item.pod) for item in world.plan().actions.ungate}
-        assert let_go == (minimum if there == 5 else set())
-
-
-def test_a_replacement_goes_when_its_replica_is_whole_and_surplus_waits(world: VolcanoWorld) -> None:
-    world.settle()
-    world.bind_replicas("prefill 0", "prefill 1", "decode 0")
-    lost = next(name for name, pod in world.pods.items() if world.place(pod) == "decode 0")
-    world.delete(lost)
-    world.settle()
-    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
-    assert lost not in world.pods
-    world.bind_replicas("decode 0")
-    world.settle()
-    assert {"prefill 2", "decode 1"} <= world.free()
-
-
 def test_a_higher_minimum_is_told_to_volcano_before_pods_go_for_it(world: VolcanoWorld) -> None:
     world.settle()
     higher = {"roles": [{**role.as_object(), "minReplicas": 2} for role in world.inference.spec.roles]}
@@ -106,37 +70,6 @@ def test_a_higher_minimum_is_told_to_volcano_before_pods_go_for_it(world: Volcan
         step()
     assert world.objects[GROUP].spec["minMember"] == 6
     assert {world.place(item.pod) for item in world.plan().actions.ungate} == {"decode 1"}
-
-
-def test_what_is_told_of_a_unit(world: VolcanoWorld) -> None:
-    planned = world.plan()
-    verdict = world.judge()
-    assert [unit.message for unit in describe_units(verdict.inference, verdict.backend, world.observe(), planned)] == [
-        "waits until its PodGroup exists"
-    ]
-    world.settle()
-    assert world.phase() == (Phase.PENDING, Volcano.silence)
-    world.bind_replicas("prefill 0", "prefill 1", "decode 0")
-    assert world.phase()[0] is Phase.SCHEDULED
-
-
-def test_suspended_and_resumed(world: VolcanoWorld) -> None:
-    world.settle()
-    world.edits = {"suspend": True}
-    world.settle()
-    assert not world.pods
-    assert not any(kind == GROUP[0] for kind, _ in world.objects)
-    world.edits = {}
-    world.settle()
-    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
-
-
-def test_what_cannot_be_carried_is_refused_before_anything_is_created() -> None:
-    refused = VolcanoWorld(inference(workers("decode"), backend="Volcano", topology={"required": "zone"}))
-    verdict = refused.judge()
-    assert verdict.problem is not None
-    assert "spec.topology.required zone: no HyperNode has the tierName" in verdict.problem.message
-    assert not refused.plan().actions
 
 
 @pytest.mark.parametrize("runs", [False, True])
