@@ -9,14 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.members import Seen, cache, drop, member, node, pod, put, root_key
+from builders.members import Seen, cache, drop, node, pod, put, root_key
 from covey.api import core
 from covey.api.annotations import NodesAsked
 from covey.api.constants import ANNOTATION_CAPACITY_ASKED
-from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import arrivals
-from covey.scheduler.guard import FilterArgs, Guard
-from covey.scheduler.reservations import KeptNodes, Limits
+from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels, tree
 
 RACK = {"topology": [{"level": "rack", "mode": "Required"}]}
@@ -65,20 +63,6 @@ def put_all(loop: Loop, *objects: Seen) -> None:
         put(loop.cache, each)
 
 
-async def test_half_a_rack_is_kept_until_the_other_half_is_there() -> None:
-    loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking()))
-    await loop.turn()
-    assert claim_of(loop) is None
-    put_all(loop, *small(), fresh("n0"), fresh("n1"))
-    assert await loop.turn() == {}
-    assert kept(loop) == ("n0", "n1")
-    put_all(loop, fresh("n2"), fresh("n3"))
-    assert set(await loop.turn()) == {f"big-decode-{number}-0" for number in range(4)}
-    assert claim_of(loop) is None
-    put(loop.cache, fresh("n4"))
-    assert await loop.turn() == {"small-decode-0-0": "n4"}
-
-
 async def test_gang_keeps_nothing_when_more_nodes_came_than_a_status_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "MOST_NODES", 1)
     loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking()))
@@ -86,20 +70,6 @@ async def test_gang_keeps_nothing_when_more_nodes_came_than_a_status_can_hold(mo
     put_all(loop, fresh("n0"), fresh("n1"))
     await loop.turn()
     assert claim_of(loop) is None
-
-
-async def test_when_no_other_node_comes_it_is_given_up() -> None:
-    loop = Loop(cache(*asking(), *small(), fresh("n0"), fresh("n1")))
-    assert await loop.turn() == {}
-    assert kept(loop) == ("n0", "n1")
-    loop.now = WAIT - 60.0
-    loop.admission.mark(root_key("big"))
-    assert await loop.turn() == {}
-    loop.now = WAIT
-    loop.admission.mark(root_key("big"))
-    assert set((await loop.turn()).values()) <= {"n0", "n1"}
-    assert claim_of(loop) is None
-    assert loop.writer.pinned.keys() == {"small-decode-0-0"}
 
 
 async def test_each_node_begins_the_wait_anew_and_none_is_kept_for_ever() -> None:
@@ -145,18 +115,6 @@ async def test_nothing_else_is_kept(of: dict[str, Any]) -> None:
     assert await loop.turn()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "{}", '{"since": "x"}', '{"since": "2020-01-01T00:00:00Z", "waitSeconds": NaN, "labels": {}}'],
-)
-async def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
-    first, *rest = asking(asked=None)
-    meta = msgspec.structs.replace(first.metadata, annotations={ANNOTATION_CAPACITY_ASKED: text})
-    loop = Loop(cache(msgspec.structs.replace(first, metadata=meta), *rest, fresh("n0")))
-    await loop.turn()
-    assert claim_of(loop) is None
-
-
 async def test_a_note_for_longer_than_an_hour_is_one_for_an_hour() -> None:
     loop = Loop(cache(*asking(asked=NodesAsked(0.0, 1e300)), fresh("n0")))
     await loop.turn()
@@ -197,38 +155,6 @@ async def test_room_on_an_old_node_is_no_question_to_anybody(monkeypatch: pytest
     assert not asked or 1 in breaths
 
 
-async def test_those_before_it_take_what_comes() -> None:
-    loop = Loop(cache(*asking(), *tree("high", priority=5), fresh("n0"), fresh("n1")))
-    assert set(await loop.turn()) == {"high-decode-0-0"}
-    assert len(kept(loop)) == 1
-
-
-async def test_no_more_is_kept_than_it_needs_and_nothing_that_was_there() -> None:
-    objects = asking(replicas=2, schedulingConstraints={})
-    loop = Loop(cache(node("there", gpus=4, labels=labels()), *objects, *(fresh(f"n{i}", gpus=4) for i in range(3))))
-    await loop.turn()
-    assert claim_of(loop) is None, "a pod of eight fits on none of them"
-    put(loop.cache, fresh("whole"))
-    await loop.turn()
-    assert kept(loop) == ("whole",)
-
-
-async def test_a_rack_asked_for_by_name_is_kept_and_no_other() -> None:
-    asked = NodesAsked(time.time() - 100.0, WAIT, labels("r7"))
-    loop = Loop(cache(*asking(asked=asked), fresh("n7", rack="r7"), fresh("n8", rack="r8"), fresh("n9", rack="r8")))
-    await loop.turn()
-    assert kept(loop) == ("n7",)
-    claim = claim_of(loop)
-    assert claim is not None
-    assert (claim.level, claim.path[-1], claim.resource) == ("rack", "r7", "nvidia.com/gpu")
-
-
-async def test_one_of_a_namespace_and_few_in_all() -> None:
-    loop = Loop(cache(*asking("a"), *asking("b"), fresh("n0"), fresh("n1", rack="other")), limits=Limits(2, 1, 5))
-    await loop.turn()
-    assert bool(kept(loop, "a")) + bool(kept(loop, "b")) == 1
-
-
 async def test_what_came_is_not_counted_where_others_lose_room() -> None:
     """The first in line is not bound by the limit in percent: who has nodes that came is no first in line."""
     full = [node(f"f{i}", labels=labels("full")) for i in range(4)]
@@ -242,36 +168,6 @@ async def test_what_came_is_not_counted_where_others_lose_room() -> None:
     claim = claim_of(loop, "waits")
     assert claim is not None
     assert len(claim.nodes) == 3
-
-
-async def test_another_process_goes_on() -> None:
-    nodes, (first, *rest) = (fresh("n0"), fresh("n1")), asking()
-    loop = Loop(cache(first, *rest, *nodes))
-    await loop.turn()
-    claim = claim_of(loop)
-    assert isinstance(first, core.Group)
-    stored = msgspec.structs.replace(first, status=msgspec.structs.replace(first.status, claim=claim))
-    made = cache(first, *rest, *small(), *nodes)
-    KeptNodes(made)
-    put(made, stored, first)
-    left = Guard(made).filter(FilterArgs(pod("stranger"), msgspec.Raw(b'["n0","n1"]')))
-    assert set(left.failed_and_unresolvable_nodes) == {"n0", "n1"}
-    again = Loop(made)
-    assert await again.turn() == {}
-    assert claim_of(again) == claim
-
-
-async def test_a_pool_that_scales_to_zero_leaves_nothing_behind() -> None:
-    nodes = [fresh("n0"), fresh("n1")]
-    loop = Loop(cache(node("old", gpus=1, labels=labels()), *asking(), *nodes))
-    await loop.turn()
-    assert kept(loop) == ("n0", "n1")
-    assert next(iter(metrics.DOMAINS_RESERVED.collect())).samples[0].value == 1
-    for each in nodes:
-        drop(loop.cache, each)
-    await loop.turn()
-    assert claim_of(loop) is None
-    assert next(iter(metrics.DOMAINS_RESERVED.collect())).samples[0].value == 0
 
 
 async def test_nodes_that_are_gone_are_kept_for_nobody() -> None:
@@ -289,32 +185,6 @@ async def test_nodes_that_are_gone_are_kept_for_nobody() -> None:
     assert claim_of(loop) is None
 
 
-async def test_what_is_not_asked_for_any_more_is_kept_no_longer() -> None:
-    objects = asking()
-    loop = Loop(cache(*objects, *small(), fresh("n0"), fresh("n1")))
-    assert await loop.turn() == {}
-    first = objects[0]
-    put(
-        loop.cache,
-        msgspec.structs.replace(first, metadata=msgspec.structs.replace(first.metadata, annotations={})),
-        first,
-    )
-    assert set(await loop.turn()) == {"small-decode-0-0"}
-    assert claim_of(loop) is None
-
-
-async def test_surplus_of_others_does_not_take_it() -> None:
-    admitted = {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": ago(1000.0)}]}
-    service = [
-        *tree("svc", replicas=2, minimum=1, created="2025-01-01T00:00:00Z", status=admitted)[:-2],
-        member("decode", 0, root="svc", node="old", gpus=8),
-        member("decode", 1, root="svc", gates=("scheduling.covey.dev/gang",), gpus=8),
-    ]
-    loop = Loop(cache(node("old", labels=labels()), *asking(), *service, fresh("n0"), fresh("n1")))
-    assert await loop.turn() == {}
-    assert kept(loop) == ("n0", "n1")
-
-
 async def test_a_domain_with_as_much_is_no_reason_to_change_over() -> None:
     loop = Loop(cache(*asking(), fresh("z0", rack="one")))
     await loop.turn()
@@ -324,3 +194,15 @@ async def test_a_domain_with_as_much_is_no_reason_to_change_over() -> None:
     put_all(loop, fresh("a1", rack="two"))
     await loop.turn()
     assert kept(loop) == ("a0", "a1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"since": "x"}', '{"since": "2020-01-01T00:00:00Z", "waitSeconds": NaN, "labels": {}}'],
+)
+async def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
+    first, *rest = asking(asked=None)
+    meta = msgspec.structs.replace(first.metadata, annotations={ANNOTATION_CAPACITY_ASKED: text})
+    loop = Loop(cache(msgspec.structs.replace(first, metadata=meta), *rest, fresh("n0")))
+    await loop.turn()
+    assert claim_of(loop) is None

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders.members import GATE, RELEASE, START, group, member, role_groups, root_key, unit
+from builders.members import group, member, role_groups, root_key, unit
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.scheduler.barrier import Call, Waiting, releasable
+from covey.scheduler.barrier import Call, releasable
 
 ROOT_KEY = root_key("root")
 
@@ -46,58 +46,11 @@ def tree(*shapes: Shape, pods: list[core.Pod]) -> Unit:
 PREFILL, DECODE = Shape("prefill", 2, 1, 2), Shape("decode", 2, 1, 1)
 
 
-def test_a_part_of_the_minimum_is_held() -> None:
-    pods = [member("prefill", 0, index, size=2, pin="n1") for index in range(2)] + [member("decode", 0, pin="n1")]
-    found = tree(PREFILL, DECODE, pods=pods)
-    assert releasable(found, calls(*pods[:2])) == []
-    assert releasable(found, calls(pods[0], pods[2])) == []
-    assert releasable(found, calls(*pods)) == [pods[2], *pods[:2]] or releasable(found, calls(*pods)) == pods
-
-
 def test_a_gone_group_or_role_holds() -> None:
     root = group("root", composite=True, minimum=2)
     pods = [member("decode", 0, pin="n1")]
     found = unit(root, role_groups("decode", replicas=1, minimum=1, size=1), pods)
     assert releasable(found, calls(*pods)) == []
-
-
-def test_bound_members_count_and_released_or_dying_ones_do_not() -> None:
-    arrived = member("decode", 0, 1, size=2, pin="n1")
-    shape = Shape("decode", 1, 1, 2)
-    assert releasable(tree(shape, pods=[member("decode", 0, 0, size=2, pin="n1", node="n1"), arrived]), calls(arrived))
-    for state in (
-        {"node": "n1", "deleted": True},
-        {"node": "n1", "phase": "Failed"},
-        {"annotations": {RELEASE: "Timeout"}},
-        {"node": "n2"},
-        {"gates": (GATE,)},
-    ):
-        other = member("decode", 0, 0, size=2, **({"pin": "n1"} | state))  # type: ignore[arg-type]
-        assert releasable(tree(shape, pods=[other, arrived]), calls(arrived)) == []
-
-
-def test_the_start_gate_counts_as_arrived() -> None:
-    waiting = member("decode", 0, 0, size=2, pin="n1", gates=(START,))
-    arrived = member("decode", 0, 1, size=2, pin="n1")
-    assert releasable(tree(Shape("decode", 1, 1, 2), pods=[waiting, arrived]), calls(arrived)) == [arrived]
-
-
-def test_an_arrival_for_another_node_than_the_pin_does_not_count() -> None:
-    pod = member("decode", 0, pin="n2")
-    assert releasable(tree(Shape("decode", 1, 1, 1), pods=[pod]), calls(pod)) == []
-
-
-def test_replicas_that_go_together_wait_for_each_other() -> None:
-    together = {"scheduling.covey.dev/together": "r2"}
-    pods = [
-        member("prefill", 0, pin="n1", node="n1"),
-        member("decode", 0, pin="n1", node="n1"),
-        member("prefill", 1, pin="n1", labels=together),
-        member("decode", 1, pin="n1", labels=together),
-    ]
-    found = tree(Shape("prefill", 2, 1, 1), Shape("decode", 2, 1, 1), pods=pods)
-    assert releasable(found, calls(pods[2])) == []
-    assert {p.metadata.name for p in releasable(found, calls(*pods[2:]))} == {p.metadata.name for p in pods[2:]}
 
 
 def test_a_minimum_that_counts_on_a_torn_set_is_held() -> None:
@@ -122,33 +75,6 @@ def test_groups_that_say_the_same_role_do_not_stand_for_each_other() -> None:
     found = unit(root, groups, pods)
     assert releasable(found, calls(*pods)) == []
     assert len(releasable(unit(root, groups, [*pods, last := member("a", 1, pin="n1")]), calls(*pods, last))) == 4
-
-
-def test_newer_calls_replace_older_and_late_leavers_change_nothing() -> None:
-    waiting = Waiting()
-    pod = member("decode", 0, pin="n1")
-    older, newer = call(pod, 1), call(pod, 2)
-    assert waiting.arrive(older) is None
-    assert waiting.arrive(newer) is older
-    assert not waiting.leave(older)
-    assert waiting.get(pod.metadata.uid) is newer
-    assert waiting.leave(newer)
-    assert not waiting
-    assert not waiting.leave(newer)
-
-
-def test_calls_are_found_under_the_unit_they_came_for() -> None:
-    waiting = Waiting()
-    one, other = member("decode", 0, pin="n1"), member("decode", 1, pin="n1")
-    for each in (call(one, 1), call(other, 2), call(one, 3, root=root_key("moved"))):
-        waiting.arrive(each)
-    assert waiting.of(root_key("root")) == [call(other, 2)]
-    assert waiting.of(root_key("moved")) == [call(one, 3, root=root_key("moved"))]
-    waiting.leave(call(other, 2))
-    assert len(waiting.of(root_key("root"))) == 1  # an equal call is not the same call
-    for each in list(waiting.calls.values()):
-        waiting.leave(each)
-    assert waiting.of(root_key("root")) == waiting.of(root_key("moved")) == []
 
 
 shapes = st.lists(

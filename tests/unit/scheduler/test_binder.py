@@ -7,20 +7,18 @@ from typing import Any
 
 import pytest
 
-from builders.members import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
+from builders.members import GATE, RELEASE, cache, drop, group, member, node, pod, put, role_groups
 from covey.admission.native import MemberPod
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT, UNSEEN, Bindings
+from covey.scheduler.bindings import ATTEMPTS, UNSEEN, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
-from covey.scheduler.writer import RENEW
 from scheduler_loop import settle
-from virtual_time import now, run
+from virtual_time import run
 
-WAKE = "scheduling.covey.dev/wake"
 GROUPS = [
     group("root", composite=True, minimum=1, timeoutSeconds=60),
     *role_groups("decode", replicas=1, minimum=1, size=2),
@@ -79,30 +77,6 @@ async def first_call(made: Cache, api: Api) -> tuple[Binder, asyncio.Task[str]]:
     return asked, held
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "reason"),
-    [
-        ([node("n1", unschedulable=True)], "NodeLost"),
-        ([node("n1", ready=False)], "NodeLost"),
-        ([node("n1", taints=[{"key": "bad", "effect": "NoExecute"}])], "NodeLost"),
-        ([pod("thief", node="n1", gpus=8)], "CapacityTaken"),
-        ([node("n1", gpus=0)], "CapacityTaken"),
-    ],
-)
-async def test_every_node_is_checked_again_before_anybody_goes(spoilt: list[Any], reason: str) -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    api = Api()
-    asked, held = await first_call(made, api)
-    for each in spoilt:
-        put(made, each)
-    answers = await asyncio.gather(held, asked.bind(args(PINNED[1], "n1")))
-    await settle()
-    assert all("planned again" in answer for answer in answers)
-    assert api.bound == []
-    assert api.released == {PINNED[1].metadata.name: reason}
-    assert len(asked.waiting) == 0
-
-
 async def test_the_last_check_leaves_out_the_released() -> None:
     released = member("prefill", 0, root="other", pin="n1", gpus=4, annotations={RELEASE: "CapacityTaken"})
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED, released, pod("thief", node="n1", gpus=7))
@@ -111,33 +85,6 @@ async def test_the_last_check_leaves_out_the_released() -> None:
     answers = await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
     assert answers == ["", ""]
     assert api.released == {}
-
-
-async def test_a_whole_gang_goes_with_its_uids() -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    api = Api()
-    asked = binder(made, api)
-    answers = await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
-    assert answers == ["", ""]
-    assert sorted(api.bound) == [
-        (each.metadata.name, each.metadata.uid, f"n{number}") for number, each in enumerate(PINNED)
-    ]
-
-
-async def test_nothing_is_kept_of_a_gang_for_which_nobody_waits() -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    asked, held = await first_call(made, Api())
-    assert asked._progress
-    made.pods.steady.clear()
-    other = asyncio.create_task(asked.bind(args(PINNED[1], "n1")))
-    await settle()
-    for each in (held, other):
-        each.cancel()
-    await settle()
-    made.pods.steady.set()
-    await settle()
-    kept = (asked._progress, asked._next, asked._timed, asked._due, asked._looking)
-    assert not any(kept)
 
 
 async def test_nobody_goes_while_a_list_is_being_taken_in() -> None:
@@ -194,16 +141,6 @@ async def test_a_call_for_our_own_pin_waits_for_the_watch_and_asks_nobody() -> N
     assert len(api.bound) == 2
 
 
-async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *(member("decode", 0, i, size=2, gates=(GATE,)) for i in range(2)))
-    api = Api(read=PINNED[0])
-    asked, held = await first_call(made, api)
-    assert not held.done()
-    for each in PINNED:
-        put(made, each)
-    assert await asyncio.gather(held, asked.bind(args(PINNED[1], "n1"))) == ["", ""]
-
-
 @pytest.mark.parametrize("native", [False, True])
 async def test_the_api_server_s_pod_is_read_as_the_cache_s(native: bool) -> None:  # noqa: FBT001 - a column
     """Else a member of a native group that the cache lags behind would be bound as an ordinary pod, without its gang."""
@@ -219,66 +156,12 @@ async def test_the_api_server_s_pod_is_read_as_the_cache_s(native: bool) -> None
     assert asked == [MemberPod if native else core.Pod]
 
 
-async def test_who_could_not_be_asked_is_not_gone() -> None:
-    class Silent(Api):
-        async def read(self, _pod: core.Pod) -> core.Pod | None:
-            raise Unreachable
-
-    answer = await binder(cache(*GROUPS), Silent()).bind(args(PINNED[0], "n0"))
-    assert "could not be asked" in answer
-    answer = await binder(cache(*GROUPS), Api()).bind(args(PINNED[0], "n0"))
-    assert answer.endswith("is gone")
-
-
-async def test_nobody_waits_after_the_last_attempt() -> None:
-    slept: list[float] = []
-    api = Api(*[Unreachable()] * ATTEMPTS, read=STRANGER)
-    await binder(cache(node("n0"), STRANGER), api, slept).bind(args(STRANGER, "n0"))
-    assert slept == [FIRST_WAIT * 2**number for number in range(ATTEMPTS - 1)]
-
-
-@pytest.mark.parametrize("gone", GROUPS, ids=lambda each: each.metadata.name)
-async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    asked, held = await first_call(made, Api())
-    assert not held.done()
-    drop(made, gone)
-    async with asyncio.timeout(60):
-        answer = await held
-    assert "is gone" in answer or "does not exist" in answer
-    assert len(asked.waiting) == 0
-
-
 async def test_a_call_runs_out_though_the_cache_never_sees_its_pod() -> None:
     root = group("root", composite=True, minimum=1, timeoutSeconds=1)
     made = cache(root, *GROUPS[1:])
     async with asyncio.timeout(60):
         answer = await binder(made, Api(read=PINNED[0])).bind(args(PINNED[0], "n0"))
     assert answer == "the gang was not complete after 1 s"
-
-
-async def test_a_pod_that_goes_while_the_api_server_is_asked_is_gone() -> None:
-    gated = member("decode", 0, 0, size=2, gates=(GATE,))
-    made = cache(*GROUPS, gated)
-
-    class Late(Api):
-        async def read(self, _pod: core.Pod) -> core.Pod | None:
-            drop(made, gated)
-            return PINNED[0]
-
-    async with asyncio.timeout(60):
-        assert (await binder(made, Late()).bind(args(PINNED[0], "n0"))).endswith("is gone")
-
-
-@pytest.mark.parametrize(("place", "word"), [("n0", ""), ("n1", "bound to node n1")])
-async def test_a_call_for_a_pod_that_another_replica_has_bound_is_answered(place: str, word: str) -> None:
-    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
-    held = asyncio.create_task(binder(made, Api()).bind(args(PINNED[0], "n0")))
-    await settle()
-    put(made, member("decode", 0, 0, size=2, pin="n0", node=place))
-    async with asyncio.timeout(60):
-        answer = await held
-    assert (answer == "") if not word else (word in answer)
 
 
 class Slow(Api):
@@ -310,21 +193,6 @@ async def test_a_strangers_binding_comes_to_its_end_though_the_caller_hangs_up(
     await settle()
     assert bool(api.bound) == (not answers)
     assert made.capacity.room.free("n0")["nvidia.com/gpu"] == left
-
-
-async def test_a_failed_binding_leaves_alone_what_a_newer_call_has_taken() -> None:
-    made = cache(node("n0"), node("n1"), STRANGER)
-    api = Slow(Conflict(409), read=STRANGER)
-    asked = binder(made, api)
-    older = asyncio.create_task(asked.bind(args(STRANGER, "n0")))
-    async with asyncio.timeout(60):
-        await api.asked.wait()
-    newer = asyncio.create_task(asked.bind(args(STRANGER, "n1")))
-    await settle()
-    api.go.set()
-    assert "refused" in await older
-    assert await newer == ""
-    assert made.capacity.assumed == {STRANGER.metadata.uid: "n1"}
 
 
 async def test_a_call_for_a_pod_that_says_unschedulable_is_told_to_the_leader_and_so_is_its_end() -> None:
@@ -378,33 +246,6 @@ async def test_what_kube_scheduler_would_not_ask_is_not_bound(found: core.Pod, p
     assert found.metadata.uid not in made.capacity.assumed
 
 
-async def test_a_stranger_that_is_bound_there_already_is_success() -> None:
-    api, found = Api(), pod("s", node="n0")
-    assert await binder(cache(node("n0"), found), api).bind(args(found, "n0")) == ""
-    assert api.bound == []
-
-
-async def test_strangers_of_every_profile_that_is_served_are_bound() -> None:
-    api, found = Api(), pod("s", spec={"schedulerName": "default-scheduler"})
-    both: Any = api
-    served = Binder(
-        cache(node("n0"), found), Bindings(both, both), served=("covey-scheduler", "default-scheduler"), clock=SYSTEM
-    )
-    assert await served.bind(args(found, "n0")) == ""
-    assert api.bound == [("s", "uid-s", "n0")]
-
-
-async def test_members_that_pin_themselves_are_not_bound_and_complete_no_gang() -> None:
-    own = member("decode", 0, 1, size=2, spec={"affinity": pin_terms("n1")})
-    made = cache(node("n0"), node("n1"), *GROUPS, PINNED[0], own)
-    api = Api(read=own)
-    asked, held = await first_call(made, api)
-    assert "has no scheduling gate" in await asked.bind(args(own, "n1"))
-    assert not held.done()
-    assert api.bound == []
-    held.cancel()
-
-
 async def test_a_group_that_returns_makes_its_pins_good_again() -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
     drop(made, GROUPS[-1])
@@ -412,35 +253,6 @@ async def test_a_group_that_returns_makes_its_pins_good_again() -> None:
     assert "does not exist" in await asked.bind(args(PINNED[0], "n0"))
     put(made, GROUPS[-1])
     assert await asyncio.gather(*(asked.bind(args(each, f"n{i}")) for i, each in enumerate(PINNED))) == ["", ""]
-
-
-def test_a_mark_is_renewed_while_its_call_is_held_and_no_longer() -> None:
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "volume"}
-    waiting = member("decode", 0, 0, size=2, pin="n0", conditions=[said])
-
-    async def hold() -> list[float]:
-        made = cache(node("n0"), node("n1"), *GROUPS, waiting)
-        api = Api()
-        times: list[float] = []
-
-        async def wake(_pod: core.Pod, mark: str) -> bool:
-            times.append(now())
-            api.marks.append(mark)
-            put(made, member("decode", 0, 0, size=2, pin="n0", conditions=[said], annotations={WAKE: mark}))
-            return True
-
-        api.wake = wake  # type: ignore[method-assign] # it shows in the cache at once
-        found = binder(made, api)
-        call = asyncio.create_task(found.bind(args(waiting, "n0")))
-        await asyncio.sleep(2.5 * RENEW)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        await asyncio.sleep(10 * RENEW)
-        assert [mark.rpartition(".")[2] for mark in api.marks] == ["arrived"] * 3 + ["left"]
-        assert not found._arrivals._renewals
-        return times
-
-    assert run(hold()) == [0.0, RENEW, 2 * RENEW, 2.5 * RENEW]
 
 
 def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only() -> None:
@@ -453,3 +265,26 @@ def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only()
         return held, made.capacity.room.free("n0")["nvidia.com/gpu"]
 
     assert run(place()) == (7, 8)
+
+
+async def test_who_could_not_be_asked_is_not_gone() -> None:
+    class Silent(Api):
+        async def read(self, _pod: core.Pod) -> core.Pod | None:
+            raise Unreachable
+
+    answer = await binder(cache(*GROUPS), Silent()).bind(args(PINNED[0], "n0"))
+    assert "could not be asked" in answer
+    answer = await binder(cache(*GROUPS), Api()).bind(args(PINNED[0], "n0"))
+    assert answer.endswith("is gone")
+
+
+@pytest.mark.parametrize("gone", GROUPS, ids=lambda each: each.metadata.name)
+async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    asked, held = await first_call(made, Api())
+    assert not held.done()
+    drop(made, gone)
+    async with asyncio.timeout(60):
+        answer = await held
+    assert "is gone" in answer or "does not exist" in answer
+    assert len(asked.waiting) == 0

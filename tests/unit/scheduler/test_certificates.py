@@ -15,7 +15,7 @@ from cryptography import x509
 
 from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
-from covey.scheduler.certificates import add_check, names, not_after
+from covey.scheduler.certificates import add_check, not_after
 from covey.scheduler.server import Endpoint
 from covey.scheduler.settings import EndpointMode, Settings, Tls
 
@@ -74,89 +74,11 @@ def caller(tmp_path: Path, authority: Authority) -> Mounted:
     return Mounted(tmp_path / "caller", authority, "kube-scheduler")
 
 
-async def test_a_certificate_of_the_authority_with_another_name_calls_nothing(
-    files: Mounted, caller: Mounted, authority: Authority, tmp_path: Path
-) -> None:
-    other = Mounted(tmp_path / "other", authority, "team-b-some-app")
-    wrong = {"verb": "connect", "result": "wrong_name"}
-    before = counted("covey_extender_requests_total", **wrong)
-    async with serving(files) as endpoint:
-        said = "team-b-some-app may not call: --client-name has kube-scheduler, scheduler.example.com\n"
-        assert await hello(endpoint, other.client_context()) == said
-        assert counted("covey_extender_requests_total", **wrong) == before + 1
-        assert await hello(endpoint, caller.client_context()) == "hello"
-    assert counted("covey_extender_requests_total", **wrong) == before + 1
-
-
-async def test_the_end_of_a_callers_certificate_is_noted(files: Mounted, authority: Authority, tmp_path: Path) -> None:
-    caller = Mounted(tmp_path / "short", authority, "kube-scheduler")
-    gauge = "covey_extender_caller_certificate_expiration_timestamp_seconds"
-    async with serving(files) as endpoint:
-        for days in (3, 9):
-            caller.renew(authority, days=days)
-            wanted = x509.load_pem_x509_certificate(caller.certificate.read_bytes()).not_valid_after_utc
-            assert await hello(endpoint, caller.client_context()) == "hello"
-            assert REGISTRY.get_sample_value(gauge, {"name": "kube-scheduler"}) == wanted.timestamp()
-
-
-def test_a_caller_has_the_names_of_its_subject_and_of_dns() -> None:
-    subject = ((("organizationName", "o"),), (("commonName", "c"),))
-    assert list(names({"subject": subject, "subjectAltName": (("IP Address", "127.0.0.1"), ("DNS", "d"))})) == [
-        "c",
-        "d",
-    ]
-
-
-async def test_only_callers_with_a_certificate_of_the_authority_get_in(
-    files: Mounted, caller: Mounted, tmp_path: Path
-) -> None:
-    other = Mounted(tmp_path / "other", Authority("other"), "kube-scheduler")
-    stranger = other.client_context()
-    stranger.load_verify_locations(caller.authority)
-    nobody = ssl.create_default_context(cafile=caller.authority)
-    denied = counted("covey_extender_requests_total", verb="connect", result="denied")
-    async with serving(files) as endpoint:
-        assert await hello(endpoint, caller.client_context()) == "hello"
-        for context in (stranger, nobody):
-            with pytest.raises(aiohttp.ClientError):
-                await hello(endpoint, context)
-        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        with contextlib.suppress(ConnectionError):
-            assert b"HTTP" not in await reader.read()
-        writer.close()
-        assert await hello(endpoint, caller.client_context()) == "hello"
-    assert counted("covey_extender_requests_total", verb="connect", result="denied") >= denied + 3
-
-
 async def test_an_expired_caller_does_not_get_in(files: Mounted, caller: Mounted, authority: Authority) -> None:
     caller.renew(authority, days=-1)
     async with serving(files) as endpoint:
         with pytest.raises(aiohttp.ClientError):
             await hello(endpoint, caller.client_context())
-
-
-async def test_a_renewal_holds_for_new_connections_and_old_ones_are_made_anew(
-    files: Mounted, caller: Mounted, tmp_path: Path
-) -> None:
-    new = Authority("new")
-    renewed = Mounted(tmp_path / "renewed", new, "kube-scheduler")
-    async with serving(files) as endpoint, _session(caller) as session:
-        assert await said(session, endpoint) == "hello"
-        certificates = endpoint.certificates
-        assert certificates is not None
-        assert not certificates.refresh()
-        files.renew(new, days=2)
-        assert certificates.refresh()
-        # The new authority is trusted, the old one no more.
-        assert await hello(endpoint, renewed.client_context()) == "hello"
-        assert await said(session, endpoint) == "hello", "what is under way comes to its end"
-        with pytest.raises(aiohttp.ClientError):
-            await said(session, endpoint)  # its connection was closed, and a new one is not let in
-        with pytest.raises(aiohttp.ClientError):
-            await hello(endpoint, caller.client_context())
-    expires = x509.load_pem_x509_certificate(files.certificate.read_bytes()).not_valid_after_utc
-    assert counted("covey_extender_certificate_expiration_timestamp_seconds") == expires.timestamp()
 
 
 @pytest.mark.parametrize("broken", ["empty", "half", "another key", "gone"])
@@ -216,7 +138,3 @@ def test_the_expiry_is_read_from_any_certificate(authority: Authority) -> None:
         assert not_after(ssl.PEM_cert_to_DER_cert(pem.decode())) == found.not_valid_after_utc
     with pytest.raises(ValueError, match=r"X\.509"):
         not_after(b"\x30\x03\x02\x01\x01")
-
-
-def _session(caller: Mounted) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=caller.client_context(), limit=1))

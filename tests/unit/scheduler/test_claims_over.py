@@ -233,27 +233,6 @@ async def test_another_process_takes_nothing_that_went_before_it_from_what_a_uni
     assert len(await world.loop.turn()) == 1, "it has that replica when room is kept"
 
 
-async def test_what_was_pardoned_and_is_lost_later_is_replaced() -> None:
-    world = await began()
-    [spared], [first, _] = world.named("ns-a"), sorted(world.named("ns-b"))
-    put(world.cache, node("n-new", labels=labels()))
-    await world.turn()
-    assert world.served("ns-a")
-    world.bind()
-    world.write()
-    world.operate()
-    for uid in (first, spared):
-        pod = next(each for each in world.batch if each.metadata.uid == uid)
-        assert is_marked(pod) == (uid == first)
-        drop(world.cache, pod)
-    drop(world.cache, node(pod.spec.node_name or "", labels=labels()))
-    world.create()
-    placed = await world.loop.turn()
-    assert list(placed) == [f"batch-decode-{NODES}-0"], "it had that replica when room began to be kept"
-    world.create()
-    assert not await world.loop.turn()
-
-
 async def test_one_loss_makes_room_for_one_replica_before_it_is_bound() -> None:
     """Two nodes are free, and kept for a gang that waits for a third one."""
     there = [node(f"n{number}", labels=labels()) for number in range(4)]

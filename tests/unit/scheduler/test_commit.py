@@ -120,17 +120,6 @@ async def test_a_patch_is_built_anew_from_what_was_read() -> None:
     assert [len(body["spec"]["schedulingGates"]) for body in client.sent] == [1, 0]
 
 
-async def test_a_release_is_sent_once_and_again_after_a_failure() -> None:
-    client = Answers([Unreachable(), None])
-    once = writer(client)
-    pinned = pod("p", group="g", pin="n1")
-    assert not await once.release(pinned, "Timeout")
-    assert await once.release(pinned, "Timeout")
-    assert not await once.release(pinned, "Timeout")
-    assert not await once.release(pod("q", group="g", pin="n1", node="n1"), "Timeout")
-    assert len(client.sent) == 2
-
-
 async def decide(
     patches: Sequence[KubeError | None], *, rehearse: bool = False, in_flight: int = 1
 ) -> tuple[Any, Committed, Answers]:
@@ -144,12 +133,6 @@ async def decide(
     committer.assume(placements)
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 8 - len(pods)
     return made, await committer.commit(placements, rehearse=rehearse), client
-
-
-async def test_a_decision_is_carried_out_whole() -> None:
-    made, committed, _ = await decide([None, None, None])
-    assert committed.outcomes == {Pinned.DONE: 3}
-    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 5
 
 
 async def test_a_vanished_pod_drops_what_was_not_sent_and_gives_its_room_back() -> None:
@@ -178,29 +161,9 @@ async def test_room_of_a_pod_that_is_gone_is_free_once_its_mates_have_come() -> 
 DENIED = Forbidden(403, "Forbidden", "policy says no")
 
 
-async def test_a_denied_pin_stops_its_mates_and_says_the_servers_words() -> None:
-    made, committed, client = await decide([None, Invalid(422, "Invalid", "policy says no"), None])
-    assert committed.outcomes == {Pinned.DONE: 1, Pinned.DENIED: 1, Pinned.DROPPED: 1}
-    assert committed.denied == "the API server denied the pin of pod p1 to node n1: policy says no"
-    assert len(client.sent) == 2
-    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
-
-
 async def test_a_rehearsal_lets_nobody_go_unless_all_may() -> None:
     made, committed, client = await decide([None, None, DENIED, None], rehearse=True)
     assert committed.outcomes == {Pinned.DENIED: 1, Pinned.DROPPED: 3}
     assert "pod p2" in committed.denied
     assert all(client.dry)
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 8
-
-
-async def test_after_a_rehearsal_the_patches_are_sent() -> None:
-    made = cache(node("n1"), *(pods := [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(3)]))
-    client = Unchanged([None] * 6, pods)
-    committer = Committer(made, writer(client))
-    placements = [Placement(each, "n1", {}) for each in pods]
-    committer.assume(placements)
-    committed = await committer.commit(placements, rehearse=True)
-    assert committed.outcomes == {Pinned.DONE: 3}
-    assert client.dry == [True] * 3 + [False] * 3
-    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 5

@@ -4,9 +4,7 @@ import pytest
 import yaml
 
 from covey.scheduler.config import render
-from covey.scheduler.settings import CallerFiles, EndpointMode, Settings, Tls
-
-HOST = "covey-scheduler-extender.covey-system.svc"
+from covey.scheduler.settings import EndpointMode, Settings, Tls
 
 
 def test_the_configuration_is_the_protocols() -> None:
@@ -45,22 +43,6 @@ def test_the_configuration_is_the_protocols() -> None:
 def test_a_sidecar_that_listens_everywhere_is_called_on_loopback() -> None:
     assert "http://127.0.0.1:8890/guard" in render(Settings(bind_address=":8890"))
     assert "http://[::1]:8890/guard" in render(Settings(bind_address="[::1]:8890"))
-
-
-def test_every_profile_is_configured() -> None:
-    found = yaml.safe_load(render(Settings(scheduler_names=("covey-scheduler", "default-scheduler"))))
-    assert [each["schedulerName"] for each in found["profiles"]] == ["covey-scheduler", "default-scheduler"]
-
-
-def test_a_certificate_of_the_caller_is_asked_for_only_with_an_authority_for_it() -> None:
-    [guard, _] = yaml.safe_load(render(Settings(tls=Tls("crt", "key"))))["extenders"]
-    assert guard["tlsConfig"] == {"insecure": False, "caFile": "/etc/covey/tls/ca.crt"}
-
-
-def test_the_callers_files_are_where_it_is_told() -> None:
-    files = CallerFiles("a", "c", "k")
-    [guard, _] = yaml.safe_load(render(Settings(endpoint_mode=EndpointMode.SERVICE, caller_files=files)))["extenders"]
-    assert guard["tlsConfig"] == {"insecure": False, "caFile": "a", "serverName": HOST, "certFile": "c", "keyFile": "k"}
 
 
 @pytest.mark.parametrize("tls", [None, Tls("crt", "key", "ca")])

@@ -14,7 +14,7 @@ from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
-from covey.scheduler.devices import DeviceGauges, Surveyor
+from covey.scheduler.devices import Surveyor
 from covey.scheduler.topologies import Topologies
 from scrapes import Scrape
 
@@ -83,21 +83,6 @@ def test_devices_that_claims_are_counted_by_are_never_unguarded() -> None:
     assert seen.by("resource", "covey_devices_unguarded") == {GPU: 1}
 
 
-def test_every_change_is_seen(stage: Stage) -> None:
-    assert stage.look()("covey_devices", state="whole") == 32
-    stage.room.hold("p", "a", make_shape(8))
-    assert stage.look()("covey_devices", state="whole") == 24
-    stage.room.release("p")
-    stage.room.remove_node("b")
-    assert stage.look()("covey_devices", state="whole") == 24
-    stage.node("b", "r2", product="H200")
-    assert stage.look().by("product", "covey_devices_largest_gang", level="rack") == {"H100": 16, "H200": 8}
-    stage.chosen = None
-    assert stage.look().by("level", "covey_devices_largest_gang", product="H100") == {"cluster": 24}
-    stage.chosen = TOPOLOGY
-    assert stage.look()("covey_devices_largest_gang", product="H100", level="rack") == 16
-
-
 def test_what_a_stranger_makes_up_has_no_series(stage: Stage) -> None:
     for number in range(50):
         stage.node(f"x{number}", f"rack-{number}", product=f"made-up-{number}", gpus=1)
@@ -105,12 +90,6 @@ def test_what_a_stranger_makes_up_has_no_series(stage: Stage) -> None:
     assert len(seen.samples) <= devices.MOST * (4 + 4 * 5) + 1
     assert seen("covey_device_kinds_dropped") == 51 - devices.MOST
     assert seen("covey_devices", product="H100") == 32
-
-
-def test_who_does_not_count_shows_nothing() -> None:
-    registry = CollectorRegistry()
-    registry.register(DeviceGauges())
-    assert Scrape.parse(generate_latest(registry).decode()).by("state", "covey_devices") == {}
 
 
 def test_the_planner_need_not_know_the_topology_that_is_counted_by() -> None:

@@ -6,9 +6,8 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 
-from builders.members import GATE, RELEASE, START, cache, drop, group, member, node, put, role_groups
+from builders.members import GATE, cache, group, member, node, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.direct import FIRST_WAIT, LONGEST_WAIT, DirectBinding
@@ -48,48 +47,6 @@ async def settle() -> None:
 
 
 PINNED = named(member("decode", 0, 0, size=2, pin="n0"))
-CALL = ("root-decode-0-0", PINNED.metadata.uid, "n0")
-
-
-async def test_a_pod_that_waits_when_the_process_begins_to_lead_is_called_for() -> None:
-    barrier = Barrier()
-    made = direct(cache(node("n0"), *GROUPS, PINNED), barrier)
-    await settle()
-    assert barrier.calls == []
-    made.begin()
-    await settle()
-    assert barrier.calls == [CALL]
-
-
-async def test_a_pod_is_called_for_once_it_is_let_go() -> None:
-    waits = named(member("decode", 0, 0, size=2, gates=[GATE]))
-    known, barrier = cache(node("n0"), *GROUPS, waits), Barrier()
-    direct(known, barrier).begin()
-    await settle()
-    assert barrier.calls == []
-    put(known, PINNED)
-    put(known, PINNED)
-    await settle()
-    assert barrier.calls == [CALL]
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [
-        named(member("decode", 0, 0, size=2, pin="n0"), "covey-scheduler"),
-        named(member("decode", 0, 0, size=2, pin="n0", gates=[START])),
-        named(member("decode", 0, 0, size=2, pin="n0", annotations={RELEASE: "Timeout"})),
-        named(member("decode", 0, 0, size=2, pin="n0", deleted=True)),
-        named(member("decode", 0, 0, size=2, pin="n0", node="n0")),
-        named(member("decode", 0, 0, size=2)),
-    ],
-    ids=["of kube-scheduler", "waits for its start", "given up", "being deleted", "bound", "never pinned"],
-)
-async def test_nobody_else_is_called_for(pod: core.Pod) -> None:
-    barrier = Barrier()
-    direct(cache(node("n0"), *GROUPS, pod), barrier).begin()
-    await settle()
-    assert barrier.calls == []
 
 
 async def test_only_the_leader_calls_and_only_where_a_name_is_given() -> None:
@@ -111,19 +68,6 @@ def test_a_refused_call_is_made_again_later_each_time() -> None:
 
     assert run(waited()) == [0, 1, 3, 7, 15, 25, 35]
     assert (FIRST_WAIT, LONGEST_WAIT) == (1.0, 10.0)
-
-
-def test_nobody_calls_for_a_pod_that_is_gone() -> None:
-    async def calls() -> int:
-        barrier = Barrier("refused")
-        known = cache(node("n0"), *GROUPS, PINNED)
-        direct(known, barrier).begin()
-        await settle()
-        drop(known, PINNED)
-        await asyncio.sleep(60)
-        return len(barrier.calls)
-
-    assert run(calls()) == 1
 
 
 def test_what_only_kube_scheduler_knows_is_refused_under_this_name_alone() -> None:

@@ -22,19 +22,17 @@ from builders.devices import (
     tell,
     wish_body,
 )
-from builders.members import cache, drop, node, pod, put, queue, root_key
+from builders.members import cache, drop, node, pod, put, root_key
 from covey.api import core
 from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE, MOST_SELECTED
 from covey.placement.cluster.selectors import canonical_selector
 from covey.scheduler.cache import Cache
-from covey.scheduler.dra import STEP
 from scheduler_loop import Loop, tree
 
 MIG = "mig.nvidia.com"
 CLAIMED = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
 SMALL = "device.attributes['gpu.nvidia.com'].profile == '1g'"
-LARGE = "device.attributes['gpu.nvidia.com'].profile == '3g'"
 
 
 def claim(name: str, *requests: Json, have: tuple[tuple[str, str, str], ...] = (), on: str = "", **more: Any) -> Json:
@@ -94,31 +92,6 @@ def mig_class() -> Json:
     )
 
 
-async def test_claims_of_templates_and_the_extended_resource_take_of_the_same_devices() -> None:
-    made = cluster(nodes=2)
-    gang("one", request_body(3), made=made)
-    loop = Loop(made)
-    [place] = (await loop.turn()).values()
-    for each in tree("two", replicas=2, minimum=2, gpus=3):
-        put(made, each)
-    await loop.turn()
-    assert loop.admission.decision(root_key("two")).reason == "Infeasible"
-    assert made.capacity.room.free(place)[GPU] == 1
-    assert made.capacity.room.free(place)[CLAIMED] == 1
-
-
-async def test_a_node_with_a_device_plugin_is_nothing_for_claims() -> None:
-    made = cluster()
-    put(made, node("n1", gpus=8))
-    tell(made, slice_body("slice-n1", device("x", "other")), "MODIFIED")
-    gang("one", request_body(1), made=made)
-    loop = Loop(made)
-    assert await loop.turn() == {}
-    decision = loop.admission.decision(root_key("one"))
-    assert decision.reason == "Infeasible"
-    assert CLAIMED in decision.message
-
-
 @pytest.mark.parametrize(("count", "plugin", "reason"), [(33, 0, "Unsupported"), (32, 0, None), (33, 64, None)])
 async def test_a_pod_when_its_devices_are_more_than_one_claim_may_have_is_refused_by_name(
     count: int, plugin: int, reason: str | None
@@ -161,19 +134,6 @@ async def test_what_bound_pods_have_refuses_nobody() -> None:
     gang("more", request_body(1, SMALL, of=MIG), made=made)
     await loop.turn()
     assert loop.admission.decision(root_key("more")).reason == "Infeasible"
-
-
-async def test_requests_that_partition_a_class_are_counted_each_by_itself() -> None:
-    made = cluster(mig_class(), devices=parts())
-    gang("small", request_body(1, SMALL, of=MIG), request_body(1, LARGE, of=MIG, name="l"), made=made, replicas=2)
-    loop = Loop(made)
-    assert len(await loop.turn()) == 2
-    gang("more", request_body(3, SMALL, of=MIG), made=made)
-    await loop.turn()
-    assert loop.admission.decision(root_key("more")).reason == "Infeasible"
-    free = {name.partition("~")[0]: n for name, n in made.capacity.room.free("n1").items() if name.startswith(MIG)}
-    claimed = f"{MIG}.deviceclass.resource.k8s.io"
-    assert free == {f"{claimed}/devices": 2, f"{claimed}/profile == '1g'": 2, f"{claimed}/profile == '3g'": 0}
 
 
 BANK = "device.attributes['gpu.nvidia.com'].bank == 0"
@@ -282,29 +242,6 @@ def test_a_claim_in_flight_is_counted_once_and_those_of_a_pod_each_by_itself() -
     assert made.capacity.room.free("n1")[GPU] == 4
 
 
-@pytest.mark.parametrize(
-    ("request_", "more", "words"),
-    [
-        (request_body(1, allocationMode="All"), {}, "allocationMode All"),
-        (request_body(1, adminAccess=True), {}, "with adminAccess"),
-        (request_body(1, tolerations=[{"operator": "Exists"}]), {}, "with tolerations"),
-        (request_body(1, capacity={"requests": {"memory": "1Gi"}}), {}, "with capacity"),
-        ({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER}]}, {}, "without exactly"),
-        (request_body(2), {"constraints": [{"matchAttribute": "a/b"}]}, "has constraints between devices"),
-        (request_body(1, "device.driver.startsWith('g')"), {}, "selectors that Covey cannot judge"),
-        (request_body(1, of="nothing"), {}, "DeviceClass nothing, which does not exist"),
-    ],
-)
-async def test_what_cannot_be_counted_is_refused_by_name(request_: Json, more: Json, words: str) -> None:
-    made = cluster()
-    gang("one", request_, made=made, **more)
-    loop = Loop(made)
-    assert await loop.turn() == {}
-    decision = loop.admission.decision(root_key("one"))
-    assert decision.reason == "Unsupported"
-    assert words in decision.message
-
-
 async def test_a_tenant_with_too_many_selectors_is_refused_and_nobody_else() -> None:
     made = cluster(nodes=3)
     for number in range(MOST_OF_NAMESPACE + 1):
@@ -349,25 +286,6 @@ async def test_a_pod_that_has_ended_asks_for_nothing_and_shares_no_claim() -> No
     assert "named by several pods" in loop.admission.decision(root_key("one")).message
     put(made, replace(old, status=replace(old.status, phase="Succeeded")))
     assert await loop.turn() != {}
-
-
-async def test_pods_with_claims_are_looked_at_again_a_few_at_a_time() -> None:
-    made, sizes = cluster(), list[int]()
-    gang("one", request_body(1), made=made, replicas=30)
-    await made.devices.steady.wait()
-    told = made.devices._pods_changed
-    made.devices._pods_changed = lambda uids: (sizes.append(len(found := tuple(uids))), told(found))[1]  # type: ignore[func-returns-value]
-    tell(made, class_body("second", resource="b/gpu"))
-    await made.devices.steady.wait()
-    assert (sum(sizes), max(sizes)) == (30, STEP)
-
-
-async def test_an_allocated_claim_that_a_pod_names_ties_it_to_the_nodes_of_its_devices_and_takes_no_more() -> None:
-    made = cluster(nodes=3)
-    tell(made, claim("mine", request_body(4), have=tuple((DRIVER, "n3", f"gpu-{n}") for n in range(4)), on="n3"))
-    for each in tree("one", replicas=2, minimum=2, gpus=0):
-        put(made, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
-    assert set((await Loop(made).turn()).values()) == {"n3"}
 
 
 async def test_a_claim_that_nobody_has_is_counted_for_one_pod_and_refused_for_two() -> None:
@@ -420,16 +338,6 @@ def test_what_is_free_does_not_depend_on_the_order_of_events() -> None:
             put(made, each) if isinstance(each, core.Pod) else tell(made, each)
         free = made.capacity.room.free("n1")
         assert (free[GPU], free[CLAIMED]) == (2, 2), order
-
-
-async def test_a_queue_counts_devices_of_claims_by_their_class() -> None:
-    made = cluster(nodes=2)
-    put(made, queue("q", 3, CLAIMED))
-    gang("one", request_body(2), made=made)
-    gang("two", request_body(2), made=made)
-    loop = Loop(made)
-    assert len(await loop.turn()) == 1
-    assert "OverQuota" in {loop.admission.decision(root_key(name)).reason for name in ("one", "two")}
 
 
 async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:

@@ -11,9 +11,6 @@ import pytest
 from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING
-from covey.scheduler import claims
-from covey.scheduler.guard import FilterArgs, Guard
-from covey.scheduler.reservations import KeptNodes
 from scheduler_loop import Loop, labels, tree
 
 DRAINS = {"labels": {LABEL_DRAINING: "true"}, "annotations": {ANNOTATION_DRAINING_SINCE: "2026-01-01T00:00:00Z"}}
@@ -54,16 +51,6 @@ def cluster(*more: str, cordoned: bool = True) -> list[Seen]:
     return [*nodes, node("tiny", gpus=1)]
 
 
-def surplus_of_another(**root: object) -> list[Seen]:
-    """One that serves, and would like a node more."""
-    return [
-        group("other", composite=True, minimum=1, desired=1, created=OLD, status=ADMITTED, **root),
-        *role_groups("decode", replicas=2, minimum=1, size=1, root="other"),
-        member("decode", 0, root="other", node="tiny", gpus=1),
-        member("decode", 1, root="other", gates=(GATE,), gpus=8),
-    ]
-
-
 def lose(loop: Loop, *, first: int = 0, last: int = 1) -> None:
     """Pods of the replica that drains are gone."""
     for index in range(first, last + 1):
@@ -88,39 +75,6 @@ def store(loop: Loop, objects: list[Seen]) -> list[Seen]:
         else each
         for each in objects
     ]
-
-
-@pytest.mark.parametrize(
-    "others", [tree("young", created=YOUNG), surplus_of_another()], ids=["a younger minimum", "surplus of another one"]
-)
-async def test_nobody_behind_it_takes_the_room_of_a_successor(others: list[Seen]) -> None:
-    loop = Loop(cache(*cluster(), *service()))
-    assert await loop.turn() == {}
-    claim = claim_of(loop)
-    assert claim is not None
-    assert (claim.purpose, claim.nodes, claim.victims) == ("Evacuation", ("beside", "free"), ())
-    put_all(loop, others)
-    assert await loop.turn() == {}
-    lose(loop, last=0)
-    assert await loop.turn() == {}
-    lose(loop, first=1)
-    assert await loop.turn() == PLACES
-
-
-@pytest.mark.parametrize(
-    "others",
-    [tree("old", created=OLD), tree("high", priority=5), surplus_of_another(priority=5)],
-    ids=["an older minimum", "a minimum of higher priority", "surplus of higher priority"],
-)
-async def test_those_before_it_do(others: list[Seen]) -> None:
-    loop = Loop(cache(*cluster(), *service()))
-    await loop.turn()
-    assert claim_of(loop)
-    put_all(loop, others)
-    assert set((await loop.turn()).values()) == {"free"}
-    lose(loop)
-    assert await loop.turn() == {}
-    assert claim_of(loop) is None, "without that node there is no room for it any more"
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1), (0, 1)])
@@ -164,20 +118,6 @@ def _is_leaf(each: Seen) -> bool:
     return isinstance(each, core.Group) and each.metadata.name.startswith("svc-decode-0")
 
 
-async def test_ordinary_pods_are_kept_off_by_every_replica_of_the_process() -> None:
-    objects = service()
-    loop = Loop(cache(*cluster(), *objects))
-    await loop.turn()
-    other = cache(*cluster())
-    KeptNodes(other)
-    for each in store(loop, objects):
-        put(other, each)
-    stranger = pod("stranger", gpus=1)
-    names = msgspec.Raw(msgspec.json.encode(["free", "tiny"]))
-    refused = Guard(other).filter(FilterArgs(stranger, names))
-    assert set(refused.failed_and_unresolvable_nodes) == {"free"}
-
-
 async def test_nothing_is_kept_where_what_goes_leaves_room_enough() -> None:
     """As in a rollout: each process holds the rooms of what it saw go, and the next one of what is there."""
     loop = Loop(cache(*cluster(cordoned=False), *service()))
@@ -187,39 +127,6 @@ async def test_nothing_is_kept_where_what_goes_leaves_room_enough() -> None:
     assert await loop.turn() == {"young-decode-0-0": "free"}
     lose(loop)
     assert await loop.turn() == {"svc-decode-2-0": "beside", "svc-decode-2-1": "left"}
-
-
-async def test_nothing_is_kept_where_there_is_too_little_room() -> None:
-    loop = Loop(cache(*cluster(), pod("occupant", node="free", gpus=8), *service()))
-    await loop.turn()
-    assert claim_of(loop) is None
-
-
-async def test_nor_where_nothing_drains() -> None:
-    objects = [each for each in service() if each.metadata.name not in {"svc-decode-0-0", "svc-decode-0-1"}]
-    loop = Loop(cache(*cluster(), pod("occupant", node="beside", gpus=8), *objects))
-    await loop.turn()
-    assert claim_of(loop) is None
-
-
-async def test_it_is_withdrawn_when_the_node_is_open_again() -> None:
-    loop = Loop(cache(*cluster(), *service()))
-    await loop.turn()
-    assert claim_of(loop)
-    put(loop.cache, node("left", labels=labels()))
-    await loop.turn()
-    assert claim_of(loop) is None
-    put_all(loop, tree("young", created=YOUNG))
-    assert await loop.turn() == {"young-decode-0-0": "free"}
-
-
-async def test_it_is_withdrawn_when_the_room_does_not_do_any_more() -> None:
-    loop = Loop(cache(*cluster(), *service()))
-    await loop.turn()
-    put(loop.cache, pod("stranger", node="free", gpus=8))
-    lose(loop)
-    assert await loop.turn() == {}
-    assert claim_of(loop) is None
 
 
 async def test_a_replica_that_does_not_go_keeps_the_room_of_its_successor_for_a_bounded_time() -> None:
@@ -302,28 +209,6 @@ def waiting(created: str, pods: int) -> list[Seen]:
     ]
 
 
-async def test_it_counts_to_no_limit_of_gangs_that_wait() -> None:
-    taken = pod("taken", node="more", gpus=8)
-    loop = Loop(cache(*cluster("more"), taken, *service()))
-    await loop.turn()
-    put_all(loop, waiting(YOUNG, 2))
-    await loop.turn()
-    own, other = claim_of(loop), claim_of(loop, "big")
-    assert own is not None
-    assert other is not None
-    assert other.nodes, "one of a namespace may wait with nodes"
-    assert not set(own.nodes) & set(other.nodes)
-
-
-async def test_what_is_kept_for_another_one_is_not_claimed() -> None:
-    loop = Loop(cache(*cluster(), *service(), *waiting(OLD, 3)))
-    await loop.turn()
-    other = claim_of(loop, "big")
-    assert other is not None
-    assert "free" in other.nodes
-    assert claim_of(loop) is None
-
-
 async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:
     count, marks = 11, {"covey.dev/inference": "svc", "covey.dev/unit": "0"}
     loop = Loop(
@@ -341,20 +226,3 @@ async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:
     assert claim is not None
     assert len(claim.nodes) == count + 1
     assert claim.message.endswith("decode/6 and 3 more of unit 0 drain, and successors get their room")
-
-
-async def test_a_claim_that_no_status_could_hold_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "MOST_NODES", 1)
-    loop = Loop(cache(*cluster(), *service()))
-    await loop.turn()
-    assert claim_of(loop) is None
-
-
-async def test_nothing_is_remembered_of_units_that_have_not_changed() -> None:
-    """Any number of units that serve may keep room: a copy of what everybody has for each would be too much."""
-    loop = Loop(cache(*cluster(), *service()))
-    await loop.turn()
-    put_all(loop, tree("young", created=YOUNG))
-    await loop.turn()
-    assert claim_of(loop)
-    assert not any(loop.admission._books.reservations._had.values())

@@ -10,7 +10,6 @@ import pytest
 
 from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups, root_key
 from builders.members import cache as made_of
-from covey.admission.quota import Pool
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE
@@ -100,23 +99,6 @@ def full() -> list[Seen]:
     ]
 
 
-async def test_the_answer_follows_its_claim() -> None:
-    async with Bench(*full()) as bench:
-        await bench.turn()
-        bench.ask("one", prefill=1, decode=2)
-        await bench.turn()
-        assert bench.claim is not None
-        assert [(each.role, each.replica, each.pods) for each in bench.claim.victims] == [
-            ("prefill", 1, ("uid-root-prefill-1-0",))
-        ]
-        assert (bench.claim.purpose, bench.claim.nodes, bench.claim.resource) == ("Exchange", ("n1",), "nvidia.com/gpu")
-        assert bench.client.written == []
-        bench.shows_claim()
-        await bench.turn()
-        (told,) = bench.client.written
-        assert (told["asked"], told["feasible"]) == ("one", True)
-
-
 async def test_freed_room_is_for_those_that_come() -> None:
     async with Bench(*full()) as bench:
         await bench.turn()
@@ -129,57 +111,25 @@ async def test_freed_room_is_for_those_that_come() -> None:
         assert list((await bench.turn()).values()) == ["n1"]
 
 
-async def test_without_a_claim_it_is_stolen() -> None:
+async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:
     async with Bench(*full()) as bench:
         await bench.turn()
-        drop(bench.cache, waiting("prefill", 1, "root", "n1"))
-        assert list((await bench.turn()).values()) == ["n1"]
-
-
-async def test_a_no_claims_nothing_and_names_what_would_do() -> None:
-    async with Bench(*full()) as bench:
+        bench.ask("one", prefill=1, decode=2)
         await bench.turn()
-        bench.ask("one", prefill=1, decode=3)
+        bench.shows_claim()
+        bench.ask("two", prefill=1, decode=3)
         await bench.turn()
-        (told,) = bench.client.written
-        assert (told["feasible"], told["nearest"]) == (False, ["decode=2,prefill=1"])
+        assert bench.claim is not None, "what was begun goes on"
+        bench.now += 3600.0
+        bench.loop.admission.mark(ROOT)
+        await bench.turn()
         assert bench.claim is None
-
-
-@pytest.mark.parametrize(
-    ("roles", "nominal", "said"),
-    [
-        ({"prefill": 2, "decode": 2}, 32, ""),
-        ({"prefill": 2, "decode": 2}, 24, "24 of 24 nvidia.com/gpu of queue all are in use; 8 short"),
-        ({"prefill": 1, "decode": 2}, 24, ""),
-        (
-            {"prefill": 1, "decode": 3},
-            24,
-            "without what gives way, 16 of 24 nvidia.com/gpu of queue all are in use; 8 short",
-        ),
-        ({"prefill": 1, "decode": 1}, 8, ""),
-        (
-            {"prefill": 1, "decode": 2},
-            8,
-            "without what gives way, 16 of 8 nvidia.com/gpu of queue all are in use; 16 short",
-        ),
-    ],
-)
-async def test_quota_is_judged_as_a_whole(roles: dict[str, int], nominal: int, said: str) -> None:
-    """Three replicas run, and two nodes are free."""
-    nodes = [node(f"n{number}") for number in range(5)]
-    async with Bench(*nodes, *unit("root", ("n0", "n1"), ("n2",)), queue("all", nominal)) as bench:
+        bench.ask("three", prefill=1, decode=2)
         await bench.turn()
-        before = bench.loop.admission._quotas.ledger.use_of("all", Pool((), "nvidia.com/gpu"))
-        bench.ask("one", **roles)
+        assert bench.claim is not None
+        bench.ask(None)
         await bench.turn()
-        if said:
-            (told,) = bench.client.written
-            assert (told["feasible"], bench.claim) == (False, None)
-            assert told["message"] == f"{said}; all is in no cohort that it could borrow from"
-        else:
-            assert bench.claim is not None
-        assert bench.loop.admission._quotas.ledger.use_of("all", Pool((), "nvidia.com/gpu")) == before == 24
+        assert bench.claim is None
 
 
 @pytest.mark.parametrize(("nominal", "said"), [(40, [True, False]), (48, [True, True])])
@@ -214,24 +164,3 @@ async def test_what_was_promised_to_another_unit_is_charged(nominal: int, said: 
         bench.ask("three", OTHER, prefill=1, decode=2)
         await bench.turn()
         assert bench.loop.admission.decision(OTHER).claim is not None
-
-
-async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:
-    async with Bench(*full()) as bench:
-        await bench.turn()
-        bench.ask("one", prefill=1, decode=2)
-        await bench.turn()
-        bench.shows_claim()
-        bench.ask("two", prefill=1, decode=3)
-        await bench.turn()
-        assert bench.claim is not None, "what was begun goes on"
-        bench.now += 3600.0
-        bench.loop.admission.mark(ROOT)
-        await bench.turn()
-        assert bench.claim is None
-        bench.ask("three", prefill=1, decode=2)
-        await bench.turn()
-        assert bench.claim is not None
-        bench.ask(None)
-        await bench.turn()
-        assert bench.claim is None

@@ -2,20 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import PINNED, RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
+from builders.members import PINNED, RELEASE, cache, group, member, node, pod, put, role_groups
 from covey.admission.native import Stored
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS
 from covey.scheduler.cache import Cache
-from covey.scheduler.capacity import Keep
 from covey.scheduler.guard import (
     BIND_ARGS,
     ENCODER,
@@ -46,28 +43,6 @@ def names(result: FilterResult) -> list[str]:
     )
 
 
-def test_a_member_goes_to_its_pin_alone() -> None:
-    pinned = member("decode", 0, pin="n2")
-    made = cache(*GROUPS, pinned)
-    result = ask(made, pinned)
-    assert names(result) == ["n2"]
-    assert set(result.failed_and_unresolvable_nodes) == {"n1", "n3"}
-    assert names(ask(made, pinned, ["n2"])) == ["n2"]
-    assert names(ask(made, pinned, ["n1"])) == []
-
-
-def test_a_member_that_pins_itself_goes_nowhere() -> None:
-    own = member("decode", 0, spec={"affinity": pin_terms("n2")})
-    result = ask(cache(*GROUPS, node("n2"), own), own)
-    assert names(result) == []
-    assert all("delete it, to be created again gated" in why for why in result.failed_and_unresolvable_nodes.values())
-
-
-def test_a_stranger_that_names_a_node_takes_nothing_from_others() -> None:
-    daemon = pod("daemon", gpus=8, spec={"affinity": pin_terms("n2")})
-    assert names(ask(cache(*GROUPS, node("n2"), daemon), pod("stranger", gpus=8))) == NODES
-
-
 def test_the_cache_may_know_more_than_the_schedulers_copy() -> None:
     pinned = member("decode", 0, pin="n2")
     made = cache(*GROUPS, member("decode", 0, pin="n2", annotations={RELEASE: "Timeout"}))
@@ -79,23 +54,6 @@ def test_the_cache_may_know_more_than_the_schedulers_copy() -> None:
 def test_the_cache_may_know_less() -> None:
     made = cache(*GROUPS)
     assert names(ask(made, member("decode", 0, pin="n2"), ["n2"])) == ["n2"]
-
-
-def test_refused_strangers_are_noted_when_no_node_is_left() -> None:
-    noted: list[core.Pod] = []
-    made = cache(*GROUPS, node("n1"), node("n2"), member("decode", 0, pin="n1", gpus=8))
-    guard = Guard(made, noted.append)
-    stranger = pod("stranger", gpus=1)
-    assert names(ask(made, stranger, ["n1", "n2"], guard)) == ["n2"]
-    assert not noted
-    result = ask(made, stranger, ["n1"], guard)
-    assert names(result) == []
-    assert result.failed_and_unresolvable_nodes == {"n1": "nvidia.com/gpu is reserved for admitted gangs"}
-    assert noted == [stranger]
-
-
-def test_null_is_no_node() -> None:
-    assert names(ask(cache(*GROUPS), member("decode", 0), None)) == []
 
 
 @given(
@@ -129,23 +87,6 @@ def test_the_wire_has_gos_field_names() -> None:
     assert refused == b'{"NodeNames":[],"FailedAndUnresolvableNodes":{"a":"no"}}'
     bind = BIND_ARGS.decode(b'{"PodName":"p","PodNamespace":"n","PodUID":"u","Node":"a"}')
     assert (bind.pod_name, bind.pod_namespace, bind.pod_uid, bind.node) == ("p", "n", "u", "a")
-
-
-def test_only_the_nodes_that_are_asked_for_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = [member("decode", number, pin=f"n{number}", gpus=8) for number in range(50)]
-    made = cache(*(node(f"n{number}") for number in range(50)), *GROUPS, *pins)
-    made.capacity.kept = {f"n{number}": [Keep("nvidia.com/gpu", 0, "kept")] for number in range(40, 90)}
-    looked: list[str] = []
-    inner = made.capacity.reserved_away
-
-    def reserved_away(who: core.Pod, place: str, *more: Any) -> str | None:
-        looked.append(place)
-        return inner(who, place, *more)
-
-    monkeypatch.setattr(made.capacity, "reserved_away", reserved_away)
-    result = ask(made, pod("ordinary", gpus=1), ["n7", "n60", "free"])
-    assert names(result) == ["free"]
-    assert set(result.failed_and_unresolvable_nodes) == set(looked) == {"n7", "n60"}
 
 
 def test_a_member_of_a_native_group_is_one_in_kube_scheduler_s_words_too() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +11,11 @@ import pytest
 
 from builders.members import GATE, Seen, group, member, node, put, role_groups
 from builders.members import cache as made_of
-from covey.admission import headroom as counting
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
 from covey.kube.clock import SYSTEM, Clock
-from covey.kube.errors import Conflict, Invalid, KubeError, NotFound, Unreachable
-from covey.scheduler import headroom, questions
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
@@ -135,161 +131,12 @@ async def test_a_question_is_answered_once() -> None:
         assert [asked for _, asked, _ in bench.client.answers()] == ["one", "two"]
 
 
-async def test_a_process_that_begins_takes_up_what_is_open_and_nothing_else() -> None:
-    root, *rest = unit("root", "n0")
-    done, *others = unit("done", "n1", status={"headroom": {"asked": "one"}})
-    assert isinstance(root, core.Group)
-    assert isinstance(done, core.Group)
-    async with Bench(*nodes(3), asking(root, "one"), *rest, asking(done, "one"), *others) as bench:
-        await bench.turn()
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": 3})]
-
-
 async def test_whoever_waits_for_a_place_is_first() -> None:
     """A waiting unit of the resource gets its place, and then one more would fit beside both."""
     async with Bench(*nodes(3), *unit("root", "n0"), *unit("other", None)) as bench:
         bench.ask("one")
         assert set(await bench.turn()) == {"other-decode-0-0"}
         assert bench.client.answers() == [("root", "one", {"decode": 3})]
-
-
-async def test_it_rests_nine_times_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-
-        def slow(role: str, *_: object, **__: object) -> counting.Answer:
-            bench.clock.now += 2.0
-            return counting.Answer(role, 1)
-
-        monkeypatch.setattr(headroom, "most_feasible", slow)
-        bench.ask("one", roles={"decode": True, "prefill": False})
-        bench.clock.now = 100.0
-        assert await bench.headroom.step()
-        assert not await bench.headroom.step()
-        bench.clock.now += 17.9
-        assert not await bench.headroom.step()
-        bench.clock.now += 0.2
-        assert await bench.headroom.step()
-
-
-async def test_an_answer_to_what_nobody_asks_any_more_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        most_feasible, loop = counting.most_feasible, asyncio.get_running_loop()
-
-        def meanwhile(*args: Any, **options: Any) -> counting.Answer:
-            """In a thread, while the loop goes on."""
-            asyncio.run_coroutine_threadsafe(asked_anew(), loop).result()
-            return most_feasible(*args, **options)
-
-        async def asked_anew() -> None:
-            bench.ask("two")
-
-        monkeypatch.setattr(headroom, "most_feasible", meanwhile)
-        bench.ask("one")
-        await bench.turn()
-        monkeypatch.setattr(headroom, "most_feasible", most_feasible)
-        await bench.turn()
-        assert bench.client.answers() == [("root", "two", {"decode": 3})]
-
-
-async def test_it_is_broken_off_for_others_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[float] = []
-
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-
-        def endless(role: str, *_: object, pause: Callable[[], None], **__: object) -> counting.Answer:
-            begun = bench.clock.now
-            while bench.clock.now < begun + 1.0:
-                bench.clock.now += 0.01
-                try:
-                    pause()
-                except questions.BrokenOff:
-                    tries.append(round(bench.clock.now - begun, 1))
-                    raise
-            return counting.Answer(role, 7)
-
-        monkeypatch.setattr(headroom, "most_feasible", endless)
-        bench.ask("one")
-        monkeypatch.setattr(bench.loop.admission, "busy", lambda: True)
-        for _ in range(8):
-            await bench.turn()
-        assert tries == [0.1, 0.2, 0.4, 0.8]
-        assert bench.client.answers() == [("root", "one", {"decode": 7})]
-
-
-async def test_it_is_given_up_when_others_always_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-
-        def endless(*_: object, pause: Callable[[], None], **__: object) -> counting.Answer:
-            while True:
-                bench.clock.now += 0.01
-                pause()
-
-        monkeypatch.setattr(headroom, "most_feasible", endless)
-        bench.ask("one")
-        monkeypatch.setattr(bench.loop.admission, "busy", lambda: True)
-        for _ in range(8):
-            await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": None})]
-        assert bench.client.written[0]["status"]["headroom"]["roles"][0]["message"] == counting.LIMIT_MET
-
-
-async def test_a_fault_is_told_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> counting.Answer:
-        raise RuntimeError("a fault")
-
-    monkeypatch.setattr(headroom, "most_feasible", broken)
-    async with Bench(*nodes(3), *unit("root", "n0"), *unit("other", None)) as bench:
-        bench.ask("one")
-        assert set(await bench.turn()) == {"other-decode-0-0"}
-        assert bench.client.answers() == [("root", "one", {"decode": None})]
-
-
-@pytest.mark.parametrize("failure", [Unreachable("no answer"), Conflict(409, "Conflict", "changed")])
-async def test_an_answer_that_could_not_be_written_is_given_again(
-    failure: KubeError, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(questions, "RETRY", 0.0)
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        bench.client.failures = [failure]
-        bench.ask("one")
-        await bench.turn()
-        await asyncio.sleep(0)
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": 3})]
-
-
-async def test_an_answer_that_the_api_server_does_not_take_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger may ask for roles by names that no status can have."""
-    monkeypatch.setattr(questions, "RETRY", 0.0)
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        bench.client.failures = [Invalid(422, "Invalid", "not a DNS label")]
-        bench.ask("one", roles={"No Role": True})
-        for _ in range(3):
-            await bench.turn()
-            await asyncio.sleep(0)
-        assert not bench.client.failures
-        assert not bench.client.written
-        bench.ask("two")
-        await bench.turn()
-        assert bench.client.answers() == [("root", "two", {"decode": 3})]
-
-
-async def test_a_root_that_is_gone_has_no_answer() -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        bench.client.failures = [NotFound(404, "NotFound", "gone")]
-        bench.ask("one")
-        await bench.turn()
-        await bench.turn()
-        assert bench.client.written == []
-
-
-async def test_a_question_that_is_taken_back_is_not_answered() -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        bench.ask("one")
-        bench.ask(None)
-        await bench.turn()
-        assert bench.client.written == []
 
 
 async def test_an_unknown_level_is_the_reason_for_no_number() -> None:
@@ -307,15 +154,6 @@ async def test_all_units_of_the_resource_count() -> None:
         bench.ask("one")
         await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": 6})]
-
-
-async def test_a_resource_of_too_many_units_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headroom, "UNITS", 1)
-    async with Bench(*nodes(6), *unit("root", "n0"), *unit("other", "n1")) as bench:
-        bench.ask("one")
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": None})]
-        assert bench.client.written[0]["status"]["headroom"]["roles"][0]["message"] == counting.LIMIT_MET
 
 
 @pytest.mark.parametrize(

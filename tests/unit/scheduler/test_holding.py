@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM
-from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.holding import SUCCESSOR
-from covey.scheduler.settings import MAX_HOLD
 from scheduler_loop import Loop, labels, tree
 
 HOLD = {"holdSeconds": 60}
@@ -59,80 +56,6 @@ def pass_until(loop: Loop, second: float) -> None:
     loop.holding.expire()
 
 
-async def test_the_room_of_a_lost_pod_is_not_given_to_a_gang_that_waited_before() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
-    assert await loop.turn() == {}
-    lose(loop, "run")
-    assert await loop.turn() == {}
-    assert held(loop) == {("n1", "run")}
-    put(loop.cache, successor("run"))
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
-    assert held(loop) == set()
-
-
-async def test_without_a_hold_who_waited_before_gets_it() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=0), *tree("a-older")))
-    await loop.turn()
-    lose(loop, "run")
-    assert await loop.turn() == {"a-older-decode-0-0": "n1"}
-
-
-async def test_a_hold_ends() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=5), *tree("a-older")))
-    await loop.turn()
-    lose(loop, "run")
-    pass_until(loop, 4.0)
-    assert await loop.turn() == {}
-    pass_until(loop, 5.0)
-    assert await loop.turn() == {"a-older-decode-0-0": "n1"}
-
-
-async def test_pods_that_ended_are_lost_once() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
-    await loop.turn()
-    ended = member("decode", 0, root="run", node="n1", gpus=8, phase="Failed")
-    put(loop.cache, ended)
-    assert held(loop) == {("n1", "run")}
-    pass_until(loop, 60.0)
-    lose(loop, "run")
-    assert held(loop) == set()
-
-
-async def test_a_process_that_comes_later_reads_it_from_the_successor() -> None:
-    objects = [node("n1"), *replica_of("run"), successor("run", room="n1"), *tree("a-older")]
-    loop = Loop(cache(*objects))
-    assert held(loop) == {("n1", "run")}
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
-    later = Loop(cache(node("n1"), *replica_of("run"), *tree("a-older")))
-    put(later.cache, successor("run", room="n1", created="2025-12-31T23:59:00Z"))
-    assert held(later) == set()
-
-
-async def test_a_successor_that_is_not_there_yet_comes_to_what_is_held_already() -> None:
-    loop = Loop(cache(node("n1"), node("n2"), *replica_of("run", "n1")))
-    lose(loop, "run")
-    loop.now = 30.0
-    put(loop.cache, successor("run", room="n1"))
-    assert held(loop) == {("n1", "run")}
-    pass_until(loop, 60.0)
-    put(loop.cache, successor("run", room="n1"))
-    assert held(loop) == set()
-
-
-async def test_the_same_place_is_held_at_every_loss() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
-    await loop.turn()
-    lose(loop, "run")
-    put(loop.cache, successor("run", room="n1"))
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
-    waited = loop.cache.pods.store["ns", "run-decode-0-0-again"]
-    bound = msgspec.structs.replace(waited.spec, node_name="n1", scheduling_gates=None)
-    put(loop.cache, msgspec.structs.replace(waited, spec=bound))
-    drop(loop.cache, loop.cache.pods.store["ns", "run-decode-0-0-again"])
-    assert held(loop) == {("n1", "run")}
-    assert await loop.turn() == {}
-
-
 async def test_room_without_a_successor_is_held_for_seconds() -> None:
     """Its successor is denied, by quota or by a policy, or nobody is there to make it."""
     loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600), *tree("a-older")))
@@ -163,14 +86,6 @@ async def test_successors_may_be_made_after_the_last_pod_of_the_replica_is_gone(
     assert held(loop) == {("n1", "run")}
 
 
-async def test_a_hold_is_capped() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600)))
-    lose(loop, "run")
-    put(loop.cache, successor("run"))
-    pass_until(loop, MAX_HOLD)
-    assert held(loop) == set()
-
-
 async def test_what_is_scaled_down_is_not_held() -> None:
     loop = Loop(cache(node("n1"), node("n2"), *replica_of("run", "n1", "n2", replicas=2), *tree("a-older")))
     await loop.turn()
@@ -182,17 +97,6 @@ async def test_what_is_scaled_down_is_not_held() -> None:
     put(loop.cache, smaller, before)
     assert held(loop) == set()
     assert await loop.turn() == {"a-older-decode-0-0": "n2"}
-
-
-async def test_what_is_deleted_is_not_held() -> None:
-    objects = replica_of("run", "n1")
-    loop = Loop(cache(node("n1"), *objects))
-    lose(loop, "run")
-    root = objects[0]
-    assert isinstance(root, core.Group)
-    drop(loop.cache, root)
-    assert held(loop) == set()
-    assert not loop.cache.capacity.reserved
 
 
 async def test_a_replica_gets_back_what_its_pods_give_up_one_after_another() -> None:
@@ -226,27 +130,6 @@ async def test_room_elsewhere_helps_a_unit_for_which_some_is_held() -> None:
     assert set((await loop.turn()).values()) == {"n1", "n3"}
 
 
-async def test_others_of_the_same_question_do_not_answer_for_it() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
-    await loop.turn()
-    lose(loop, "run")
-    assert await loop.turn() == {}
-    put(loop.cache, successor("run"))
-    put(loop.cache, node("n9", gpus=1))
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
-
-
-async def test_ordinary_pods_are_kept_off() -> None:
-    loop = Loop(cache(node("n1"), node("n2"), *replica_of("run", "n1")))
-    lose(loop, "run")
-    stranger = pod("stranger", gpus=1)
-    asked = FilterArgs(stranger, msgspec.Raw(ENCODER.encode(["n1", "n2"])))
-    answer = Guard(loop.cache).filter(asked)
-    assert list(answer.failed_and_unresolvable_nodes or ()) == ["n1"]
-    pass_until(loop, 60.0)
-    assert not Guard(loop.cache).filter(asked).failed_and_unresolvable_nodes
-
-
 async def test_a_hold_gives_way_to_what_is_bound_by_others() -> None:
     loop = Loop(cache(node("n1"), *replica_of("run", "n1")))
     lose(loop, "run")
@@ -263,22 +146,6 @@ async def test_what_kube_scheduler_has_evicted_for_somebody_is_not_held() -> Non
     put(loop.cache, msgspec.structs.replace(winner, status=nominated))
     lose(loop, "run")
     assert held(loop) == set()
-
-
-@pytest.mark.parametrize("away", ["gone", "cordoned", "not ready"])
-async def test_a_node_that_comes_back(away: str) -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
-    await loop.turn()
-    if away == "gone":
-        drop(loop.cache, node("n1"))
-    else:
-        put(loop.cache, node("n1", ready=away != "not ready", unschedulable=away == "cordoned"))
-    lose(loop, "run")
-    assert await loop.turn() == {}
-    put(loop.cache, node("n1"))
-    assert await loop.turn() == {}
-    put(loop.cache, successor("run"))
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
 
 
 OPERATIONS = st.lists(
@@ -328,37 +195,3 @@ async def test_whatever_happens_nothing_is_over_committed_or_left_over(operation
     assert all(key in pods for keys in capacity.reserved.values() for key in keys)
     for inventory in (capacity.room, capacity.planned):
         assert all(key in pods for state in inventory.nodes.values() for key in state.held)
-
-
-async def test_a_refused_unit_says_what_would_have_to_be_given_up() -> None:
-    wish = {"topology": [{"level": "rack", "mode": "Required"}]}
-    places = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
-    nodes = [node(name, labels=labels(rack)) for name, rack in places.items()]
-    unit = replica_of("run", "a1", "a2", replicas=2, schedulingConstraints=wish)
-    gang = role_groups("decode", replicas=2, minimum=2, size=1, root="run")
-    loop = Loop(cache(*nodes, unit[0], *gang, *unit[2:]))
-    put(loop.cache, node("a2", labels=labels("a"), unschedulable=True))
-    lose(loop, "run", 1)
-    put(loop.cache, successor("run", 1))
-    assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("run")).move == "Unit"
-    for name in ("b1", "b2"):
-        put(loop.cache, pod(f"stranger-{name}", node=name, gpus=8))
-    assert loop.cache.capacity.planned.holder("uid-run-decode-0-0") == "a1"
-
-
-async def test_held_room_is_charged_to_the_queue_until_it_is_held_no_longer() -> None:
-    late = tree("z-later", created="2026-01-02T00:00:00Z")
-    loop = Loop(cache(node("n1"), node("n2"), queue("team", 8), *replica_of("run", "n1"), *late))
-    assert await loop.turn() == {}
-    lose(loop, "run")
-    assert held(loop) == {("n1", "run")}
-    assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("z-later")).reason == "OverQuota"
-    put(loop.cache, successor("run", room="n1"))
-    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
-    lose_again = loop.cache.pods.store["ns", "run-decode-0-0-again"]
-    drop(loop.cache, lose_again)
-    for hold in [each for holds in loop.holding._holds.values() for each in holds.values()]:
-        loop.holding._drop(hold)
-    assert set(await loop.turn()) == {"z-later-decode-0-0"}

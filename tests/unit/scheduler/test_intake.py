@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from builders.members import START, cache, drop, group, member, node, put, root_key
+from builders.members import cache, drop, group, member, node, put, root_key
 from covey.api import core
-from covey.api.constants import REASON_WAITING
 from covey.scheduler.wake import GATHER, Intake
 from scheduler_loop import Loop, tree
 from virtual_time import virtual
@@ -43,22 +42,6 @@ async def take(loop: Loop, name: str) -> int:
 
 
 @virtual
-async def test_two_gangs_that_fill_the_barrier_between_them_go_one_after_the_other() -> None:
-    loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
-    assert await take(loop, "a") == 5
-    assert await take(loop, "b") == 0
-    said = loop.admission.decision(root_key("b"))
-    assert said.reason == REASON_WAITING
-    assert "5 pods that are pinned are not bound yet" in said.message
-    for number in range(5):
-        place = loop.cache.index.pod(f"uid-a-decode-{number}-0")
-        assert place is not None
-        put(loop.cache, pinned("a", number, "n0", node=core.pinned_node(place)))
-    await asyncio.sleep(2 * GATHER)
-    assert await take(loop, "b") == 5
-
-
-@virtual
 async def test_what_was_held_up_goes_when_pins_are_gone_too() -> None:
     loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
     assert await take(loop, "a") == 5
@@ -71,15 +54,6 @@ async def test_what_was_held_up_goes_when_pins_are_gone_too() -> None:
     assert await take(loop, "b") == 5
 
 
-async def test_a_namespace_has_a_share_once_half_is_in_use() -> None:
-    loop = loop_of(*tree("a", replicas=3, minimum=3), *tree("b", replicas=2, minimum=2))
-    assert await take(loop, "a") == 3
-    assert loop.admission.decision(root_key("b")).reason == REASON_WAITING, "5 are more than half, and than a quarter"
-    for each in map(elsewhere, tree("d", replicas=5, minimum=5)):
-        put(loop.cache, each)
-    assert sum(pod.startswith("d-") for pod in await loop.turn()) == 5, "who has none may have all that is left"
-
-
 async def test_small_gangs_do_not_pass_a_large_one_for_ever() -> None:
     loop = loop_of(*tree("a", replicas=3, minimum=3), *map(elsewhere, tree("large", replicas=6, minimum=6)))
     assert await take(loop, "a") == 3
@@ -88,24 +62,6 @@ async def test_small_gangs_do_not_pass_a_large_one_for_ever() -> None:
         for each in map(elsewhere, tree(name, replicas=2, minimum=2, priority=priority)):
             put(loop.cache, each)
     assert {pod.partition("-")[0] for pod in await loop.turn()} == {"urgent"}
-
-
-async def test_another_namespace_gets_what_is_left() -> None:
-    loop = loop_of(*tree("a", replicas=4, minimum=4))
-    assert await take(loop, "a") == 4
-    for each in map(elsewhere, tree("d", replicas=4, minimum=4)):
-        put(loop.cache, each)
-    assert sum(pod.startswith("d-") for pod in await loop.turn()) == 4
-
-
-@virtual
-async def test_pods_that_may_not_start_yet_take_no_room() -> None:
-    loop = loop_of(*tree("a", replicas=5, minimum=5), *tree("b", replicas=5, minimum=5))
-    assert await take(loop, "a") == 5
-    for number in range(5):
-        put(loop.cache, pinned("a", number, f"n{number}", gates=(START,)))
-    await asyncio.sleep(2 * GATHER)
-    assert await take(loop, "b") == 5
 
 
 async def test_a_minimum_beyond_the_barrier_says_so() -> None:

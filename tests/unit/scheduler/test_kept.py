@@ -9,7 +9,7 @@ from builders.members import GATE, cache, drop, group, member, node, pod, put, r
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
 from covey.scheduler.reservations import Limits
-from scheduler_loop import Loop, labels, tree
+from scheduler_loop import Loop, labels
 
 WISH = {"topology": [{"level": "rack", "mode": "Required"}]}
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
@@ -52,54 +52,12 @@ def racks(count: int) -> list[core.Node | core.Pod]:
     return [*nodes, *(pod(f"taken-{rack}", node=f"n{rack}-0", gpus=8) for rack in range(count))]
 
 
-async def test_one_namespace_has_one_domain_whatever_its_gangs_ask() -> None:
-    waiting = [each for number in range(5) for each in gang(f"big-{number}", f"w{number}")]
-    loop = Loop(cache(*racks(5), *waiting))
-    await loop.turn()
-    assert kept(loop) == {("ns", "big-0")}
-    for each in tree("young", gpus=1):
-        put(loop.cache, each)
-    assert set(await loop.turn()) == {"young-decode-0-0"}
-
-
-async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_is_done() -> None:
-    waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
-    loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=100))
-    await loop.turn()
-    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(4)}
-    root = waiting[0]
-    assert isinstance(root, core.Group)
-    drop(loop.cache, root)
-    await loop.turn()
-    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(1, 5)}
-
-
 @pytest.mark.parametrize(("percent", "gangs"), [(0, 1), (33, 1), (34, 2), (100, 4)])
 async def test_but_for_the_first_only_a_share_is_kept(percent: int, gangs: int) -> None:
     waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
     loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=percent))
     await loop.turn()
     assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(gangs)}
-
-
-async def test_who_ranks_higher_gets_the_domain_of_who_ranks_lower() -> None:
-    loop = Loop(cache(*racks(2), *gang("low")))
-    await loop.turn()
-    assert kept(loop) == {("ns", "low")}
-    for each in gang("high", "other", priority=5):
-        put(loop.cache, each)
-    await loop.turn()
-    assert kept(loop) == {("ns", "high")}
-
-
-async def test_a_gang_that_comes_no_nearer_lets_the_next_one() -> None:
-    loop = Loop(cache(*racks(2), *gang("a-first"), *gang("b-second", "other")))
-    await loop.turn()
-    assert kept(loop) == {("ns", "a-first")}
-    loop.now = 3 * 300.0 + 1.0
-    loop.admission.mark(root_key("a-first"))
-    await loop.turn()
-    assert kept(loop) == {("ns", "b-second")}
 
 
 async def test_for_how_long_a_gang_comes_no_nearer_and_rests_outlives_a_restart() -> None:
@@ -137,83 +95,12 @@ async def test_nothing_is_kept_for_what_cannot_be_planned_and_its_clock_goes_on(
     assert claim.retry_time is not None, "it came no nearer for long, whatever its pods did"
 
 
-def anywhere_of(*names: str) -> dict[str, object]:
-    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-
-
-async def two_nodes_kept() -> Loop:
-    """A gang that can use two nodes of different racks, and has itself taken something there."""
-    names = [f"n{rack}-{number}" for rack in range(2) for number in range(4)]
-    nodes = [node(name, labels={**labels(f"r{name[1]}"), "kubernetes.io/hostname": name}) for name in names]
-    own = [pod(f"own-{rack}", node=f"n{rack}-0", gpus=1) for rack in range(2)]
-    status = {"conditions": [WAITED]}
-    waiting = [
-        group("picky", composite=True, minimum=1, desired=1, status=status),
-        *role_groups("worker", replicas=2, minimum=2, size=1, root="picky"),
-        *(
-            member("worker", number, root="picky", gates=(GATE,), gpus=8, spec=anywhere_of("n0-0", "n1-0"))
-            for number in range(2)
-        ),
-    ]
-    loop = Loop(cache(*nodes, *own, *waiting))
-    await loop.turn()
-    return loop
-
-
-async def test_only_the_nodes_are_kept_on_which_the_gang_would_lie() -> None:
-    loop = await two_nodes_kept()
-    said = loop.admission.decision(root_key("picky")).claim
-    assert said is not None
-    assert said.nodes == ("n0-0", "n1-0")
-    for each in tree("young", gpus=8):
-        put(loop.cache, each)
-    assert not set((await loop.turn()).values()) & {"n0-0", "n1-0"}
-    assert loop.place("young-decode-0-0")
-
-
-async def test_gangs_that_ask_for_nothing_of_what_is_waited_for_are_not_kept_off() -> None:
-    loop = await two_nodes_kept()
-    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
-        drop(loop.cache, loop.cache.nodes.store["", name])
-    for each in [*tree("x-cpu", gpus=0), *tree("x-gpu", gpus=1)]:
-        put(loop.cache, each)
-    assert set(await loop.turn()) == {"x-cpu-decode-0-0"}
-
-
-async def test_when_nothing_is_kept_any_more_who_was_kept_off_gets_it() -> None:
-    loop = await two_nodes_kept()
-    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
-        drop(loop.cache, loop.cache.nodes.store["", name])
-    for each in tree("x-gpu", gpus=1):
-        put(loop.cache, each)
-    assert await loop.turn() == {}
-    root = loop.cache.index.root(root_key("picky"))
-    assert root is not None
-    drop(loop.cache, root)
-    assert set(await loop.turn()) == {"x-gpu-decode-0-0"}
-
-
 async def kept_beside(*places: str) -> Loop:
     """A rack of four nodes where a service runs, and which is kept for a gang."""
     nodes = [node(f"n{number}", labels=labels("r0")) for number in range(4)]
     loop = Loop(cache(*nodes, *service(*places), *gang("big")))
     assert await loop.turn() == {}
     return loop
-
-
-async def test_what_was_lost_beside_a_waiting_gang_comes_back() -> None:
-    loop = await kept_beside("n0", "n1", "n2")
-    drop(loop.cache, loop.cache.pods.store["ns", "svc-decode-2-0"])
-    put(loop.cache, member("decode", 2, root="svc", name="again", gates=(GATE,), gpus=8))
-    assert set(await loop.turn()) == {"again"}
-
-
-async def test_growth_beside_a_waiting_gang_waits() -> None:
-    loop = await kept_beside("n0", "n1")
-    put(loop.cache, member("decode", 2, root="svc", gates=(GATE,), gpus=8))
-    assert await loop.turn() == {}
 
 
 async def test_of_a_loss_and_growth_together_only_the_loss_is_replaced() -> None:

@@ -9,18 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.members import GATE, START, cache, group, member, pod, put, role_groups, root_key, unit
+from builders.members import GATE, START, group, member, pod, role_groups, root_key, unit
 from covey.admission.native import MemberPod, Stored
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS
-from covey.observability import scheduler_metrics as metrics
-from covey.scheduler import pacing
 from covey.scheduler.cache import Cache
-from covey.scheduler.context import Context
-from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
 from covey.scheduler.statuses import Passing, StatusWriter, passing
 from scheduler_loop import context_of
@@ -55,19 +51,6 @@ async def told(pacer: Pacer, clock: Clock, seconds: float) -> None:
     work.cancel()
 
 
-async def test_namespaces_take_turns() -> None:
-    clock, seen = Clock(), list[str]()
-
-    async def write(root: Key, _where: Lane) -> None:
-        seen.append(root.namespace)
-
-    pacer = Pacer(write, Bucket(10.0, clock=clock, sleep=clock.sleep), clock=clock)
-    for root in [*(each._replace(namespace="many") for each in roots(500)), *roots(2)]:
-        pacer.add(root, Lane.VERDICT)
-    await told(pacer, clock, 1.0)
-    assert seen[:4] == ["many", "ns", "many", "ns"]
-
-
 async def test_changed_verdicts_go_first_and_numbers_only_when_they_have_lasted() -> None:
     clock, seen = Clock(), list[tuple[str, Lane, float]]()
 
@@ -88,22 +71,6 @@ async def test_changed_verdicts_go_first_and_numbers_only_when_they_have_lasted(
         ("g1", Lane.VERDICT),
         ("numbers", Lane.NUMBERS),
     ]
-
-
-async def test_two_thousand_refusals_are_twenty_a_second_with_their_events() -> None:
-    clock, seen = Clock(), list[float]()
-
-    async def write(_root: Key, _where: Lane) -> None:
-        seen.append(clock.now)
-
-    pacer = Pacer(write, Bucket(pacing.RATE, clock=clock, sleep=clock.sleep), clock=clock)
-    for root in roots(2000):
-        pacer.add(root, Lane.VERDICT)
-    assert metrics.REFUSALS_UNTOLD.labels("verdict")._value.get() == 2000
-    await told(pacer, clock, 20.0)
-    for second in range(20):  # a status and an Event each
-        assert sum(second <= at < second + 1 for at in seen) <= pacing.RATE / 2 + 1
-    assert len(seen) >= 190
 
 
 async def test_one_whose_write_fails_comes_again_and_stops_nobody() -> None:
@@ -149,37 +116,6 @@ def test_how_urgent_a_refusal_is(before: tuple[core.Group, Mapping[str, Any]], e
     assert lane(*before) is expected
 
 
-async def test_an_admission_is_told_while_hundreds_of_refusals_wait() -> None:
-    sent: list[str] = []
-
-    class Api:
-        async def apply(self, _resource: object, body: dict[str, Any], **_: object) -> None:
-            sent.append(body["metadata"]["name"])
-
-    api: Any = Api()
-    names = [f"g{number}" for number in range(300)]
-    made = cache()
-    for name in [*names, "lucky"]:
-        for each in [
-            group(name, composite=True, minimum=1),
-            *role_groups("decode", replicas=1, minimum=1, size=1, root=name),
-        ]:
-            put(made, each)
-    for name in names:
-        put(made, member("decode", 0, root=name, gates=(GATE,)))
-    put(made, member("decode", 0, root="lucky", node="n1"))
-    writer = StatusWriter(
-        context_of(made, api),
-        lambda root: Decision() if root.name == "lucky" else REFUSED,
-        announce=lambda _found, _decision: None,
-    )
-    for name in names:
-        await writer._write(root_key(name))
-    assert not sent
-    await writer._write(root_key("lucky"))
-    assert sent == ["lucky"]
-
-
 GATED: dict[str, Any] = {"gates": (GATE,)}
 
 
@@ -203,38 +139,6 @@ def test_what_is_expected_to_pass(replicas: list[dict[str, Any]], decision: Deci
     pods = [member("decode", number, 0, size=1, **state) for number, state in enumerate(replicas)]
     found = unit(group("root", composite=True, minimum=1), role_groups("decode", replicas=2, minimum=1, size=1), pods)
     assert passing(found, decision) is expected
-
-
-async def test_without_the_lease_no_status_is_written() -> None:
-    leads = True
-    sent: list[str] = []
-
-    class Api:
-        async def apply(self, _resource: object, body: dict[str, Any], **_: object) -> None:
-            sent.append(body["metadata"]["name"])
-
-    api: Any = Api()
-    groups = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
-    made = cache(*groups, member("decode", 0, node="n1"))
-    writer = StatusWriter(
-        Context(made, api, api, api, SYSTEM, Lives(SYSTEM.wall), lambda: leads), lambda _root: Decision()
-    )
-
-    async def write() -> None:
-        await writer._write(root_key("root"))
-        await writer._write_details(root_key("root"))
-
-    await write()
-    assert sent == ["root"], "the group below is bound, as the root says"
-    put(made, member("decode", 0, pin="n1"))
-    writer._written.clear()
-    await write()
-    assert sent == ["root", "root-decode"]
-    leads = False
-    put(made, member("decode", 0, gates=(GATE,)))
-    writer._written.clear()
-    await write()
-    assert sent == ["root", "root-decode"]
 
 
 async def test_a_native_group_whose_pods_have_gone_is_not_said_to_wait() -> None:

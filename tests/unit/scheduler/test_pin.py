@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.members import GATE, PINNED, REQUIRED, START, decode_pod
 from covey.api import core
-from covey.scheduler.pin import NotGatedError, annotate_patch, pin_patch
+from covey.scheduler.pin import annotate_patch, pin_patch
 from merge_patch import merge
 
 Json = dict[str, Any]
@@ -139,16 +139,6 @@ def test_other_pods_get_labels_where_they_ask(spec: Json, annotations: Json, lab
     before = manifest([GATE], annotations=annotations)
     before["spec"] |= spec
     assert pin_patch(decode_pod(before), "n1", {"rack": "r1"}, NOW)["metadata"].get("labels") == labels
-
-
-def test_the_patch_is_for_one_version_of_one_pod() -> None:
-    metadata = pin_patch(decode_pod(manifest([GATE])), "n1", {}, NOW)["metadata"]
-    assert (metadata["uid"], metadata["resourceVersion"]) == ("u", "7")
-
-
-def test_without_our_gate_there_is_no_patch() -> None:
-    with pytest.raises(NotGatedError):
-        pin_patch(decode_pod(manifest(["example.com/a"])), "n1", {}, NOW)
 
 
 def test_releases_and_wakes_touch_one_incarnation_only() -> None:

@@ -6,11 +6,10 @@ import asyncio
 import time
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups
 from covey.api import core
 from covey.api.constants import CLAIM_EXCLUSIVE, LABEL_CLIQUE, LABEL_UNIT, RESOURCE_CHANNEL
 from covey.scheduler import claims
@@ -68,17 +67,6 @@ def crowd(**high: Any) -> Loop:
     return Loop(cache(node("n1", labels=labels()), *low, *unit("high", replicas=1, **wishes)))
 
 
-def test_a_surplus_replica_of_lower_priority_gives_way() -> None:
-    claim = refused(crowd())
-    assert claim is not None
-    assert [(victim.kind, victim.name, victim.unit, victim.role) for victim in claim.victims] == [
-        ("Replica", "low", 0, "decode")
-    ]
-    assert (claim.purpose, claim.nodes, claim.resource) == ("Preemption", ("n1",), "nvidia.com/gpu")
-    assert "takes decode/" in claim.message
-    assert "4 nvidia.com/gpu" in claim.message
-
-
 def exclusive(made: list[Any], name: str) -> list[Any]:
     """A unit, its pods with a channel and an interconnect that shares no clique."""
     named = ({"name": CLAIM_EXCLUSIVE, "resourceClaimTemplateName": "t"},)
@@ -127,26 +115,6 @@ def test_no_name_of_a_queue_keeps_a_unit_from_giving_way(name: str | None) -> No
     claim = refused(loop)
     assert claim is not None
     assert [victim.name for victim in claim.victims] == ["low"]
-
-
-def test_all_of_a_unit_gives_way_where_its_surplus_does_not_do() -> None:
-    claim = refused(crowd(gpus=8))
-    assert claim is not None
-    assert [(victim.kind, len(victim.pods)) for victim in claim.victims] == [("Unit", 2)]
-
-
-@pytest.mark.parametrize(
-    "high",
-    [
-        pytest.param({"priority": 1}, id="of the same priority"),
-        pytest.param({"gpus": 16}, id="that would not fit anyway"),
-        pytest.param({"status": {"conditions": [LATELY]}}, id="that has just come"),
-        pytest.param({"preemption": {"delaySeconds": 10**9}}, id="whose delay is not over"),
-    ],
-)
-def test_nobody_gives_way_to_a_gang(high: dict[str, Any]) -> None:
-    claim = refused(crowd(**high))
-    assert claim is None or not claim.victims
 
 
 @pytest.mark.parametrize(
@@ -204,29 +172,6 @@ def test_a_class_that_never_preempts_makes_no_claim() -> None:
     assert claim is None or not claim.victims
 
 
-def test_what_has_just_begun_to_serve_is_spared() -> None:
-    low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1, preemption={"minRunSeconds": 10**9})
-    high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
-    loop = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(claims=Terms(max_min_run=10**9)))
-    claim = refused(loop)
-    assert claim is None or not claim.victims
-    spared = Loop(cache(node("n1", labels=labels()), *low, *high), limits=Limits(claims=Terms(max_min_run=60)))
-    assert (found := refused(spared)) is not None
-    assert found.victims
-
-
-def test_what_comes_free_goes_to_the_gang_and_not_to_the_successor_of_the_victim() -> None:
-    loop = crowd()
-    claim = refused(loop)
-    assert claim is not None
-    victim = claim.victims[0]
-    successor = _owned(member("decode", 7, root="low", gpus=4, gates=(GATE,)))
-    put(loop.cache, successor)
-    drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in victim.pods))
-    assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n1"}
-    assert claim_of(loop, "high") is None
-
-
 def test_successors_find_no_place_on_nodes_of_others_once_the_claim_is_over() -> None:
     """What went for one gang is growth to another one that waits, although that one saw it run."""
     there = [node("n1", labels=labels()), node("n2", labels=labels()), node("n3", labels=labels(), gpus=4)]
@@ -248,40 +193,6 @@ def test_successors_find_no_place_on_nodes_of_others_once_the_claim_is_over() ->
         put(loop.cache, _owned(member("decode", number, root="low", gpus=4, gates=(GATE,))))
     assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n1"}
     assert asyncio.run(loop.turn()) == {}
-
-
-def test_a_victim_that_is_needed_no_longer_is_pardoned() -> None:
-    loop = crowd()
-    assert refused(loop) is not None
-    put(loop.cache, node("n2", labels=labels(), gpus=4))
-    assert asyncio.run(loop.turn()) == {"high-decode-0-0": "n2"}
-    assert claim_of(loop, "high") is None
-
-
-def test_one_of_two_victims_is_pardoned_when_other_room_comes() -> None:
-    low = unit("low", replicas=3, nodes=("n1", "n1", "n2"), priority=1)
-    high = unit("high", replicas=2, minimum=2, priority=10, status={"conditions": [WAITED]})
-    loop = Loop(cache(node("n1", labels=labels()), node("n2", labels=labels(), gpus=4), *low, *high))
-    claim = refused(loop)
-    assert claim is not None
-    assert len(claim.victims) == 2
-    put(loop.cache, node("n3", labels=labels(), gpus=4))
-    loop.admission.mark(root_key("high"))
-    claim = refused(loop)
-    assert claim is not None
-    assert len(claim.victims) == 1
-
-
-def test_a_claim_outlives_the_process_that_made_it() -> None:
-    loop = crowd()
-    claim = refused(loop)
-    assert claim is not None
-    written = msgspec.to_builtins(claim)
-    again = crowd(status={"conditions": [WAITED], "claim": written})
-    after = refused(again)
-    assert after is not None
-    assert after.victims == claim.victims
-    assert after.since == claim.since
 
 
 def test_claims_of_a_minute_are_bounded() -> None:

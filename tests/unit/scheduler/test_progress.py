@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.members import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
-from covey.admission.tree import Unit, build_unit
+from builders.members import GATE, RELEASE, START, group, member, pod, role_groups, root_key, unit
+from covey.admission.tree import Unit
 from covey.api import core
-from covey.kube.clock import SYSTEM
-from covey.scheduler import binder
 from covey.scheduler.barrier import Call, Progress, releasable
-from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import Bindings
-from covey.scheduler.guard import BindArgs
-from virtual_time import run
 
 ROOT = root_key("root")
 TOGETHER = {"scheduling.covey.dev/together": "t"}
@@ -116,52 +107,3 @@ def test_nothing_may_go_that_the_counts_did_not_tell(
             progress = Progress(known, pods.values(), calls)
         assert progress.may_go() or not may_go
         looked = may_go
-
-
-@pytest.mark.parametrize("minimum", [64, 1])
-def test_a_gang_of_any_size_is_looked_at_as_a_whole_seldom(minimum: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call costs the same; the unit is assembled when it is counted and when it may go, not at each event."""
-    size, count = 8, 512
-    counted = {"assembled": 0, "judged": 0}
-
-    def count_calls(name: str, function: Any) -> Any:
-        def counting(*args: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return function(*args, **named)
-
-        return counting
-
-    monkeypatch.setattr("covey.scheduler.index.build_unit", count_calls("assembled", build_unit))
-    monkeypatch.setattr("covey.scheduler.binder.releasable", count_calls("judged", releasable))
-
-    async def arrive() -> list[str]:
-        found = cache(
-            *(node(f"n{each}") for each in range(count)),
-            group("root", composite=True, minimum=1, desired=1),
-            *role_groups("decode", replicas=count // size, minimum=minimum, size=size),
-            *(member("decode", *divmod(each, size), size=size, gates=(GATE,)) for each in range(count)),
-        )
-        bound: list[str] = []
-
-        class Api:
-            async def bind(self, _namespace: str, name: str, _uid: str, place: str) -> None:
-                known = found.pods.store[("ns", name)]
-                put(found, msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, node_name=place)))
-                bound.append(name)
-
-        api: Any = Api()
-        asked = Binder(found, Bindings(api, api), clock=SYSTEM)
-        calls = []
-        for each in range(count):
-            pinned = member("decode", *divmod(each, size), size=size, pin=f"n{each}")
-            put(found, pinned)
-            args = BindArgs(pinned.metadata.name, "ns", f"n{each}", pinned.metadata.uid)
-            calls.append(asyncio.create_task(asked.bind(args)))
-            await asyncio.sleep(0.003)
-        assert await asyncio.gather(*calls) == [""] * count
-        return bound
-
-    assert len(run(arrive())) == count
-    whole = 1 if minimum > 1 else 0.003 * count / ((count - binder.SMALL) * binder.PAUSE) + 4
-    assert counted["judged"] <= whole
-    assert counted["assembled"] <= 2 * whole + 2

@@ -167,21 +167,6 @@ async def _begin(*wishes: Asked, **spec: Any) -> Tenants:
     return tenants
 
 
-@pytest.mark.parametrize("name", ["u0", "u0-decode", "u0-decode-2"])
-async def test_pods_whose_group_is_gone_are_charged_until_they_are(name: str) -> None:
-    tenants = await _begin(("a", 2, 4, 1), ("a", 1, 4, 1))
-    assert tenants.use("a") == NOMINAL + BORROW
-    drop(tenants.loop.cache, tenants.groups[name])
-    await tenants.turn()
-    assert tenants.use("a") == NOMINAL + BORROW
-    for pod in tenants.pods():
-        if pod.metadata.name.startswith(name):
-            tenants.lose(pod)
-    for _ in range(8):
-        await tenants.turn()
-    assert tenants.use("a") == (4 if name != "u0-decode-2" else NOMINAL + BORROW)
-
-
 @pytest.mark.parametrize(("first", "other", "over"), [(("a", 2, 4, 1), 4, 0), (("a", 2, 2, 2), 8, 1)])
 async def test_a_replica_that_lost_a_pod_gets_it_back_where_there_is_quota(first: Asked, other: int, over: int) -> None:
     """The quota that came free meanwhile has gone to others. Of a minimum it comes back all the same."""

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, cache, drop, member, node, put, queue, root_key
+from builders.members import cache, drop, member, node, put, queue, root_key
 from covey.api import core
-from covey.scheduler import admission
 from scheduler_loop import Loop, tree
 
 
@@ -43,60 +42,6 @@ def end(loop: Loop, name: str) -> None:
         drop(loop.cache, pod)
 
 
-async def test_a_minimum_over_quota_waits_although_there_are_nodes() -> None:
-    loop = Loop(cache(*nodes(4), queue("team", 12), *tree("a"), *tree("b", created="2026-01-02T00:00:00Z")))
-    assert await settle(loop) == {"a-decode-0-0": "n0"}
-    assert said(loop, "b") == (
-        "OverQuota",
-        "8 of 12 nvidia.com/gpu of queue team are in use; 4 short; team is in no cohort that it could borrow from",
-    )
-
-
-async def test_a_raised_quota_helps_at_once() -> None:
-    loop = Loop(cache(*nodes(4), queue("team", 8), *tree("a"), *tree("b")))
-    await settle(loop)
-    put(loop.cache, queue("team", 16))
-    assert set(await settle(loop)) == {"b-decode-0-0"}
-
-
-async def test_who_is_selected_by_no_queue_is_free_of_quota() -> None:
-    other = queue("team", 0, namespaces={"selector": {"matchLabels": {"team": "other"}}})
-    loop = Loop(cache(*nodes(2), namespace(team="mine"), other, *tree("a")))
-    assert set(await settle(loop)) == {"a-decode-0-0"}
-    put(loop.cache, namespace(team="other"))
-    put(loop.cache, tree("b")[0])
-    for each in tree("b")[1:]:
-        put(loop.cache, each)
-    assert await settle(loop) == {}
-    assert said(loop, "b")[0] == "OverQuota"
-
-
-async def test_units_of_a_deleted_queue_stay_and_say_so() -> None:
-    loop = Loop(cache(*nodes(2), queue("team"), *tree("a", queue="team")))
-    await settle(loop)
-    assert said(loop, "a") == (None, "")
-    drop(loop.cache, queue("team"))
-    assert await settle(loop) == {}
-    assert loop.cache.pods.store["ns", "a-decode-0-0"].spec.node_name
-    assert said(loop, "a")[0] == "QueueNotFound"
-    put(loop.cache, queue("team"))
-    await settle(loop)
-    assert said(loop, "a") == (None, "")
-
-
-async def test_a_quota_below_its_use_evicts_nobody() -> None:
-    loop = Loop(cache(*nodes(2), queue("team", 16), *tree("a", replicas=2)))
-    await settle(loop)
-    put(loop.cache, queue("team", 4))
-    await settle(loop)
-    assert loop.writer.released == []
-    lost = loop.cache.pods.store["ns", "a-decode-0-0"]
-    drop(loop.cache, lost)
-    put(loop.cache, member("decode", 0, root="a", gates=(GATE,), gpus=8, uid="again"))
-    assert await settle(loop) == {}
-    assert said(loop, "a")[0] == "OverQuota"
-
-
 async def test_pods_are_charged_when_their_node_comes_back() -> None:
     groups = [each for each in tree("a") if isinstance(each, core.Group)]
     loop = Loop(cache(*nodes(1), queue("team", 8), *groups, member("decode", 0, root="a", node="gone", gpus=8)))
@@ -106,38 +51,6 @@ async def test_pods_are_charged_when_their_node_comes_back() -> None:
         put(loop.cache, each)
     assert await settle(loop) == {}
     assert said(loop, "b")[0] == "OverQuota"
-
-
-async def test_surplus_that_borrows_is_shared_in_turns() -> None:
-    queues = (
-        queue("one", 8, cohort="c"),
-        queue("two", 8, cohort="c"),
-        queue("idle", 32, cohort="c", namespaces={}),
-    )
-    loop = Loop(cache(*nodes(6), *queues, *tree("a", queue="one", replicas=6), *tree("b", queue="two", replicas=6)))
-    given = await settle(loop)
-    assert len(given) == 6
-    assert sum(name.startswith("a-") for name in given) == 3
-
-
-async def test_a_plan_is_dropped_when_its_quota_went_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(cache(*nodes(2), queue("team", 8), *tree("a")))
-    real: Any = vars(admission)["plan_minimum"]
-
-    def slow(gang: Any, inventory: Any, **more: Any) -> Any:
-        put(loop.cache, queue("team", 4))
-        return real(gang, inventory, **more)
-
-    monkeypatch.setattr(admission, "plan_minimum", slow)
-    assert await loop.turn() == {}
-    assert said(loop, "a")[0] == "OverQuota"
-
-
-async def test_nothing_is_kept_for_a_gang_over_quota() -> None:
-    loop = Loop(cache(*nodes(1), queue("team", 8), *tree("a"), *tree("b")), reserve_after=0.0)
-    await settle(loop)
-    assert said(loop, "b")[0] == "OverQuota"
-    assert loop.admission.decision(root_key("b")).claim is None
 
 
 UNITS = st.lists(

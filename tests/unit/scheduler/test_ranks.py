@@ -12,9 +12,8 @@ from covey.kube.clock import SYSTEM
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.turns import RELEASE, Turns
 from covey.scheduler.writer import Pinned, PodWriter
-from scheduler_loop import Loop, settle, tree
+from scheduler_loop import settle, tree
 from unit.scheduler.test_writer import Slow
-from virtual_time import virtual
 
 
 async def test_releases_go_before_pins_and_pins_by_the_rank_of_their_gangs() -> None:
@@ -74,45 +73,3 @@ async def test_a_late_pin_looks_at_its_node_again(spoilt: Any) -> None:
     assert api.sent == [gated[0].metadata.name]
     assert committed.outcomes == {Pinned.DONE: 1, Pinned.DROPPED: 1}
     assert gated[1].metadata.uid not in made.capacity.assumed
-
-
-async def wait_on(turns: Turns, rank: tuple[int | str, ...], count: int) -> list[asyncio.Task[None]]:
-    """Let so many wait for a turn."""
-
-    async def hold() -> None:
-        async with turns.take(rank):
-            await asyncio.Event().wait()
-
-    tasks = [asyncio.create_task(hold()) for _ in range(count)]
-    await settle()
-    return tasks
-
-
-@virtual
-async def test_planning_waits_while_many_pins_do_unless_the_next_ranks_higher() -> None:
-    loop = Loop(cache(node("n1"), node("n2"), *tree("usual"), *tree("urgent", priority=1000)))
-    turns = loop.writer.turns = Turns(2)
-    loop.admission._turns = turns
-    turns.on_relief(loop.admission.stir)
-    ahead = (2, -10, 0, "")
-    tasks = await wait_on(turns, ahead, 2 + 2 * 2)
-    running = asyncio.create_task(loop.turn())
-    for _ in range(50):
-        await asyncio.sleep(0.001)
-    assert not running.done()
-    assert set(loop.writer.pinned) == {"urgent-decode-0-0"}
-    tasks[0].cancel()
-    assert set(await asyncio.wait_for(running, 10)) == {"urgent-decode-0-0", "usual-decode-0-0"}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_a_decision_carries_its_gangs_rank() -> None:
-    units: list[Any] = [*tree("usual", replicas=2), *tree("urgent", priority=9)]
-    loop = Loop(cache(*(node(f"n{each}") for each in range(4)), *units))
-    placed = await loop.turn()
-    ranks = [loop.writer.ranks[name] for name in sorted(placed, key=lambda name: not name.startswith("urgent"))]
-    assert ranks == sorted(ranks)
-    assert ranks[0][:2] == (2, -9)
-    assert all(rank > RELEASE for rank in ranks)

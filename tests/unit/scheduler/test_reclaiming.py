@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as dataclass_replace
 from typing import Any
 
 import pytest
@@ -72,33 +71,6 @@ async def test_room_that_is_borrowed_gives_way_where_there_is_quota() -> None:
     assert loop.admission.decision(root_key("mine")).reason == "Infeasible"
 
 
-async def test_a_unit_that_is_borrowed_whole_gives_way_after_all_surplus() -> None:
-    greedy = queue("b", 0, cohort="c", borrowMinimums=True)
-    loop = world(*theirs(2, minimum=2), nodes=1, queues=(A, greedy))
-    assert named(await refused(loop)) == [("Unit", "theirs")]
-    both = world(*theirs(2, minimum=1), nodes=1, queues=(A, greedy))
-    assert named(await refused(both)) == [("Replica", "theirs")]
-
-
-async def test_surplus_of_its_own_queue_gives_way_too() -> None:
-    alone = queue("a", 8)
-    loop = world(*theirs(2, queue="a"), nodes=1, queues=(alone,))
-    assert named(await refused(loop)) == [("Replica", "theirs")]
-
-
-@pytest.mark.parametrize("mine", [{"status": {"conditions": [LATELY]}}, {"preemption": {"delaySeconds": 10**9}}])
-async def test_the_delay_counts(mine: dict[str, Any]) -> None:
-    claim = await refused(world(*theirs(), **mine))
-    assert claim is None or not claim.victims
-
-
-async def test_priority_does_not_count_and_a_right_is_a_right() -> None:
-    loop = world(*theirs(priority=100), priority=1)
-    classes = loop.cache.priority_classes.store
-    classes["", "priority-1"] = replace(classes["", "priority-1"], preemption_policy="Never")
-    assert named(await refused(loop)) == [("Replica", "theirs")]
-
-
 async def test_what_is_freed_is_not_borrowed_again_meanwhile() -> None:
     """One victim is gone and one still drains: neither its successor nor anybody else borrows the quota (L4)."""
     loop = world(*theirs(), nodes=4, replicas=2, minimum=2)
@@ -125,33 +97,6 @@ async def test_what_is_freed_is_for_nobody_behind_in_the_order(priority: int, mi
         put(loop.cache, each)
     drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in claim.victims[0].pods))
     assert set(await loop.turn()) == ({"next-decode-0-0"} if gets else set())
-
-
-async def test_what_is_needed_no_longer_is_pardoned() -> None:
-    loop = world(*theirs(), replicas=2, minimum=2)
-    claim = await refused(loop)
-    assert claim is not None
-    assert len(claim.victims) == 2
-    other = next(
-        pod
-        for pod in loop.cache.index.pods()
-        if pod.metadata.name.startswith("theirs")
-        and pod.metadata.uid not in {uid for victim in claim.victims for uid in victim.pods}
-    )
-    drop(loop.cache, other)
-    loop.admission.mark(root_key("mine"))
-    again = await refused(loop)
-    assert again is not None
-    assert len(again.victims) == 1
-
-
-async def test_a_shrunk_nominal_evicts_nobody() -> None:
-    loop = world(*theirs(2), replicas=1, nodes=4)
-    assert set(await loop.turn()) == {"mine-decode-0-0"}
-    put(loop.cache, queue("b", 0, cohort="c"))
-    assert await loop.turn() == {}
-    assert claim_of(loop, "mine") is None
-    assert claim_of(loop, "theirs") is None
 
 
 #: Queue, replicas that run, those of the minimum, priority.
@@ -352,23 +297,3 @@ async def test_the_laws_of_reclaim(
         free = story.slots - sum(each.amount for each in kept) // 4
         fits = 4 * count <= quotas.room(story.tenants, kept, name) and free >= count
         assert inside + 4 * count > story.tenants[name].nominal or not fits
-
-
-async def test_held_room_is_charged_and_nobody_can_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A charge without pods has no step: others give way, or the hold ends by itself."""
-    loop = world(*theirs(3), nodes=4, replicas=2, minimum=2)
-    quotas = loop.admission._quotas
-    real = quotas._enter
-
-    def enter(root: Any, now: Any) -> None:
-        held = [dataclass_replace(each, member=("decode", -1), since="~") for each in now if each.member is not None][
-            :1
-        ]
-        real(root, (*now, *held))
-
-    monkeypatch.setattr(quotas, "_enter", enter)
-    claim = await refused(loop)
-    assert claim is None or not claim.victims
-    entry = loop.admission._books.shelf.entries[root_key("mine")]
-    [right] = quotas.rights(entry)
-    assert ("decode", -1) in {each.member for each in right.find_order()}

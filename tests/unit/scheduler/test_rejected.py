@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from covey.admission.status import statuses
-from covey.admission.volumes import VolumeClaim
 from covey.api import core
 from covey.api.constants import REASON_UNSCHEDULABLE
 from covey.api.groups import GroupStatus
 from covey.scheduler.cache import Cache
-from covey.scheduler.queue import FIRST, FIRST_EXCLUSION, HASTE, LONGEST, LONGEST_UNTRIED, WRITTEN
+from covey.scheduler.queue import FIRST, FIRST_EXCLUSION, LONGEST, LONGEST_UNTRIED, WRITTEN
 from scheduler_loop import WALL, Loop
 
 PODS = 8
@@ -110,45 +108,6 @@ async def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tri
     assert sorted(world.tried[:12]) == sorted(f"n{number}" for number in range(12))
 
 
-async def test_what_is_bound_begins_again_with_the_shortest_time() -> None:
-    world = Refused()
-    for _ in range(4):
-        await world.live(world.loop.now + LONGEST / 10)
-    while not (placed := await world.loop.turn()):
-        world.loop.now += 1.0
-        world.loop.admission.mark(ROOT)
-    for each in world.pods:
-        name = each.metadata.name
-        put(world.cache, member("decode", int(name[1]), root="g", name=name, pin=placed[name], node=placed[name]))
-    await world.loop.turn()
-    world.loop.admission.reject(ROOT, SAID)
-    parked = world.loop.admission._books.parking.left(ROOT)
-    assert parked == FIRST
-
-
-async def test_a_claim_that_comes_is_tried_at_once_and_a_node_within_a_minute() -> None:
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    world = Refused(spec={"volumes": [volume]})
-    await world.live(3600.0)
-    parking = world.loop.admission._books.parking
-    left = parking.left(ROOT)
-    assert left is not None
-    assert left > HASTE
-    put(world.cache, node("new"))
-    left = parking.left(ROOT)
-    assert left is None or left <= HASTE
-    while not await world.turn():
-        world.loop.now += 1.0
-    assert world.tried[-1] == "new"
-    while parking.left(ROOT) is None:
-        if not await world.turn():
-            world.loop.now += 1.0
-    claim = msgspec.convert({"metadata": {"name": "data", "namespace": "ns"}}, VolumeClaim)
-    put(world.cache, claim)
-    assert parking.left(ROOT) is None
-    assert await world.turn()
-
-
 @pytest.mark.parametrize("count", [WRITTEN - 1, WRITTEN + 50])
 async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -> None:
     world = Refused(nodes=4)
@@ -165,20 +124,3 @@ async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -
     written = statuses(unit, kept, lambda _node: (), core.rfc3339(WALL))[0][1]
     assert len(written["excludedNodes"]) == min(count, WRITTEN)
     GroupStatus.model_validate(written)
-
-
-async def test_of_many_nodes_those_that_failed_most_often_are_listed() -> None:
-    world = Refused(nodes=4)
-    unit = world.cache.index.unit(ROOT)
-    assert unit is not None
-    world.queueing.exclude(unit, "bad", SAID)
-    world.loop.now += 61.0
-    for each in ("bad", *(f"out-{number}" for number in range(100))):
-        world.queueing.exclude(unit, each, SAID)
-        world.loop.now += 0.01
-    kept, _, _ = world.queueing.around(unit)
-    names = {each.node for each in kept.excluded}
-    assert "bad" in names
-    assert "out-99" in names
-    assert "out-0" not in names
-    assert all(isinstance(each, core.ExcludedNode) for each in kept.excluded)

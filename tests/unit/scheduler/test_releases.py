@@ -8,26 +8,12 @@ from typing import Any
 
 import pytest
 
-from builders.members import (
-    GATE,
-    RELEASE,
-    START,
-    cache,
-    drop,
-    group,
-    member,
-    node,
-    pin_terms,
-    pod,
-    put,
-    role_groups,
-    root_key,
-)
+from builders.members import RELEASE, START, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
-from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
-from covey.scheduler.releases import DOUBT, RETRY, TRUST, Releases
+from covey.scheduler.certificates import QUIET, Callers
+from covey.scheduler.releases import DOUBT, RETRY, Releases
 from covey.scheduler.writer import PodWriter
 from scheduler_loop import context_of, settle
 
@@ -84,59 +70,6 @@ async def watching(watch: Releases) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def test_nobody_goes_while_there_is_room() -> None:
-    assert victims(cache(*GROUPS, node("n1"), member("decode", 0, pin="n1", gpus=8))) == {}
-
-
-@pytest.mark.parametrize(
-    ("spoilt", "cause"),
-    [
-        (None, "node not found"),
-        (node("n1", unschedulable=True), "cordoned"),
-        (node("n1", ready=False), "not ready"),
-        (node("n1", taints=[{"key": "bad", "effect": "NoSchedule"}]), "taint bad:NoSchedule"),
-    ],
-)
-async def test_all_pins_on_a_spoilt_node_go(spoilt: core.Node | None, cause: str) -> None:
-    made = cache(*GROUPS, member("decode", 0, pin="n1"), member("decode", 1, pin="n1"))
-    if spoilt is not None:
-        put(made, spoilt)
-    assert victims(made) == {"root-decode-0-0": cause, "root-decode-1-0": cause}
-    assert release_reason(cause) == "NodeLost"
-
-
-async def test_the_gangs_priority_decides_who_goes_not_the_pods() -> None:
-    important = [group("root", composite=True, minimum=1, priority=1000), *GROUPS[1:]]
-    other = [group("low", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1, root="low")]
-    made = cache(
-        *(*important, *other, node("n1", gpus=4)),
-        member("decode", 0, pin="n1", gpus=4),
-        member("decode", 0, root="low", pin="n1", gpus=4, spec={"priority": 5}),
-    )
-    assert list(victims(made)) == ["low-decode-0-0"]
-
-
-async def test_only_as_many_as_needed_go_the_least_important_first() -> None:
-    made = cache(
-        *GROUPS,
-        node("n1"),
-        member("decode", 0, pin="n1", gpus=4, created="2026-01-01T00:00:00Z"),
-        member("decode", 1, pin="n1", gpus=4, created="2026-01-02T00:00:00Z"),
-        pod("thief", node="n1", gpus=2),
-    )
-    assert victims(made) == {"root-decode-1-0": "insufficient nvidia.com/gpu"}
-    assert release_reason("insufficient nvidia.com/gpu") == "CapacityTaken"
-    put(made, member("decode", 0, pin="n1", gpus=4, spec={"priority": 1}))
-    put(made, member("decode", 1, pin="n1", gpus=4, spec={"priority": 2}))
-    assert list(victims(made)) == ["root-decode-0-0"]
-
-
-async def test_bound_gated_and_decided_pods_are_left_alone() -> None:
-    made = cache(*GROUPS, member("decode", 0, node="n1"), member("decode", 1, gates=(GATE,)))
-    made.assume(made.pods.store["ns", "root-decode-1-0"], "n1")
-    assert victims(made) == {}
 
 
 async def test_a_released_pod_takes_nobody_with_it_while_it_is_still_there() -> None:
@@ -297,50 +230,53 @@ async def test_a_pin_whose_group_returns_is_looked_at_for_its_room_was_free_mean
         await writes.wait("release", "root-decode-0-0")
 
 
-async def test_nobody_doubts_a_pin_that_is_none() -> None:
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-    own = member("decode", 0, spec={"affinity": pin_terms("n1")}, conditions=[said])
-    made = cache(node("n1", gpus=0), *GROUPS, own, pod("daemon", spec={"affinity": pin_terms("n1")}, conditions=[said]))
-    writes = Writes()
-    async with running(made, writes):
-        put(made, own)
-        await settle()
-    assert writes.said == []
+SINCE = "2026-01-01T00:00:00Z"
+TIMEOUT = 100
 
 
-async def test_a_step_of_the_clock_releases_nothing() -> None:
-    made = cache(TIMED, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
-    writes = Writes()
-    now, wall = 0.0, ADMITTED_AT
-    async with running(made, writes, lambda: now, lambda: wall) as watch:
-        for step in (10_000_000.0, -20_000_000.0, 10_000_050.0):
-            wall += step
-            now += 1.0
-            await watch._check_unit(root_key("root"))
-        assert writes.said == []
-        now = 101.0
-        await watch._check_unit(root_key("root"))
-    assert writes.said == [("release", "root-decode-0-0", "Timeout")]
+class World:
+    """One pin whose gang was admitted at 0."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.held = False
+        self.callers = Callers(lambda: self.held, clock=lambda: self.now)
+        admitted = {"type": "Admitted", "status": "True", "lastTransitionTime": SINCE}
+        status = {"conditions": [admitted]}
+        root = group("root", composite=True, minimum=1, timeoutSeconds=TIMEOUT, status=status)
+        self.cache = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+        self.writes = Writes()
+        writer: Any = self.writes
+        self.watch = Releases(
+            context_of(self.cache, writer, Clock(lambda: self.now, lambda: (core.seconds(SINCE) or 0.0) + self.now)),
+            exclude=lambda *_: None,
+            arrived=lambda _: False,
+            callers=self.callers,
+        )
+        self.watch._admitted_at[root_key("root")] = 0.0
+        self.watch._pinned_at["uid-root-decode-0-0"] = 0.0
+
+    async def late(self, now: float) -> bool:
+        self.now = now
+        await self.watch._check_unit(root_key("root"))
+        return bool(self.writes.said)
 
 
-async def test_a_mark_that_nobody_renews_was_left_by_a_barrier_that_died() -> None:
-    now = 0.0
+@pytest.mark.parametrize("calls", [[], [TIMEOUT - QUIET], [10.0, 60.0]])
+async def test_time_is_up_where_calls_come_or_nobody_knows(calls: list[float]) -> None:
+    world = World()
+    for world.now in calls:
+        world.callers.note()
+    assert not await world.late(TIMEOUT - 1.0)
+    assert await world.late(TIMEOUT)
 
-    def pinned(mark: str) -> core.Pod:
-        marks = {"scheduling.covey.dev/wake": mark}
-        return member("decode", 0, pin="n1", conditions=[UNSCHEDULABLE], annotations=marks)
 
-    made = cache(*GROUPS, node("n1"), pinned("1.arrived"))
-    writes = Writes()
-    async with running(made, writes, lambda: now) as watch:
-        for number in range(2, 5):
-            now += TRUST - 1.0
-            put(made, pinned(f"{number}.arrived"))
-            await watch._check_pod("uid-root-decode-0-0")
-        assert writes.said == []
-        now += TRUST
-        await watch._check_pod("uid-root-decode-0-0")
-        assert [verb for verb, *_ in writes.said] == ["wake"]
-        now += DOUBT
-        await watch._check_pod("uid-root-decode-0-0")
-    assert writes.said[1] == ("release", "root-decode-0-0", "Unschedulable")
+async def test_while_kube_scheduler_is_away_no_pin_is_late() -> None:
+    world = World()
+    world.callers.note()
+    assert not await world.late(10.0 * TIMEOUT)
+    world.callers.note()  # it is back, and has all that waits to do
+    assert not await world.late(10.0 * TIMEOUT + QUIET)
+    world.callers.note()
+    assert not await world.late(11.0 * TIMEOUT - 1.0)
+    assert await world.late(11.0 * TIMEOUT)

@@ -14,12 +14,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from builders.members import cache, group, member, node, pod, role_groups
 from covey.kube.clock import SYSTEM
-from covey.observability.families import REGISTRY
-from covey.scheduler import server
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs, Guard
-from covey.scheduler.server import MAX_BODY, Extender
+from covey.scheduler.server import Extender
 from covey.scheduler.writer import PodWriter
 from unit.scheduler.test_binder import Api
 
@@ -63,11 +61,6 @@ async def client(holding: Holding) -> AsyncIterator[Client]:
         yield made
 
 
-def count(verb: str, result: str) -> float:
-    labels = {"verb": verb, "result": result}
-    return REGISTRY.get_sample_value("covey_extender_requests_total", labels) or 0.0
-
-
 def bind(client: Client, uid: str, name: str = "", node: str = "n1") -> asyncio.Task[ClientResponse]:
     body = json.dumps({"PodName": name or uid, "PodNamespace": "ns", "PodUID": uid, "Node": node})
     return asyncio.create_task(client.post("/barrier/bind", data=body))
@@ -101,71 +94,9 @@ async def test_a_replica_without_the_lease_guards_and_binds_ordinary_pods_and_no
     assert api.bound == [("ordinary", ordinary.metadata.uid, "n2")]
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize("path", CALLS)
-async def test_a_body_that_is_too_large_is_refused(client: Client, path: str, chunked: bool) -> None:  # noqa: FBT001
-    async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(5):
-            yield b" " * 1024 * 1024
-
-    verb = path.rpartition("/")[2]
-    before = count(verb, "too_large")
-    answer = await client.post(path, data=pieces() if chunked else io.BytesIO(b" " * (MAX_BODY + 1)))
-    assert answer.status == 413
-    assert count(verb, "too_large") == before + 1
-
-
 async def test_a_filter_call_of_twenty_thousand_nodes_is_not(client: Client) -> None:
     names = [f"{number:063d}" for number in range(20_000)]
     body = json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u"}}, "NodeNames": names})
     answer = await client.post("/guard/filter", data=io.BytesIO(body.encode()))
     assert answer.status == 200
     assert (await answer.json())["NodeNames"] == names
-
-
-async def test_no_more_calls_are_held_than_the_bound(client: Client, holding: Holding) -> None:
-    held = [bind(client, "a"), bind(client, "b")]
-    async with asyncio.timeout(60):
-        await holding.full.wait()
-    before = count("bind", "busy")
-    answer = await (await bind(client, "c")).json()
-    assert "held already" in answer["Error"], "an error text, which kube-scheduler tries again after"
-    assert count("bind", "busy") == before + 1
-    again = bind(client, "a")  # a newer call for a pod whose call is held replaces it
-    holding.go.set()
-    assert [(await (await each).json())["Error"] for each in (*held, again)] == ["", "", ""]
-    assert (await (await bind(client, "c")).json())["Error"] == ""
-
-
-async def test_gangs_that_wait_take_nothing_from_ordinary_pods(client: Client, holding: Holding) -> None:
-    held = [bind(client, "a"), bind(client, "b")]
-    async with asyncio.timeout(60):
-        await holding.full.wait()
-    assert (await (await bind(client, "ordinary")).json())["Error"] == ""
-    holding.go.set()
-    await asyncio.gather(*held)
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "READ_SECONDS", 0.05)
-
-    async def slow() -> AsyncIterator[bytes]:
-        yield b"{"
-        await asyncio.sleep(1)
-
-    answer = await client.post("/barrier/bind", data=slow())
-    assert answer.status == 408
-
-
-async def test_bodies_together_are_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_READING", 10)
-    answer = await client.post("/guard/preempt", data=b" " * 11)
-    assert answer.status == 503
-    assert (await client.post("/guard/preempt", data=b" " * 10)).status == 400  # it was read, and is no JSON
-
-
-async def test_calls_are_timed_by_verb(client: Client) -> None:
-    name = "covey_extender_request_duration_seconds_count"
-    before = REGISTRY.get_sample_value(name, {"verb": "preempt"}) or 0.0
-    await client.post("/guard/preempt", data=b'{"Pod": {"metadata": {}}}')
-    assert REGISTRY.get_sample_value(name, {"verb": "preempt"}) == before + 1

@@ -14,7 +14,6 @@ from covey.admission.status import statuses
 from covey.api import core
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
 from covey.scheduler.reservations import KeptNodes
-from covey.watching.branch import describe_reservation
 from scheduler_loop import Loop, labels, tree
 
 RACKS, NODES, GPUS = 3, 4, 8
@@ -137,18 +136,6 @@ async def test_who_is_kept_off_and_who_is_not() -> None:
     assert {stream.stranger() for _ in range(20)}.isdisjoint(kept)
     assert {stream.stranger(gpus=0) for _ in range(60)} & kept
     assert {stream.stranger(priority=5) for _ in range(20)} & kept
-
-
-async def test_what_is_kept_is_told() -> None:
-    stream = Stream(300.0)
-    while stream.claim is None:
-        await stream.turn()
-    found = stream.cache.index.root(root_key("big"))
-    assert found is not None
-    text = describe_reservation(found)
-    assert text is not None
-    assert "nvidia.com/gpu" in text
-    assert str(stream.claim.path[-1]) in text
 
 
 async def test_who_is_kept_off_is_not_told_for_whom() -> None:

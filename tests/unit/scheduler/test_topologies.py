@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from builders.members import GATE, cache, group, member, node, put, role_groups, root_key
-from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.kube.errors import ApiError
@@ -55,20 +53,6 @@ def unit_of(made: Cache) -> Unit:
     return unit
 
 
-async def test_a_decision_then_is_pinned_once_the_root_tells_its_topology() -> None:
-    loop = Loop(cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1))))
-    order: list[str] = []
-    pin = loop.writer.pin
-
-    async def noted(*arguments: Any, **options: Any) -> Any:
-        order.append(loop.client.topologies.get("root", ""))
-        return await pin(*arguments, **options)
-
-    loop.writer.pin = noted  # type: ignore[method-assign]
-    assert await loop.turn()
-    assert order == ["kueue"]
-
-
 async def test_a_decision_whose_topology_cannot_be_written_then_pins_nothing_and_gives_its_room_back() -> None:
     loop = Loop(cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1))))
 
@@ -79,13 +63,6 @@ async def test_a_decision_whose_topology_cannot_be_written_then_pins_nothing_and
     assert await loop.turn() == {}
     assert not loop.cache.capacity.assumed
     assert loop.admission.decision(root_key("root")).reason == "PinDenied"
-
-
-async def test_a_topology_that_the_status_names_then_is_not_written_again() -> None:
-    made = cache(*nodes(a="r1", b="r1"), *tree(placed(0, "a", "r1"), gated(1), status={"topology": "kueue"}))
-    loop = Loop(made)
-    assert await loop.turn() == {"root-decode-1-0": "b"}
-    assert loop.client.topologies == {}
 
 
 @pytest.mark.parametrize("status", [{"topology": "kueue"}, None], ids=["named", "former release"])
@@ -99,17 +76,6 @@ async def test_a_lost_pod_when_most_nodes_have_another_preset_then_comes_back_in
     loop = Loop(made)
     assert await loop.turn() == {"root-decode-1-0": "b"}
     assert loop.client.topologies == ({} if status else {"root": "kueue"})
-
-
-async def test_a_decision_whose_status_is_not_seen_yet_then_holds_for_the_next_one() -> None:
-    made = cache(*nodes(a="r1", b="r1"), *tree(gated(0), gated(1)))
-    loop = Loop(made)
-    assert await loop.turn()
-    for name in JOINED:
-        put(made, node(name, labels=labels(name)))
-    topologies = loop.admission._queueing.topologies
-    assert topologies.default().name == "nvidia-clique"
-    assert topologies.choose(unit_of(made)).name == "kueue"
 
 
 def test_a_preset_in_use_when_a_node_joins_then_is_kept_for_new_units_and_its_end_is_told() -> None:
@@ -138,18 +104,3 @@ def test_a_node_when_it_has_the_hostname_of_another_is_told_once() -> None:
     assert told[1:] == [("clone", "b", "b")]
     topologies.begin(lambda *_: None, lambda *twins: told.append(twins))
     assert told[2:] == [("clone", "b", "b")]
-
-
-def test_the_status_of_a_root_then_names_its_topology_and_keeps_the_name_while_none_is_chosen() -> None:
-    made = cache(*nodes(a="r1"), *tree(placed(0, "a", "r1")))
-    unit = unit_of(made)
-    topology = Topologies(made).choose(unit)
-    now = "2026-01-01T00:00:00Z"
-    (root, status), *below = statuses(unit, Decision(topology=topology), lambda name: made.path(topology, name), now)
-    assert status["topology"] == "kueue"
-    assert not [said for _, said in below if "topology" in said]
-    stored = msgspec.structs.replace(root, status=msgspec.convert(status, core.GroupStatus))
-    assert observed_status(stored) == status
-    put(made, stored, root)
-    (_, later), *_ = statuses(unit_of(made), Decision(reason="InvalidTopology"), lambda _name: (), now)
-    assert later["topology"] == "kueue"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from builders.members import RELEASE, cache, group, member, node, pod, put, role_groups
-from covey.admission import podstate
 from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.cache import Cache
@@ -39,13 +38,6 @@ def marked(**spec: Any) -> dict[str, Any]:
 
 def waiting(**more: Any) -> core.Pod:
     return member("decode", 0, **{"gates": ("scheduling.covey.dev/gang",), "owner": INFERENCE} | more)
-
-
-@pytest.mark.parametrize("containers", ["containers", "initContainers"])
-@pytest.mark.parametrize("amounts", ["limits", "requests"])
-def test_any_container_may_have_the_mark(containers: str, amounts: str) -> None:
-    assert podstate.is_marked(pod(spec={containers: [{"name": "any", "resources": {amounts: {MARK: "0"}}}]}))
-    assert not podstate.is_marked(pod())
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ from typing import Any
 
 import msgspec
 
-from builders.members import cache, drop, node, put, queue
+from builders.members import cache, node, put, queue
 from covey.api import core
-from covey.api.queues import Queue
 from covey.kube.clock import Clock
-from covey.kube.errors import NotFound, Unreachable
 from covey.observability.families import REGISTRY
 from covey.scheduler.usage import UsageWriter
 from scheduler_loop import WALL, Loop, context_of, tree
@@ -62,48 +60,6 @@ def both(**more: Any) -> list[core.Queue]:
     return [queue("a", 8, cohort="c", **more), queue("b", 16, cohort="c", namespaces={})]
 
 
-async def test_a_status_says_what_is_used_borrowed_lent_and_waited_for() -> None:
-    bench = Bench(
-        *(node(f"n{number}") for number in range(4)),
-        *both(),
-        *tree("x", replicas=2),
-        *tree("y", gpus=4, created="2026-01-02T00:00:00Z"),
-    )
-    one, two = await bench.write()
-    (first,) = one["status"]["resources"]
-    assert first == {"name": GPU, "nominal": 8, "used": 16, "borrowed": 8, "lent": 0, "waiting": 4}
-    (second,) = two["status"]["resources"]
-    assert second == {"name": GPU, "nominal": 16, "used": 0, "borrowed": 0, "lent": 8, "waiting": 0}
-    assert one["status"]["summary"]["used"] == "16/8"
-    assert value("covey_queue_borrowed", queue="a", resource=GPU) == 8
-    assert value("covey_queue_lent", queue="b", resource=GPU) == 8
-    for body in (one, two):
-        assert Queue.model_validate({"spec": {"flavors": [{"resources": [{"name": GPU, "nominal": 8}]}]}, **body})
-
-
-async def test_nothing_is_written_twice() -> None:
-    bench = Bench(node("n0"), *both(), *tree("x"))
-    assert len(await bench.write()) == 2
-    assert await bench.write() == []
-
-
-async def test_another_process_writes_only_what_differs() -> None:
-    bench = Bench(node("n0"), *both(), *tree("x"))
-    for body in await bench.write():
-        bench.shows(body)
-    bench.writer._written.clear()
-    assert await bench.write() == []
-
-
-async def test_a_write_that_failed_is_made_again() -> None:
-    bench = Bench(node("n0"), queue("a"))
-    bench.client.failures = [Unreachable("gone")]
-    assert await bench.write() == []
-    bench.client.failures = [NotFound(404, "NotFound", "no such queue")]
-    assert await bench.write() == []
-    assert len(await bench.write()) == 1
-
-
 async def test_conditions_say_what_is_not_counted_and_what_is_too_much() -> None:
     flavors: list[dict[str, Any]] = [{"nodes": {"product": "h100"}, "resources": [{"name": GPU, "nominal": 8}]}]
     bench = Bench(node("n0", labels={"product": "h100"}), node("n1"), queue("a", flavors=flavors), *tree("x"))
@@ -122,11 +78,3 @@ async def test_the_age_of_the_oldest_minimum_within_nominal_is_shown() -> None:
     await bench.write()
     assert value("covey_queue_minimums_waiting_oldest_age_seconds", queue="a") == 60.0
     assert value("covey_queue_minimums_waiting_oldest_age_seconds", queue="b") == 0.0
-
-
-async def test_a_queue_that_is_gone_is_shown_no_more() -> None:
-    bench = Bench(node("n0"), *both())
-    await bench.write()
-    drop(bench.loop.cache, bench.loop.cache.queues.store["", "a"])
-    await bench.write()
-    assert value("covey_queue_used", queue="a", resource=GPU) is None

@@ -20,10 +20,6 @@ def shown() -> dict[str, float]:
     return Scrape.parse(metrics.render().decode()).by("reason", "covey_gangs_waiting")
 
 
-def ages() -> dict[str, float]:
-    return Scrape.parse(metrics.render().decode()).by("reason", "covey_gangs_waiting_oldest_age_seconds")
-
-
 def waiting() -> Waiting:
     scheduler_metrics.GANGS_WAITING.clear()
     return Waiting(lambda: NOW)
@@ -53,29 +49,3 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
         for reason in {why for why, _ in model.values()}
     }
     assert shown() == dict(Counter(reason for reason, _ in model.values()))
-
-
-def test_the_heap_does_not_outgrow_who_waits() -> None:
-    found = waiting()
-    found.update(root_key("old"), None, 1.0)
-    for second in range(5_000):
-        found.update(root_key("new"), "Infeasible", float(second + 2))
-        found.drop(root_key("new"))
-    assert found.oldest == {"Waiting": 1.0}
-    assert sum(map(len, found._heaps.values())) < 100
-
-
-def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
-    found = waiting()
-    found.begin()
-    text = metrics.render().decode()
-    assert all(f'covey_gangs_waiting{{reason="{reason}"}} 0.0' in text for reason in REASONS)
-    assert all(f'covey_gangs_waiting_oldest_age_seconds{{reason="{reason}"}} 0.0' in text for reason in REASONS)
-    found.update(root_key("a"), None, NOW - 90)
-    found.update(root_key("b"), "Infeasible", NOW - 30)
-    assert ages() == {"Waiting": 90, "Infeasible": 30}
-    found.update(root_key("a"), "Infeasible", NOW - 90)
-    assert ages() == {"Infeasible": 90}
-    # Clocks differ: nobody has waited less than no time.
-    found.update(root_key("a"), None, NOW + 5)
-    assert found.age("Waiting") == 0.0

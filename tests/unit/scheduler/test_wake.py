@@ -6,11 +6,28 @@ from typing import Any
 
 import pytest
 
-from builders.members import GATE, cache, drop, group, member, node, pod, role_groups
+from builders.members import cache, drop, group, member, node, pod, role_groups
 from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.wake import LOOKS, Waker
+
+
+class Counting:
+    """Counts the nodes that are looked at for ordinary pods."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        for name in ("refusal", "reserved_away"):
+            monkeypatch.setattr(Capacity, name, self._counted(getattr(Capacity, name)))
+
+    def _counted(self, inner: Callable[..., str | None]) -> Callable[..., str | None]:
+        def count(*arguments: Any, **named: Any) -> str | None:
+            self.looks += 1
+            return inner(*arguments, **named)
+
+        return count
+
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
 
@@ -48,28 +65,6 @@ async def test_as_many_as_fit_are_woken_the_longest_refused_first() -> None:
     assert await woken(made, refused=refused, gone=pinned, expected=2) == ["s0", "s1"]
 
 
-async def test_gated_members_are_never_woken() -> None:
-    gated = member("decode", 0, gates=(GATE,))
-    made = cache(node("n1"), *GROUPS, gated)
-    assert await woken(made, refused=[], gone=gated, expected=0) == []
-
-
-class Counting:
-    """Counts the nodes that are looked at for ordinary pods."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.looks = 0
-        for name in ("refusal", "reserved_away"):
-            monkeypatch.setattr(Capacity, name, self._counted(getattr(Capacity, name)))
-
-    def _counted(self, inner: Callable[..., str | None]) -> Callable[..., str | None]:
-        def count(*arguments: Any, **named: Any) -> str | None:
-            self.looks += 1
-            return inner(*arguments, **named)
-
-        return count
-
-
 def waiting(made: Cache, refused: list[core.Pod]) -> Waker:
     waker = Waker(made, None)  # type: ignore[arg-type] # nothing is touched
     for each in refused:
@@ -81,23 +76,15 @@ def due(waker: Waker) -> list[str]:
     return [found.metadata.name for found in waker._due._queue]  # type: ignore[attr-defined]
 
 
-async def test_pods_that_are_alike_are_looked_at_once_when_room_comes_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = [pod(f"s{number}", gpus=9) for number in range(2_000)]
-    made = cache(node("n1"), *refused)
-    waker = waiting(made, refused)
-    counting = Counting(monkeypatch)
-    made.tell_room("n1")
-    assert (due(waker), counting.looks) == ([], 1)
-
-
-async def test_among_all_kinds_the_longest_refused_go_first() -> None:
-    amounts = (3, 1, 3, 9, 1, 3)
-    refused = [pod(f"s{number}", gpus=amount) for number, amount in enumerate(amounts)]
-    made = cache(node("n1"), *refused)
+async def test_anti_affinity_is_asked_of_each_pod_that_it_may_mean() -> None:
+    away = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
+    holder = pod("holder", node="n1", spec={"affinity": affinity})
+    refused = [pod("noisy", labels={"app": "noisy"}), pod("quiet", labels={"app": "quiet"})]
+    made = cache(node("n1", labels={"kubernetes.io/hostname": "n1"}), holder, *refused)
     waker = waiting(made, refused)
     made.tell_room("n1")
-    assert due(waker) == ["s0", "s1", "s2", "s4"]
-    assert list(waker._refused) == ["uid-s3", "uid-s5"]
+    assert due(waker) == ["quiet"]
 
 
 async def test_more_kinds_than_are_looked_at_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +97,3 @@ async def test_more_kinds_than_are_looked_at_take_turns(monkeypatch: pytest.Monk
     assert (due(waker), counting.looks) == ([], LOOKS)
     made.tell_room("n1")
     assert due(waker) == ["last"]
-
-
-async def test_anti_affinity_is_asked_of_each_pod_that_it_may_mean() -> None:
-    away = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
-    holder = pod("holder", node="n1", spec={"affinity": affinity})
-    refused = [pod("noisy", labels={"app": "noisy"}), pod("quiet", labels={"app": "quiet"})]
-    made = cache(node("n1", labels={"kubernetes.io/hostname": "n1"}), holder, *refused)
-    waker = waiting(made, refused)
-    made.tell_room("n1")
-    assert due(waker) == ["quiet"]

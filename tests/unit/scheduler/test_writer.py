@@ -54,44 +54,6 @@ class Slow:
 
 
 @virtual
-async def test_without_the_lease_nothing_is_sent() -> None:
-    leads = True
-    api: Any = Slow()
-    writer = PodWriter(api, in_flight=1, clock=SYSTEM).while_leading(lambda: leads)
-    first = asyncio.create_task(writer.pin(member("decode", 0, gates=(GATE,)), "n1", {}))
-    second = asyncio.create_task(writer.pin(member("decode", 1, gates=(GATE,)), "n1", {}))
-    third = asyncio.create_task(writer.release(member("decode", 2, pin="n1"), "Timeout"))
-    await asyncio.sleep(0.01)
-    leads = False
-    api.answer.set()
-    assert (await first).outcome is Pinned.DONE
-    assert (await second).outcome is Pinned.DROPPED
-    assert not await third
-    assert api.sent == ["root-decode-0-0"]
-
-
-async def test_a_failed_pin_is_not_repeated_without_the_lease() -> None:
-    leads = True
-
-    async def lose(_seconds: float) -> None:
-        nonlocal leads
-        leads = False
-
-    api: Any = Silent()
-    writer = PodWriter(api, clock=Clock(sleep=lose)).while_leading(lambda: leads)
-    assert (await writer.pin(member("decode", 0, gates=(GATE,)), "n1", {})).outcome is Pinned.DROPPED
-    assert api.asked == 1
-
-
-async def test_the_barrier_needs_no_lease() -> None:
-    api: Any = Slow()
-    api.answer.set()
-    writer = PodWriter(api, clock=SYSTEM)
-    writer.while_leading(lambda: False)
-    assert await writer.release(member("decode", 0, pin="n1"), "NodeLost")
-
-
-@virtual
 async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
     api: Any = Slow()
     writer = PodWriter(api, clock=SYSTEM)
