@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, group, node, pod, root_key, unit
-from covey.admission import gangs
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
 from covey.admission.queue import Want, assess
@@ -29,10 +28,6 @@ PATHS = {f"{rack}{number}": ("b", rack) for rack in "xyz" for number in range(4)
 
 def requires(level: str) -> dict[str, Any]:
     return {"topology": [{"level": level, "mode": "Required"}]}
-
-
-def prefers(level: str) -> dict[str, Any]:
-    return {"topology": [{"level": level, "mode": "Preferred"}]}
 
 
 def gated(
@@ -62,17 +57,6 @@ def inventory(*pods: core.Pod) -> Inventory:
     return made
 
 
-def calls(*pods: core.Pod) -> dict[str, Call]:
-    """Bind calls of pinned pods."""
-    made = {}
-    for each in pods:
-        pin = core.pinned_node(each)
-        assert pin is not None
-        meta = each.metadata
-        made[meta.uid] = Call(meta.uid, meta.namespace, meta.name, pin, root_key("root"), 1, 0.0)
-    return made
-
-
 def role(**state: Any) -> tuple[core.Group, list[core.Group]]:
     """A root, a group that requires one rack, and under it two leaves of two pods."""
     root = group("root", composite=True, minimum=1)
@@ -90,75 +74,6 @@ def test_pins_across_two_racks_are_found_for_an_inner_group() -> None:
     assert found is not None
     assert found.pods == ("uid-d1-1",)
     assert found.why == "group decode requires one rack, but has places in b/x and b/y"
-
-
-def test_surplus_pods_of_a_leaf_wait_for_its_minimum_at_the_barrier() -> None:
-    root = group("root", composite=True, minimum=1)
-    groups = [group("d0", parent="root", minimum=2, constraints=requires("rack"))]
-    pods = gated("d0", 0, 1, 2, pins={0: "x0", 1: "x1", 2: "x2"})
-    found = unit(root, groups, pods)
-    assert releasable(found, calls(pods[2])) == []
-    assert releasable(found, calls(pods[0], pods[2])) == []
-    assert releasable(found, calls(*pods)) == pods
-    bound = unit(root, groups, [*gated("d0", 0, 1, places={0: "x0", 1: "x1"}), pods[2]])
-    assert releasable(bound, calls(pods[2])) == [pods[2]]
-
-
-def test_surplus_of_a_surplus_group_waits_for_that_group() -> None:
-    root = group("root", composite=True, minimum=1)
-    groups = [group(name, parent="root", minimum=2, constraints=requires("rack")) for name in ("a", "b")]
-    done = gated("a", 0, 1, places={0: "x0", 1: "x1"})
-    further = gated("b", 0, 1, 2, pins={0: "y0", 1: "y1", 2: "y2"})
-    found = unit(root, groups, [*done, *further])
-    assert releasable(found, calls(further[2], further[0])) == []
-    assert releasable(found, calls(*further)) == further
-
-
-def test_missing_groups_and_pods_are_counted_and_no_error() -> None:
-    root = group("root", composite=True, minimum=2)
-    groups = [
-        group("a", parent="root", minimum=2),
-        group("b", parent="root", minimum=1),
-        group("c", parent="root", minimum=2),
-    ]
-    found = unit(root, groups, [*gated("a", 0, 1), *gated("b", 0), *gated("c", 0)])
-    assert gangs.missing(found, gang_of(found)) is None, "two of the three groups are there"
-    short = unit(root, groups, [*gated("a", 0, 1), *gated("c", 0)])
-    assert "root" in (gangs.missing(short, gang_of(short)) or "")
-    fewer = unit(root, groups[:1], gated("a", 0, 1))
-    assert gangs.missing(fewer, gang_of(fewer)) == "1 of the unit's groups do not exist yet"
-
-
-def test_every_group_of_a_deep_tree_has_a_status() -> None:
-    root = group("root", composite=True, minimum=1)
-    groups = [
-        group("role", composite=True, parent="root", minimum=1),
-        group("pair", composite=True, parent="role", minimum=2, constraints=requires("block")),
-        group("left", parent="pair", minimum=2, constraints=requires("rack")),
-        group("right", parent="pair", minimum=1),
-    ]
-    pods = [*gated("left", 0, 1, 2, places={0: "x0", 1: "x1"}), *gated("right", 0, places={0: "y0"})]
-    found = {
-        each.metadata.name: status
-        for each, status in statuses(unit(root, groups, pods), Decision(topology=TOPOLOGY), PATHS.__getitem__, "now")
-    }
-    counts = {name: (status["admitted"], status["scheduled"]) for name, status in found.items()}
-    assert counts == {"root": (1, 1), "role": (1, 1), "pair": (2, 2), "left": (2, 2), "right": (1, 1)}
-    assert all(status["conditions"][0]["status"] == "True" for status in found.values())
-    assert [each["level"] for each in found["pair"]["placement"]] == ["block"]
-    assert [each["level"] for each in found["left"]["placement"]] == ["block", "rack"]
-
-
-def test_a_wish_inside_what_comes_whole_is_named() -> None:
-    root = group("root", composite=True, minimum=1)
-    groups = [group("role", composite=True, parent="root", minimum=1)]
-    for pair in ("p", "q"):
-        groups.append(group(pair, composite=True, parent="role", minimum=2))
-        groups += [group(f"{pair}{half}", parent=pair, minimum=1, constraints=prefers("rack")) for half in "ab"]
-    pods = [each for pair in "pq" for half in "ab" for each in gated(f"{pair}{half}", 0)]
-    found = unit(root, groups, pods)
-    assert found.untried == ("pa", "pb", "qa", "qb")
-    assert isinstance(plan_minimum(gang_of(found), inventory()), Plan)
 
 
 def test_a_tree_that_no_level_names_is_a_tree_of_the_operator_s_shape() -> None:
@@ -239,3 +154,23 @@ def test_pods_of_a_basic_group_alone_are_placed_and_bound_one_by_one() -> None:
     call = Call("uid-a", "ns", "a", "n1", root_key("lone", composite=False), 1, 0.0)
     found = unit(lone, [], [pinned, pod("b", group="lone", gates=(GATE,))])
     assert releasable(found, {"uid-a": call}) == [pinned]
+
+
+def test_every_group_of_a_deep_tree_has_a_status() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [
+        group("role", composite=True, parent="root", minimum=1),
+        group("pair", composite=True, parent="role", minimum=2, constraints=requires("block")),
+        group("left", parent="pair", minimum=2, constraints=requires("rack")),
+        group("right", parent="pair", minimum=1),
+    ]
+    pods = [*gated("left", 0, 1, 2, places={0: "x0", 1: "x1"}), *gated("right", 0, places={0: "y0"})]
+    found = {
+        each.metadata.name: status
+        for each, status in statuses(unit(root, groups, pods), Decision(topology=TOPOLOGY), PATHS.__getitem__, "now")
+    }
+    counts = {name: (status["admitted"], status["scheduled"]) for name, status in found.items()}
+    assert counts == {"root": (1, 1), "role": (1, 1), "pair": (2, 2), "left": (2, 2), "right": (1, 1)}
+    assert all(status["conditions"][0]["status"] == "True" for status in found.values())
+    assert [each["level"] for each in found["pair"]["placement"]] == ["block"]
+    assert [each["level"] for each in found["left"]["placement"]] == ["block", "rack"]

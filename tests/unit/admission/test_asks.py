@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
-from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for, same_question
+from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
+from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for
 from covey.api.core import Meta, Requirement
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.terms import Term, Terms
+from covey.placement.terms import Term
 
 LEVELS = st.sampled_from([None, "block", "rack"])
 FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
@@ -101,13 +100,6 @@ def test_counts_that_are_kept_up_are_those_that_are_made_anew(
             assert slots.at(shape, "dc", path, inventory) == anew
 
 
-def test_a_change_of_the_topologies_begins_the_counts_again() -> None:
-    inventory, slots, shape = make_inventory({"b1/r1": [8, 8]}), Slots(), make_shape(8)
-    assert slots.at(shape, "dc", ("z", "b1"), inventory) == 2
-    inventory.set_topologies([replace(TOPOLOGY, name="other")])
-    assert slots.at(shape, "other", ("z", "b1"), inventory) == 2
-
-
 def test_pods_that_keep_off_others_may_share_a_node() -> None:
     """Two pods of four devices each fit on one node: their anti-affinity does not speak of themselves."""
     for app, helps in (("noisy", True), ("engine", False)):
@@ -124,34 +116,6 @@ def test_pods_that_keep_off_others_may_share_a_node() -> None:
         slots.note_changes(["b1-r1-n0"])
         assert isinstance(plan_minimum(gang, inventory), Plan) == helps
         assert ask.can_help(inventory.nodes["b1-r1-n0"], inventory, slots) == helps
-
-
-def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:
-    inventory = make_inventory({"b1/r1": [0, 0, 8], "b1/r2": [0, 8, 8]})
-    gang = make_gang(make_role("w", 3), required="rack")
-    ask, slots = ask_for_minimum(gang, inventory), Slots()
-    for name in ("b1-r1-n1", "b1-r2-n0"):
-        inventory.release(f"held/{name}")
-        slots.note_changes([name])
-    assert not ask.can_help(inventory.nodes["b1-r1-n1"], inventory, slots)
-    assert ask.can_help(inventory.nodes["b1-r2-n0"], inventory, slots)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(make_gang(make_role("w", 3), required="block"), id="another level"),
-        pytest.param(make_gang(make_role("w", 2), required="rack"), id="another count"),
-        pytest.param(make_gang(make_role("w", 3, shape=make_shape(4)), required="rack"), id="another shape"),
-        pytest.param(make_gang(make_role("v", 3), required="rack"), id="another role: the reason names it"),
-        pytest.param(make_gang(make_role("w", 3), required="rack", excluded_nodes={"n": "failed"}), id="excluded"),
-        pytest.param(place(make_gang(make_role("w", 3), required="rack"), {"w-0-0": "n"}), id="a member is placed"),
-    ],
-)
-def test_another_question_is_another_key(other: Gang) -> None:
-    one = make_gang(make_role("w", 3), required="rack", name="one")
-    assert same_question(one, Terms()) == same_question(replace(one, name="two", created="2"), Terms())
-    assert same_question(one, Terms()) != same_question(other, Terms())
 
 
 def test_an_inventory_without_the_topology_is_no_proof() -> None:

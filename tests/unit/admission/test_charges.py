@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, cache, group, member, queue, role_groups, root_key
+from builders.members import GATE, cache, group, member, node, queue, role_groups, root_key
 from covey.admission.charges import Ground, charges
 from covey.admission.losses import Hold, place_of
 from covey.admission.quota import Flavor, Policy
@@ -66,3 +69,37 @@ def test_what_is_held_is_charged_once_and_its_successor_not_beside_it(
         amounts = dict(each.amounts)
         assert all(amount <= amounts[pool] for pool, amount in each.spare)
     assert total["nvidia.com/gpu"] == sum(map(expected, replicas))
+
+
+def running(
+    asked: str, allocated: str | None, actual: str | None, *, infeasible: bool = False, name: str = "main"
+) -> core.Pod:
+    status: dict[str, Any] = {"name": name}
+    if allocated is not None:
+        status["allocatedResources"] = {"cpu": allocated}
+    if actual is not None:
+        status["resources"] = {"requests": {"cpu": actual}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    body = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "resources": {"requests": {"cpu": asked}}}]},
+        "status": {"phase": "Running", "containerStatuses": [status], "conditions": [pending] if infeasible else []},
+    }
+    return msgspec.convert(body, core.Pod)
+
+
+@pytest.mark.parametrize(
+    ("found", "counted"),
+    [
+        (running("2", "2", "2"), 2),
+        (running("1", "4", "4"), 4),  # it shrinks, and has not yet
+        (running("1", "1", "4"), 4),
+        (running("4", "1", "1"), 4),  # it grows
+        (running("4", "1", "1", infeasible=True), 1),
+        (running("4", None, None, infeasible=True), 4),
+        (running("2", "8", "8", name="other"), 2),
+    ],
+)
+def test_the_largest_of_asked_allocated_and_actual_counts(found: core.Pod, counted: int) -> None:
+    made = cache(node("n1"), found)
+    assert made.capacity.room.free("n1")["cpu"] == (64 - counted) * 1000

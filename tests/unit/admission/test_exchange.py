@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, role_groups, unit
-from covey.admission.exchange import NOT_OPEN, PLANS, Judgement, Terms, judge_exchange
+from covey.admission.exchange import PLANS, Judgement, Terms, judge_exchange
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.growth import Own, Site, template
 from covey.admission.losses import counted_shape, hold_all
@@ -66,26 +66,6 @@ def donors(judgement: Judgement) -> set[tuple[str, int]]:
     return {(each.role, each.replica) for each in judgement.donors}
 
 
-def test_those_whose_room_helps_give_way() -> None:
-    inventory = racks(3)
-    # The highest number would go first; but beside it another one has the other half of its node.
-    pods = [at("prefill", 0, "r0n1"), at("prefill", 1, "r0n0"), at("prefill", 2, "r0n0"), at("decode", 0, "r0n2")]
-    judgement = judge(site(inventory, *pods), inventory, prefill=2, decode=2)
-    assert donors(judgement) == {("prefill", 0)}
-    assert judgement.nodes == {"r0n1"}
-
-
-def test_a_unit_without_its_minimum_exchanges_nothing() -> None:
-    inventory = racks(3)
-    assert judge(site(inventory, at("prefill", 0, "r0n0")), inventory, prefill=1, decode=1).message == NOT_OPEN
-
-
-def test_of_equal_ones_the_highest_number_goes() -> None:
-    inventory = racks(3)
-    pods = [at("prefill", n, f"r0n{n}") for n in range(2)] + [at("decode", 0, "r0n2")]
-    assert donors(judge(site(inventory, *pods), inventory, prefill=1, decode=2)) == {("prefill", 1)}
-
-
 def test_without_room_the_nearest_vectors_are_named() -> None:
     inventory = racks(3)
     pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("prefill", 2, "r0n1"), at("decode", 0, "r0n2")]
@@ -93,13 +73,6 @@ def test_without_room_the_nearest_vectors_are_named() -> None:
     assert not judgement.feasible
     assert judgement.message == "no room for 2 decode"
     assert list(judgement.nearest) == [{"prefill": 2, "decode": 2}]
-
-
-def test_no_role_goes_below_its_minimum() -> None:
-    inventory = racks(3)
-    pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("decode", 0, "r0n2")]
-    found = site(inventory, *pods, minimums={"prefill": 2})
-    assert judge(found, inventory, prefill=1, decode=2).message == "prefill needs 2 at least"
 
 
 def test_what_gives_way_to_this_root_already_goes_first_and_may_be_pardoned() -> None:
@@ -170,3 +143,10 @@ def all_fit(inventory: Inventory, coming: dict[str, int]) -> bool:
     whole = sum(each == 8 for each in free)
     halves = sum(each // 4 for each in free) - 2 * coming["decode"]
     return whole >= coming["decode"] and halves >= coming["prefill"]
+
+
+def test_no_role_goes_below_its_minimum() -> None:
+    inventory = racks(3)
+    pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("decode", 0, "r0n2")]
+    found = site(inventory, *pods, minimums={"prefill": 2})
+    assert judge(found, inventory, prefill=1, decode=2).message == "prefill needs 2 at least"

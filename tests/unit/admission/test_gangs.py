@@ -3,11 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from builders.members import GATE, START, group, member, pin_terms, role_groups, unit
-from covey.admission import gangs, podstate
-from covey.admission.gangs import Surroundings, UnplannableError, build_gang
+from covey.admission import gangs
+from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.cluster.shape import shape_of
@@ -65,48 +64,6 @@ def test_units_of_one_workload_are_taken_by_number() -> None:
     assert [gang.unit for gang in gangs_by_age] == [1, 2, 10]
 
 
-def test_what_is_missing_is_said() -> None:
-    found = tree([gated(0, 0), gated(0, 1), gated(1, 0)])
-    assert gangs.missing(found, build(found)) == "decode: 1 of 2 pods of replica 1 exist"
-    held = tree([gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1, gates=(GATE, "example.com/q"))])
-    assert "example.com/q" in (gangs.missing(held, build(held)) or "")
-    none = tree([])
-    assert gangs.missing(none, build(none)) == "decode: 0 of 2 pods of replica 0 exist"
-    whole = tree([gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1)])
-    assert gangs.missing(whole, build(whole)) is None
-
-
-def test_whose_scheduler_is_not_served_is_said() -> None:
-    found = tree([gated(0, 0), gated(0, 1)])
-    gang = build(found, obstacle=lambda pod: podstate.obstacle(pod, ("gangs",)))
-    assert "is for scheduler covey-scheduler; served are gangs" in (gangs.missing(found, gang) or "")
-
-
-def test_groups_that_do_not_exist_yet_are_missing() -> None:
-    found = unit(group("root", composite=True, minimum=2), role_groups("decode", replicas=1, minimum=1, size=1), [])
-    assert gangs.missing(found, build(found)) == "1 of the unit's groups do not exist yet"
-
-
-def test_what_the_planner_must_do() -> None:
-    waiting = [gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1)]
-    assert gangs.wants_minimum(build(tree(waiting)))
-    placed = [gated(r, i, gates=(), node="n") for r in range(2) for i in range(2)]
-    assert not gangs.wants_minimum(build(tree(placed)))
-    assert not gangs.wants_surplus(build(tree(placed)))
-    assert gangs.wants_surplus(build(tree([*placed, gated(2, 0), gated(2, 1)])))
-    assert not gangs.wants_surplus(build(tree([*placed, gated(2, 0)])))
-
-
-def constrained(*topology: dict[str, str], **more: Any) -> core.Group:
-    return group("root", composite=True, minimum=1, constraints={"topology": list(topology), **more})
-
-
-def test_levels_are_names_or_keys_and_the_narrowest_counts() -> None:
-    root = constrained({"level": "block"}, {"key": "old-rack"}, {"level": "host", "mode": "Preferred"})
-    gang = build(tree([], root=root))
-    assert (gang.required, gang.preferred) == ("rack", "host")
-
-
 def test_a_replicas_level_comes_from_its_own_group() -> None:
     rack = {"topology": [{"level": "rack"}]}
     labels = {"covey.dev/role": "decode"}
@@ -122,25 +79,6 @@ def test_a_replicas_level_comes_from_its_own_group() -> None:
     ]
     found = unit(group("root", composite=True, minimum=1), groups, [gated(0, 0), gated(0, 1)])
     assert [(role.required, role.follow_unit) for role in build(found).roles] == [("rack", True)]
-
-
-def test_rules_between_roles_and_units_are_carried() -> None:
-    root = constrained(
-        proximity=[{"roles": ["a", "b"], "level": "rack", "mode": "Required"}],
-        spread={"level": "block", "mode": "Required", "maxPerDomain": 2},
-    )
-    gang = build(tree([], root=root), occupied={("b1",): 2})
-    assert gang.proximity[0].required
-    assert gang.spread is not None
-    assert (gang.spread.level, gang.spread.max_per_domain, gang.spread.occupied) == ("block", 2, {("b1",): 2})
-
-
-@pytest.mark.parametrize("topology", [{"level": "spine"}, {"key": "no.such/label"}])
-def test_an_unknown_level_is_refused_with_its_name(topology: dict[str, str]) -> None:
-    with pytest.raises(UnplannableError) as refused:
-        build(tree([], root=constrained(topology)))
-    assert refused.value.reason == "InvalidTopology"
-    assert next(iter(topology.values())) in refused.value.message
 
 
 def test_what_comes_together_waits_for_all_of_it() -> None:

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, node, pod, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.headroom import LIMIT_MET, MOST, Answer, Site, most_feasible
+from covey.admission.headroom import MOST, Answer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
 from covey.compile.revision import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, ReplicaRequest, Topology
-from covey.placement.refusal.shortage import RESERVED
 
 RACK = "cloud.provider.com/topology-rack"
 TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
@@ -73,44 +72,10 @@ def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False
     return answer
 
 
-def test_what_has_places_and_what_fits_beside_it() -> None:
-    inventory = racks(a=5)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
-    assert asked("prefill", inventory, own) == Answer("prefill", 4)
-    assert asked("decode", inventory, own) == Answer("decode", 4)
-
-
-def test_only_the_domain_that_the_unit_has_counts() -> None:
-    inventory = racks(a=3, b=20)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), **IN_ONE_RACK)
-    assert asked("prefill", inventory, own) == Answer("prefill", 2)
-
-
 def test_a_replica_that_waits_is_counted_once() -> None:
     inventory = racks(a=4)
     own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("prefill", 1, None))
     assert asked("prefill", inventory, own) == Answer("prefill", 3)
-
-
-def test_what_waits_of_another_role_takes_nothing() -> None:
-    inventory = racks(a=4)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("decode", 1, None), at("decode", 2, None))
-    assert asked("prefill", inventory, own) == Answer("prefill", 3)
-
-
-def test_no_more_before_the_minimum_has_its_places() -> None:
-    inventory = racks(a=2)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, None), at("decode", 1, None))
-    answer = asked("prefill", inventory, own)
-    assert answer.replicas == 1
-    assert answer.message == "unit 0 has no places for its own minimum yet, and gets no more before it has"
-
-
-def test_what_is_to_go_is_not_counted() -> None:
-    inventory = racks(a=3)
-    going = at("prefill", 1, "a2", labels={"covey.dev/draining": "true"})
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), going)
-    assert asked("prefill", inventory, own) == Answer("prefill", 1)
 
 
 def pair(inventory: Inventory, **root: Any) -> tuple[Site, Site]:
@@ -128,18 +93,6 @@ def test_a_sum_over_units_is_spread_evenly() -> None:
     assert asked("prefill", inventory, *reversed(units), is_shared=True) == Answer("prefill", 4)
 
 
-def test_the_remainder_goes_to_units_of_lower_number() -> None:
-    inventory = racks(a=4, b=2)
-    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK), is_shared=True) == Answer("prefill", 3)
-    inventory = racks(a=2, b=4)
-    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK), is_shared=True) == Answer("prefill", 2)
-
-
-def test_every_unit_has_as_many() -> None:
-    inventory = racks(a=4, b=3)
-    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK)) == Answer("prefill", 4)
-
-
 def test_never_less_than_what_is_there() -> None:
     """A sum of four would be spread two and two, and unit 0 has room for one; but four have places."""
     inventory = racks(a=2, b=4)
@@ -147,27 +100,6 @@ def test_never_less_than_what_is_there() -> None:
     two = [at("prefill", number, f"b{number + 1}", root="root1") for number in range(3)]
     other = site(inventory, *two, at("decode", 0, "b0", root="root1"), number=1, **IN_ONE_RACK)
     assert asked("prefill", inventory, one, other, is_shared=True) == Answer("prefill", 4)
-
-
-def test_beyond_the_most_that_is_looked_for_it_is_a_floor() -> None:
-    inventory = racks(a=40)
-    own = site(inventory, at("prefill", 0, "a0", gpus=0), at("decode", 0, "a1", gpus=0))
-    assert asked("prefill", inventory, own) == Answer("prefill", 1 + MOST, is_floor=True)
-
-
-def test_a_limit_of_the_search_is_no_number(monkeypatch: Any) -> None:
-    monkeypatch.setattr("covey.admission.headroom.PLANS", 1)
-    inventory = racks(a=5)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1", gpus=1), at("decode", 1, "a1", gpus=1))
-    assert asked("prefill", inventory, own).replicas == 4
-    assert asked("decode", inventory, *pair(inventory)) == Answer("decode", None, message=LIMIT_MET)
-
-
-def test_what_is_kept_for_others_is_no_room() -> None:
-    inventory = racks(a=3, b=4)
-    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
-    kept = Site(replace(own.gang, excluded_nodes=dict.fromkeys(("b0", "b1", "b2", "b3"), RESERVED)))
-    assert asked("prefill", inventory, kept) == Answer("prefill", 2)
 
 
 def apart_from(app: str) -> dict[str, Any]:
@@ -252,3 +184,9 @@ def test_a_round_gives_so_many_places_and_no_more(ground: tuple[Inventory, list[
     assert waits(inventory, sites, shares(found + 1, units, 1))
     assert not waits(inventory, sites, [each // units] * units)
     assert waits(inventory, sites, [each // units + 1] * units)
+
+
+def test_beyond_the_most_that_is_looked_for_it_is_a_floor() -> None:
+    inventory = racks(a=40)
+    own = site(inventory, at("prefill", 0, "a0", gpus=0), at("decode", 0, "a1", gpus=0))
+    assert asked("prefill", inventory, own) == Answer("prefill", 1 + MOST, is_floor=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,13 +11,9 @@ from builders.members import GATE, cache, group, member, node, pod, role_groups,
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import Astray, astray, requires_levels
 from covey.api import core
-from covey.kube.clock import SYSTEM
 from covey.placement.model import Plan
 from covey.placement.planner import plan_minimum
-from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import Bindings
 from covey.scheduler.topologies import Topologies
-from unit.scheduler.test_binder import Api, args, settle
 
 KEY = "cloud.provider.com/topology-rack"
 IN_RACK = {"topology": [{"level": "rack", "mode": "Required"}]}
@@ -60,58 +55,10 @@ def judge(nodes: Sequence[core.Node], objects: Sequence[core.Group | core.Pod]) 
 TWO = racks(a1="r1", a2="r1", a3="r1", b1="r2", bare="")
 
 
-@pytest.mark.parametrize(
-    ("places", "lost"),
-    [
-        ([{"pin": "a1"}, {"pin": "a2"}], []),
-        ([{"pin": "a1"}, {"pin": "b1"}], [0, 1]),
-        ([{"node": "a1"}, {"pin": "b1"}], [1]),
-        ([{"node": "a1"}, {"pin": "a2"}, {"pin": "b1"}], [2]),
-        ([{"node": "a1"}, {"node": "b1"}, {"pin": "b1"}], []),
-        ([{"pin": "bare"}], [0]),
-        ([{"pin": "a1"}, {"pin": "nowhere"}], []),
-        ([{"pin": "a1"}, {}], []),
-    ],
-)
-def test_pins_are_held_against_the_gangs_level(places: list[dict[str, Any]], lost: list[int]) -> None:
-    found = judge(TWO, tree(places))
-    assert (found.pods if found else ()) == tuple(f"uid-root-decode-{number}-0" for number in lost)
-
-
-def test_a_replicas_own_level_binds_that_replica_alone() -> None:
-    objects = tree([{"pin": "a1"}, {"pin": "a2"}, {"pin": "a1"}, {"pin": "b1"}], size=2, wish={"followUnit": True})
-    asking = [
-        group(each.metadata.name, parent="root-decode", minimum=2, labels=each.metadata.labels, constraints=IN_RACK)
-        if isinstance(each, core.Group) and each.kind == "PodGroup"
-        else each
-        for each in objects
-    ]
-    found = judge(TWO, asking)
-    assert found is not None
-    assert found.pods == ("uid-root-decode-1-0", "uid-root-decode-1-1")
-    assert found.why == "replica 1 of role decode requires one rack, but has places in z/b/r1 and z/b/r2"
-
-
 def test_required_proximity_is_a_level_too() -> None:
     wish = {"proximity": [{"roles": ["decode"], "level": "rack", "mode": "Required"}]}
     assert judge(TWO, tree([{"pin": "a1"}, {"pin": "b1"}], wish=wish)) is not None
     assert judge(TWO, tree([{"pin": "a1"}, {"pin": "a2"}], wish=wish)) is None
-
-
-async def test_the_barrier_gives_up_a_gang_that_is_pinned_across_two_racks() -> None:
-    objects = tree([{"pin": "a1"}, {"pin": "b1"}])
-    made = cache(*TWO, *objects)
-    api: Any = Api()
-    barrier = Binder(made, Bindings(api, api), topology=Topologies(made).choose, clock=SYSTEM)
-    calls = [(objects[2], "a1"), (objects[3], "b1")]
-    answers = await asyncio.gather(
-        *(barrier.bind(args(found, place)) for found, place in calls if isinstance(found, core.Pod))
-    )
-    await settle()
-    assert all("the gang requires one rack" in answer for answer in answers)
-    assert api.bound == []
-    assert api.released == {"root-decode-0-0": "Conflict", "root-decode-1-0": "Conflict"}
-    assert len(barrier.waiting) == 0
 
 
 @pytest.mark.parametrize(

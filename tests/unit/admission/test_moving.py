@@ -42,28 +42,6 @@ def decode() -> core.Pod:
     return member("decode", 0, gates=(GATE,), gpus=8)
 
 
-def free(inventory: Inventory) -> dict[str, dict[str, int]]:
-    return {name: dict(inventory.free(name)) for name in inventory.nodes}
-
-
-def test_another_domain_would_take_all_of_it() -> None:
-    nodes = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
-    gang, inventory, bound = asked(nodes, ["a2"], prefill("a1"), decode(), **WISH)
-    before = free(inventory)
-    assert isinstance(plan_minimum(gang, inventory), Refusal)
-    assert smallest_move(gang, inventory, bound) == "Unit"
-    assert free(inventory) == before
-    assert inventory.holder("uid-root-prefill-0-0") == "a1"
-
-
-def test_nothing_would_take_it() -> None:
-    nodes = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
-    gang, inventory, bound = asked(nodes, ["a2", "b2"], prefill("a1"), decode(), **WISH)
-    before = free(inventory)
-    assert smallest_move(gang, inventory, bound) == ""
-    assert free(inventory) == before
-
-
 def test_the_role_that_lacks_replicas_is_enough() -> None:
     """Two replicas of prefill that must lie together: the one that is left stands where there is no second place."""
     inventory = Inventory([TOPOLOGY])
@@ -86,14 +64,6 @@ def test_the_role_that_lacks_replicas_is_enough() -> None:
     bound = {each.metadata.uid for each in pods if each.spec.node_name}
     assert smallest_move(gang, inventory, bound) == "Role"
     assert isinstance(plan_minimum(gang, inventory), Refusal)
-
-
-def test_pins_are_not_what_is_given_up() -> None:
-    nodes = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
-    pinned = member("prefill", 0, pin="a1", gpus=8)
-    gang, inventory, bound = asked(nodes, ["a2"], pinned, decode(), **WISH)
-    assert not bound
-    assert smallest_move(gang, inventory, bound) == ""
 
 
 def test_room_for_a_plan_is_what_makes_it_movable() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.native import MemberPod, Stored, adapt, find_unread, keep_conditions, obstacle
+from covey.admission.native import MemberPod, Stored, adapt, find_unread, obstacle
 from covey.admission.nodes import grow
-from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.scheduler.index import Index
@@ -108,13 +107,6 @@ def test_an_ordinary_pod_is_read_as_ever() -> None:
     assert msgspec.json.decode(body, type=core.Pod).metadata.labels is None
 
 
-def test_members_may_have_any_controllers() -> None:
-    owners = [{"kind": "StatefulSet", "name": "s", "uid": "1", "controller": True}]
-    unit = unit_of(group("g", GANG), pod("a"), pod("b", metadata={"ownerReferences": owners}))
-    assert unit.minimum_met(always)
-    assert not unit.minimum_met(lambda each: each.metadata.name == "a")
-
-
 def test_what_has_a_place_counts_however_few_a_group_wants() -> None:
     """Else whoever lowers desiredCount would have the others free of quota."""
     spec = core.GroupSpec(membership="Namespace", desired_count=1)
@@ -149,38 +141,6 @@ def test_a_pod_of_kubernetes_135_is_refused_by_name(fields: dict[str, Any], *, u
         assert found.metadata.label("scheduling.covey.dev/pod-group") is None
 
 
-def test_labels_annotations_and_owners_of_a_native_group_say_nothing() -> None:
-    found = group("g", GANG)
-    assert (found.metadata.labels, found.metadata.annotations, found.metadata.owner_references) == (None, None, ())
-    assert (found.original, found.metadata.uid) == ("g", "uid-PodGroup-g")
-
-
-def test_conditions_of_others_are_theirs() -> None:
-    said = [
-        {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        for kind in ("PodGroupInitiallyScheduled", "Admitted")
-    ]
-    found = group("g", GANG, status={"conditions": said})
-    assert [each["type"] for each in observed_status(found)["conditions"]] == ["Admitted"]
-
-
-def test_only_conditions_are_written() -> None:
-    unit = unit_of(group("g", GANG), pod("a"))
-    [(_, status)] = statuses(unit, Decision(), lambda _node: (), "2026-01-01T00:00:00Z")
-    assert status.keys() > {"conditions"}
-    assert keep_conditions(status) == {"conditions": status["conditions"]}
-
-
-@pytest.mark.parametrize("where", ["root", "leaf"])
-def test_claims_that_pods_share_are_refused_by_name(where: str) -> None:
-    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
-    if where == "root":
-        unit = unit_of(group("g", GANG, **claims))
-    else:
-        unit = unit_of(group("top", {"gang": {"minGroupCount": 1}}), group("g", GANG, "top", **claims))
-    assert (unit.problem or "").startswith("spec.resourceClaims of PodGroup g: Covey plans no claims")
-
-
 def test_basic_below_another_group_is_a_minimum_of_one() -> None:
     """As upstream's scheduler counts it (``isCPGTreeReady``)."""
     unit = unit_of(
@@ -192,16 +152,6 @@ def test_basic_below_another_group_is_a_minimum_of_one() -> None:
     )
     assert unit.problem is None
     assert unit.minimum_met(always)
-
-
-def test_beside_a_kube_scheduler_of_the_user_s_members_are_refused_by_name() -> None:
-    """Its feature gates cannot be seen; where Covey binds itself there is none that could know the groups."""
-    said = obstacle(pod("a", schedulerName="covey-scheduler"), "") or ""
-    assert said.startswith(
-        "pod a is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
-    )
-    assert obstacle(pod("a", schedulerName="direct"), "direct") is None
-    assert obstacle(pod("a", schedulingGroup=None), "") is None
 
 
 def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
@@ -242,3 +192,13 @@ def test_numbers_that_anybody_writes_on_members_hide_none_of_them() -> None:
     alike = {"labels": {"covey.dev/replica": "0", "covey.dev/index": "0"}}
     unit = unit_of(group("g", GANG), *(pod(name, nodeName="n", metadata=dict(alike)) for name in "abc"))
     assert {each.metadata.name for each in unit.pods()} == set("abc")
+
+
+def test_beside_a_kube_scheduler_of_the_user_s_members_are_refused_by_name() -> None:
+    """Its feature gates cannot be seen; where Covey binds itself there is none that could know the groups."""
+    said = obstacle(pod("a", schedulerName="covey-scheduler"), "") or ""
+    assert said.startswith(
+        "pod a is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
+    )
+    assert obstacle(pod("a", schedulerName="direct"), "direct") is None
+    assert obstacle(pod("a", schedulingGroup=None), "") is None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.order import PATIENCE, Line, Order
+from covey.admission.order import PATIENCE, Line, Order, priority_of
+from covey.api import core
 
 
 @dataclass(frozen=True)
@@ -115,26 +117,6 @@ def test_lanes_come_before_priority_and_may_change_at_any_time(askers: list[Aske
             known[name] = replace(known[name], lane=lane)
 
 
-@given(ASKERS, ASKERS)
-def test_one_that_comes_between_two_steps_takes_its_place(first: list[Asker], later: list[Asker]) -> None:
-    line: Line[str] = Line()
-    known: dict[str, Asker] = {}
-    for each in [*first, *later]:
-        line.drop(each.name)
-        line.forget(each.name)
-        put(line, each)
-        known[each.name] = each
-        assert line.next(5.0) == by_the_rule(list(known.values()))
-
-
-def test_surplus_goes_on_when_a_minimum_was_waited_for_long_enough() -> None:
-    line: Line[str] = Line()
-    line.add("more", (0, "", "", "more", 0, ""), surplus=True, since=9.0, takes=["gpu"])
-    line.expect("slow", 0, 10.0, ["gpu"])
-    assert line.next(9.0) is None
-    assert line.next(10.0) == "more"
-
-
 def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_minimums() -> None:
     line: Line[str] = Line()
     line.add("more", (0, "", "", "more", 0, ""), surplus=True, since=1.0, takes=["gpu"])
@@ -142,3 +124,34 @@ def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_mini
         line.expect(f"new-{number}", 0, 3.0 + number, ["gpu"])
     assert line.next(2.9) is None
     assert line.next(1.0 + PATIENCE) == "more"
+
+
+def named(name: str, value: int, *, default: bool = False) -> core.PriorityClass:
+    return core.PriorityClass(core.Meta(name=name), value, default)
+
+
+CLASSES = {each.metadata.name: each for each in (named("online", 1000), named("batch", -5))}
+USUAL = {**CLASSES, "usual": named("usual", 10, default=True)}
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "classes", "expected"),
+    [
+        (2_000_000_000, None, CLASSES, 0),
+        (2_000_000_000, "online", CLASSES, 1000),
+        (2_000_000_000, None, USUAL, 10),
+        (7, "online", CLASSES, 7),
+        (-9, None, CLASSES, -9),
+        (None, "online", CLASSES, 1000),
+        (None, "batch", USUAL, -5),
+        (None, None, USUAL, 10),
+        (None, None, {}, 0),
+        (None, "system-node-critical", {}, 2_000_001_000),
+        (None, "gone", CLASSES, None),
+        (5, "gone", CLASSES, None),
+    ],
+)
+def test_what_is_written_only_lowers_the_priority_of_the_class(
+    written: int | None, name: str | None, classes: dict[str, core.PriorityClass], expected: int | None
+) -> None:
+    assert priority_of(written, name, classes) == expected

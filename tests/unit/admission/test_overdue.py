@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, group, member, role_groups, unit
-from builders.members import START as HELD
 from covey.admission import order
 from covey.admission.tree import Unit
 from covey.api import core
@@ -25,28 +24,6 @@ def whens(
     found: Unit, pinned_at: dict[str, float] | None = None, admitted: float | None = None, torn: float | None = None
 ) -> list[tuple[str, float]]:
     return [(due.reason, due.when) for due in order.due(found, pinned_at or {}, admitted, torn)]
-
-
-def test_time_counts_from_admission() -> None:
-    assert whens(tree({"pin": "n1"}), admitted=7.0) == [("Timeout", 107.0)]
-    assert whens(tree({"node": "n1"}), admitted=7.0) == []
-
-
-def test_who_may_not_start_yet_is_late_for_nothing() -> None:
-    found = tree({"pin": "n1", "gates": (HELD,)}, {"pin": "n2"})
-    assert whens(found, {"uid-root-decode-0-0": 1.0}, 7.0) == [("Timeout", 107.0)]
-    assert order.found_pinned(found, 7.0, START) == {"uid-root-decode-1-0": 7.0}
-
-
-def test_a_later_pin_has_its_own_time() -> None:
-    found = tree({"node": "n1"}, {"pin": "n2"})
-    assert whens(found, {"uid-root-decode-1-0": 5000.0}, 7.0) == [("Timeout", 5100.0)]
-
-
-def test_a_pin_whose_admission_was_never_written_is_not_overdue_at_once() -> None:
-    found = tree({"pin": "n1"}, admitted="False")
-    assert whens(found) == []
-    assert order.found_pinned(found, 7.0, START + 5000) == {"uid-root-decode-0-0": 7.0}
 
 
 def test_a_restart_keeps_the_minimums_clock_and_gives_surplus_its_time_again() -> None:
@@ -73,10 +50,3 @@ def test_pins_beside_missing_pods_are_torn() -> None:
     whole = [member("decode", 0, 0, size=2, pin="n1"), member("decode", 0, 1, size=2, gates=(GATE,))]
     assert not order.torn(unit(root, groups, whole))
     assert not order.torn(unit(root, groups, whole[1:]))
-
-
-def test_times_are_rfc_3339() -> None:
-    assert core.rfc3339(START) == SINCE
-    assert core.seconds("2026-01-01T00:01:00.123456Z") == START + 0.123456
-    assert core.seconds(None) is None
-    assert core.seconds("soon") is None

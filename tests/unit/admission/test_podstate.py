@@ -29,23 +29,6 @@ def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
     assert podstate.holding(found) == node
 
 
-def test_the_condition_is_no_state() -> None:
-    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
-    assert podstate.pinned_node(pod(pin="n1", group="g", conditions=[gated])) == "n1"
-    assert podstate.bound(pod(node="n1", conditions=[failed]))
-
-
-def test_unschedulable_is_a_trigger() -> None:
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-    assert podstate.unschedulable(pod(conditions=[said])) == "0/1 nodes"
-    assert podstate.unschedulable(pod(conditions=[said | {"reason": "SchedulingGated"}])) is None
-    assert podstate.unschedulable(pod()) is None
-    assert podstate.scheduler_error(pod(conditions=[said | {"reason": "SchedulerError"}])) == "0/1 nodes"
-    assert podstate.scheduler_error(pod(conditions=[said])) is None
-    assert podstate.scheduler_error(pod()) is None
-
-
 @pytest.mark.parametrize(
     ("found", "word"),
     [
@@ -69,24 +52,6 @@ def test_a_pod_that_kube_scheduler_would_bind_unasked_is_not_planned() -> None:
     marked = pod("p", gates=(GATE,), spec={"containers": [{"resources": {"limits": {MARK: "0"}}}]})
     assert MARK in (podstate.obstacle(found, marked=True) or "")
     assert podstate.obstacle(marked, marked=True) is None
-
-
-def test_only_empty_terms_match_no_node() -> None:
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
-    assert "match no node" in (podstate.obstacle(pod(gates=(GATE,), spec={"affinity": affinity})) or "")
-
-
-def test_an_empty_term_takes_nothing_from_a_pin() -> None:
-    affinity = pin_terms("n1")
-    affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].append({})
-    assert podstate.pinned_node(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
-
-
-def test_a_gated_pod_is_not_pinned() -> None:
-    assert podstate.pinned_node(pod(gates=(GATE,), pin="n1", group="g")) is None
-    assert podstate.waits_for_start(pod(gates=(START,), pin="n1", group="g"))
-    assert not podstate.waits_for_start(pod(pin="n1", group="g"))
-    assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1", group="g"))
 
 
 LEAF = group("g", minimum=1)
@@ -114,10 +79,6 @@ def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | No
     assert why is None if word is None else word in (why or "")
 
 
-def test_a_member_without_its_group_waits() -> None:
-    assert "does not exist" in (podstate.refusal(pod(group="g", pin="n1"), None) or "")
-
-
 def test_a_pod_is_planned_only_once_all_its_claims_were_made() -> None:
     """Pinned before, it would wait in kube-scheduler's queue while the rest of its gang is held."""
     claims = [
@@ -142,3 +103,8 @@ def test_a_pod_made_of_another_takes_nothing_from_its_status() -> None:
     other = replace(found, spec=core.PodSpec(containers=large))
     assert other.status.container_statuses is None
     assert found.status.container_statuses == (running,)
+
+
+def test_only_empty_terms_match_no_node() -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
+    assert "match no node" in (podstate.obstacle(pod(gates=(GATE,), spec={"affinity": affinity})) or "")

@@ -8,8 +8,7 @@ import pytest
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from builders.victims import NOW, hold, serving
-from covey.admission.pardon import still_needed
-from covey.admission.preemption import Rules, Taking, search
+from covey.admission.preemption import Taking, search
 from covey.admission.victims import Candidate, Terms
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Verdict
@@ -82,18 +81,6 @@ def test_terms_of_a_unit_with_one_surplus_replica(state: dict[str, Any], expecte
     assert taken(racks(2), wants(1), chat) == expected
 
 
-def test_what_drains_is_waited_for() -> None:
-    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])}, draining=[("decode", 1)])
-    assert taken(racks(2), wants(1), chat, freeing={"uid-chat-0-decode-1-0"}) is Verdict.ADMITTED
-
-
-def test_what_is_claimed_is_taken_by_nobody_else() -> None:
-    chat = serving("chat-0", {"decode": (0, [["r0-n0"], ["r0-n1"]])}, preemption={"minRunSeconds": 0})
-    claimed = Terms(NOW, claimed={"uid-chat-0-decode-1-0"})
-    assert taken(racks(2), wants(1), chat, terms=claimed) == {"decode/0 of ns/chat-0"}
-    assert taken(racks(2), wants(2), chat, terms=claimed) is Verdict.INFEASIBLE
-
-
 def test_pods_of_no_interest_stay() -> None:
     """The rack is blocked by GPUs; who has none of them is not in the way (kueue#10497)."""
     cpu = serving("cpu-0", {"web": (0, [["r0-n0"], ["r0-n0"]])}, gpus=0)
@@ -104,29 +91,3 @@ def test_pods_of_no_interest_stay() -> None:
 def test_a_search_that_runs_out_of_plans_takes_nobody() -> None:
     chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])})
     assert taken(racks(2), wants(1), chat, plans=1) is Verdict.UNKNOWN
-
-
-def test_another_rule_for_who_may_be_taken() -> None:
-    """An exchange: replicas of one role of the same unit give way, and nothing else."""
-    own = serving("g-0", {"prefill": (1, [["r0-n0"], ["r0-n1"]]), "decode": (1, [["r0-n2"], ["r0-n3"]])}, priority=10)
-    rules = Rules(lambda _candidate: True, may_take_step=lambda step: step.role == "prefill")
-    found = taken(racks(4), wants(1), own, rules=rules)
-    assert found in ({"prefill/0 of ns/g-0"}, {"prefill/1 of ns/g-0"})
-
-
-def test_victims_that_are_needed_no_longer_are_pardoned() -> None:
-    chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"], ["r0-n2"]])})
-    inventory, gang = hold(racks(4), chat), wants(2)
-    inventory.hold("other", "r0-n3", make_shape(8))
-    found = search(gang, inventory, [chat], TERMS)
-    assert isinstance(found, Taking)
-    named = [step.victim() for step in found.steps]
-    assert still_needed(gang, inventory, named).needed == tuple(named)
-    inventory.release("other")
-    standing = still_needed(gang, inventory, named)
-    assert (standing.feasible, len(standing.needed), len(standing.pardoned)) == (True, 1, 1)
-    gone = still_needed(gang, inventory, named, freeing={named[0].pods[0]})
-    assert (gone.feasible, gone.needed, gone.pardoned) == (True, (), (named[1],))
-    inventory.hold("thief", "r0-n3", make_shape(8))
-    inventory.set_node(make_node(found.nodes[0], labels={}, cordoned=True))
-    assert not still_needed(gang, inventory, named).feasible

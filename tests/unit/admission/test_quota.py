@@ -1,35 +1,33 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, group, member, role_groups, unit
-from covey.admission.charges import Ground, charges
+from builders.members import group
+from covey.admission import quota
 from covey.admission.entitlement import (
-    FIRST,
     Group,
     QueueError,
-    Short,
     describe,
     fit,
     has_right,
     judge_minimum,
     judge_surplus,
-    lane_of,
     queue_of,
     victims,
 )
 from covey.admission.nodes import Key
 from covey.admission.quota import Charge, Ledger, Policy, Pool
 from covey.api import core
-from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
 from oracle import quotas
 from oracle.quotas import Taken, Tenant
@@ -96,31 +94,6 @@ def test_kueues_published_scenarios(
     assert starts(ledger, "a", asked) is fits
 
 
-def test_a_queue_without_a_cohort_has_its_nominal_and_no_more() -> None:
-    both = policies(queue("a", 8, borrowMinimums=True), queue("b", 8, borrowMinimums=True))
-    assert starts(Ledger(both), "a", 8)
-    assert not starts(Ledger(both), "a", 9)
-
-
-def test_minimums_borrow_only_where_their_queue_says_so() -> None:
-    both = policies(queue("a", 8, cohort="c"), queue("b", 8, cohort="c"))
-    verdict = judge_minimum(Ledger(both), "a", [gpus(9)], None, free=False)
-    assert not verdict.taken
-    assert verdict.short == Short(POOL, 1)
-    surplus = judge_surplus(Ledger(both), "a", {3: ("decode", Group([gpus(9)]))}, free=False)
-    assert surplus.taken == {3}
-    assert not surplus.inside
-
-
-def test_a_minimum_comes_before_the_surplus_of_its_own_queue() -> None:
-    ledger = Ledger(policies(queue("a", 8)), [charge("a", "x", 8, replica=1)])
-    verdict = judge_minimum(ledger, "a", [gpus(4)], None, free=False)
-    assert not verdict.taken
-    assert verdict.right
-    mine = charge("a", "y", 4)
-    assert [each.unit.name for each in victims(ledger, mine)] == ["x"]
-
-
 @pytest.mark.parametrize(
     ("spec", "surplus", "said"),
     [
@@ -158,24 +131,6 @@ FLAVORS = [
     {"nodes": {"product": "a100"}, "resources": [{"name": GPU, "nominal": 8}]},
 ]
 H100, A100 = (("product", "h100"),), (("product", "a100"),)
-
-
-def test_nodes_of_a_flavor_without_room_for_all_that_may_come_are_closed() -> None:
-    ledger = Ledger(policies(queue("a", flavors=FLAVORS)))
-    verdict = judge_minimum(ledger, "a", [gpus(3), gpus(3)], None, free=False)
-    assert [verdict.taken, verdict.closed] == [{0}, {H100}]
-    assert not judge_minimum(ledger, "a", [gpus(3)] * 3, None, free=False).taken
-    # Where nodes of no flavor are, the planner may find room there.
-    free = judge_minimum(ledger, "a", [gpus(3)] * 3, None, free=True)
-    assert [free.taken, free.closed] == [{0}, {H100, A100}]
-
-
-def test_pods_that_choose_their_nodes_count_there_alone() -> None:
-    ledger = Ledger(policies(queue("a", flavors=FLAVORS)))
-    mixed = [gpus(4, product="h100"), gpus(8, product="a100"), Shape((("cpu", 100),))]
-    assert judge_minimum(ledger, "a", mixed, None, free=False).closed == frozenset()
-    more = [gpus(4, product="h100"), gpus(1, product="h100")]
-    assert judge_minimum(ledger, "a", more, None, free=False).short == Short(Pool(H100, GPU), 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "h100", "a100"])), max_size=6), st.data())
@@ -222,16 +177,6 @@ def test_which_queue_a_root_uses(named: str | None, queues: Sequence[core.Queue]
         assert caught.value.reason == found
 
 
-def ground(places: Mapping[str, str], **spec: Any) -> Ground:
-    policy = Policy.of(queue("a", **spec))
-    return Ground(
-        policy,
-        place=lambda pod: pod.spec.node_name or places.get(pod.metadata.uid),
-        flavor=lambda node: policy.flavor_of({"product": node}),
-        requests=lambda pod: shape_of(pod).requests,
-    )
-
-
 def amounts(found: Sequence[Charge]) -> list[tuple[str | None, dict[str, int], dict[str, int]]]:
     def names(each: Sequence[tuple[Pool, int]]) -> dict[str, int]:
         return {pool.flavor[0][1] if pool.flavor else "": amount for pool, amount in each}
@@ -239,82 +184,6 @@ def amounts(found: Sequence[Charge]) -> list[tuple[str | None, dict[str, int], d
     return [
         (each.member and f"{each.member[0]}/{each.member[1]}", names(each.amounts), names(each.spare)) for each in found
     ]
-
-
-def test_replicas_are_charged_whole_from_their_first_place() -> None:
-    root = group("root", composite=True, minimum=1, desired=1)
-    groups = role_groups("decode", replicas=3, minimum=1, size=2)
-    pods = [
-        member("decode", 0, 0, size=2, node="h100", gpus=2),
-        member("decode", 0, 1, size=2, gates=(GATE,), gpus=2),
-        member("decode", 1, 0, size=2, node="a100", gpus=2),
-        member("decode", 1, 1, size=2, node="a100", gpus=2),
-        member("decode", 2, 0, size=2, gates=(GATE,), gpus=2),
-        member("decode", 2, 1, size=2, gates=(GATE,), gpus=2),
-    ]
-    found = charges(unit(root, groups, pods), ground({}, flavors=FLAVORS))
-    # The minimum is the replica that has all its places.
-    assert amounts(found) == [(None, {"a100": 4}, {}), ("decode/0", {"h100": 4}, {"h100": 2})]
-    decided = charges(unit(root, groups, pods), ground({"uid-root-decode-2-0": "elsewhere"}, flavors=FLAVORS))
-    assert amounts(decided) == amounts(found)
-
-
-def test_a_waiting_unit_is_charged_for_nothing() -> None:
-    root = group("root", composite=True, minimum=1, desired=1)
-    waiting = unit(root, role_groups("decode", replicas=1, minimum=1, size=1), [member("decode", 0, gates=(GATE,))])
-    assert charges(waiting, ground({})) == ()
-
-
-def test_a_lost_pod_comes_back_whatever_the_quota_is_by_now() -> None:
-    own = Charge("a", Key("CompositePodGroup", "ns", "x"), None, ((POOL, 8),), ((POOL, 4),))
-    ledger = Ledger(policies(queue("a", 2)), [own])
-    assert judge_minimum(ledger, "a", [gpus(4)], own, free=False).taken
-    assert not judge_minimum(ledger, "a", [gpus(4), gpus(1)], own, free=False).taken
-
-
-def test_lanes() -> None:
-    both = policies(
-        queue("a", 4, cohort="c", borrowMinimums=True, weight=2),
-        queue("b", 4, cohort="c"),
-        queue("idle", 32, cohort="c"),
-    )
-    ledger = Ledger(both, [charge("a", "x", 6), charge("b", "y", 4), charge("b", "z", 2, replica=0)])
-    minimum = judge_minimum(ledger, "a", [gpus(1)], None, free=False)
-    assert lane_of(ledger, "a", minimum, surplus=False) == FIRST  # the 6 are borrowed, whole
-    large = judge_minimum(ledger, "a", [gpus(5)], None, free=False)
-    assert lane_of(ledger, "a", large, surplus=False) == (1, Fraction(1, 4))
-    more = judge_surplus(ledger, "b", {0: ("decode", Group([gpus(1)]))}, free=False)
-    assert lane_of(ledger, "b", more, surplus=True) == (3, Fraction(1, 2))
-    inside = judge_surplus(ledger, "idle", {0: ("decode", Group([gpus(1)]))}, free=False)
-    assert lane_of(ledger, "idle", inside, surplus=True) == (2, Fraction(0))
-
-
-def test_who_gives_way_first() -> None:
-    cohort = policies(
-        queue("a", 8, cohort="c"), queue("b", 4, cohort="c"), queue("d", 4, cohort="c", borrowMinimums=True)
-    )
-    ledger = Ledger(
-        cohort,
-        [
-            charge("b", "b1", 4),
-            charge("b", "b1", 2, replica=1, priority=5, age=1),
-            charge("b", "b1", 2, replica=2, priority=1, age=1),
-            charge("b", "b1", 2, replica=3, priority=1, age=2),
-            charge("d", "d1", 4),
-            charge("d", "d2", 2, age=1),
-            charge("d", "d2", 1, replica=1),
-        ],
-    )
-    mine = charge("a", "new", 8)
-    # b has borrowed 6 of 4, d 3 of 4.
-    assert [(each.unit.name, each.member and each.member[1]) for each in victims(ledger, mine)] == [
-        ("b1", 3),
-        ("b1", 2),
-        ("d2", 1),
-        ("b1", 1),
-        ("d2", None),
-    ]
-    assert not has_right(ledger, charge("a", "new", 9))
 
 
 #: What gives way, in order, until the minimum starts; None where it has no right, or all that may go is not enough.
@@ -588,3 +457,35 @@ def test_queues_that_reclaim_from_each_other_come_to_rest(
         if all(each.unit != new.unit for each in world.taken):
             world.reclaim(new)
     assert settled == world.taken
+
+
+CPU = Pool((), "cpu")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(-1, 2), st.integers(0, 4), st.integers(0, 4)), max_size=40),
+    st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)
+def test_what_is_left_is_reckoned_by_blocks_as_one_by_one(
+    steps: list[tuple[int, int, int, int]], nominal: tuple[int, int]
+) -> None:
+    """Units come, change and go; blocks are of one and two charges here, so that all that is skipped is tried."""
+    stated = [{"name": name, "nominal": amount} for name, amount in zip((GPU, "cpu"), nominal, strict=True)]
+    with mock.patch.object(quota, "_MOST", 2):
+        ledger = Ledger(policies(queue("a", flavors=[{"resources": stated}])))
+        for number, replica, gpu, cpu in steps:
+            made = charge("a", f"u{number}", 0, replica=None if replica < 0 else replica, age=number)
+            amounts = tuple((pool, amount) for pool, amount in ((POOL, gpu), (CPU, 1000 * cpu)) if amount)
+            kept = tuple(each for each in ledger.of(made.unit) if each.member != made.member)
+            ledger.enter(made.unit, (*kept, replace(made, amounts=amounts)) if amounts else kept)
+            ledger = ledger.copy()
+            split = ledger.split("a")
+            for minimums in (True, False):
+                inside = [each for each, over in split.items() if not over and (each.member is None or not minimums)]
+                used = Counter({POOL: 0, CPU: 0})
+                for each in inside:
+                    used.update(dict(each.amounts))
+                left = {POOL: nominal[0] - used[POOL], CPU: 1000 * nominal[1] - used[CPU]}
+                assert ledger.nominal_left("a", minimums=minimums) == left
+            for each, over in split.items():
+                assert each.member is not None or ledger.is_within_nominal(each) == (not over)

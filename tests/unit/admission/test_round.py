@@ -10,11 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape
-from covey.admission.reservation import Kept
 from covey.admission.round import Outcome, plan_round
-from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Plan, Refusal
-from covey.placement.question.demands import place
+from covey.placement.model import Gang
 
 
 def named(gang: Gang) -> Gang:
@@ -31,72 +28,8 @@ def named(gang: Gang) -> Gang:
     return replace(gang, roles=roles)
 
 
-def make(name: str, desired: int, minimum: int, **more: object) -> Gang:
-    return named(
-        replace(make_gang(make_role("w", desired, minimum), required="block", name=name), **{"uid": name, **more})
-    )  # type: ignore[arg-type]
-
-
 def placed(outcomes: list[Outcome]) -> dict[str, int]:
     return {outcome.gang.name: len(outcome.assignments) for outcome in outcomes}
-
-
-def kept(block: str, inventory: Inventory, gang: Gang) -> Kept:
-    """All nodes of a block, kept for a gang."""
-    return Kept(gang, frozenset(name for name in inventory.nodes if name.startswith(f"{block}-")))
-
-
-def test_surplus_of_a_higher_priority_comes_before_minimums_of_a_lower() -> None:
-    gangs = [make("low", 2, 2, priority=1, created="1"), make("high", 4, 1, priority=2, created="2")]
-    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
-    assert placed(outcomes) == {"high": 4, "low": 0}
-    assert isinstance(outcomes[1].plan, Refusal)
-
-
-def test_a_reserved_domain_is_kept_for_the_gang_that_waits() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 3, "b2/r1": [8]})
-    waiting, late = make("waiting", 4, 4, created="1"), make("late", 3, 1, created="2")
-    outcomes = plan_round([waiting, late], inventory, reserved=[kept("b1", inventory, waiting)])
-    assert placed(outcomes) == {"waiting": 0, "late": 1}
-    assert {node for outcome in outcomes for node in outcome.assignments.values()} == {"b2-r1-n0"}
-
-
-def test_the_owner_of_a_reservation_and_its_elders_may_use_it() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 6})
-    elder, waiting = make("elder", 3, 1, created="1"), make("waiting", 4, 4, created="2")
-    outcomes = plan_round([waiting, elder], inventory, reserved=[kept("b1", inventory, waiting)])
-    assert placed(outcomes) == {"elder": 1, "waiting": 4}
-
-
-def test_its_owner_may_use_a_reservation_also_when_its_place_in_the_queue_has_changed() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4})
-    waiting = make("waiting", 4, 2, created="2")
-    outcomes = plan_round([waiting], inventory, reserved=[kept("b1", inventory, replace(waiting, created="1"))])
-    assert placed(outcomes) == {"waiting": 4}
-
-
-def test_a_gang_that_runs_in_a_reserved_domain_replaces_what_it_lost() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4})
-    waiting, running = make("waiting", 9, 9, created="1"), make("running", 2, 2, created="2")
-    running = place(running, {"running/w-0-0": "b1-r1-n0"})
-    outcomes = plan_round([waiting, running], inventory, reserved=[kept("b1", inventory, waiting)])
-    assert placed(outcomes) == {"waiting": 0, "running": 1}
-
-
-def test_a_reservation_closes_its_domain_to_no_surplus_of_a_higher_priority() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4})
-    waiting, urgent = make("waiting", 9, 9), make("urgent", 3, 1, priority=1)
-    outcomes = plan_round([waiting, urgent], inventory, reserved=[kept("b1", inventory, waiting)])
-    assert placed(outcomes) == {"waiting": 0, "urgent": 3}
-
-
-def test_two_gangs_may_keep_one_domain() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 4})
-    first, second, late = make("a", 9, 9, created="1"), make("b", 9, 9, created="3"), make("c", 1, 1, created="2")
-    outcomes = plan_round(
-        [first, second, late], inventory, reserved=[kept("b1", inventory, first), kept("b1", inventory, second)]
-    )
-    assert placed(outcomes) == {"a": 0, "b": 0, "c": 0}
 
 
 @given(st.data())
@@ -201,27 +134,3 @@ def test_units_with_a_router_elsewhere_get_their_surplus_where_a_domain_has_room
         for name in ("a", "b", "c", "d")
     ]
     assert placed(plan_round(gangs, make_inventory(racks))) == dict.fromkeys(("a", "b", "c", "d"), 5)
-
-
-def test_a_unit_when_another_of_a_broader_level_lacks_surplus_leaves_it_the_domain() -> None:
-    inventory = make_inventory({"b1/r1": [8] * 2, "b1/r2": [8] * 2, "b2/r1": [8] * 4})
-    wide = named(replace(make_gang(make_role("w", 4, 1), required="block", name="wide"), uid="wide", created="1"))
-    narrow = named(replace(make_gang(make_role("w", 2, 1), required="rack", name="narrow"), uid="narrow", created="2"))
-    assert placed(plan_round([wide, narrow], inventory)) == {"wide": 4, "narrow": 2}
-
-
-def test_a_round_leaves_nothing_outstanding() -> None:
-    inventory = make_inventory({"r1": [8] * 3})
-    gangs = [make("g", 4, 1, created="1"), make("h", 3, 2, created="2")]
-    torn = place(make("torn", 9, 9), {"torn/w-0-0": "b-r1-n0"})
-    plan_round([*gangs, torn], inventory)
-    assert not inventory.outstanding
-
-
-def test_what_is_planned_is_held_at_once() -> None:
-    inventory = make_inventory({"r1": [8] * 2})
-    (outcome,) = plan_round([make("g", 2, 1)], inventory)
-    assert isinstance(outcome.plan, Plan)
-    assert {r.replica for r in outcome.plan.replicas} == {0, 1}
-    assert all(inventory.holder(pod) == node for pod, node in outcome.assignments.items())
-    assert inventory.trees["dc"].root.broken == 2

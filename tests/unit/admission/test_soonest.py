@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape
-from covey.admission.reservation import EARLIER, Choice, Ending, choose
+from builders.requests import make_gang, make_inventory, make_role, make_shape
+from covey.admission.reservation import Choice, Ending, choose
 from covey.admission.wake import ask_for_minimum
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
@@ -44,37 +44,6 @@ def rack(number: int, block: str = "b1") -> Path:
     return ("z", block, f"r{number}")
 
 
-def test_the_domain_with_the_fewest_pods_to_wait_for() -> None:
-    inventory = make_inventory({"b1/r1": [0, 0, 0], "b1/r2": [0, 8, 0], "b1/r3": [0, 0, 4]})
-    found = chosen(inventory)
-    assert found is not None
-    assert (found.path, found.resource) == (rack(2), GPU)
-    assert found.wait.pods == 1
-
-
-def test_pods_whose_end_is_known_are_no_wait_without_end() -> None:
-    ending = {"b1-r1-n0": Ending(30.0), "b1-r1-n1": Ending(4000.0)}
-    found = chosen(full("b1/r1", "b1/r2"), ending)
-    assert found is not None
-    assert found.path == rack(1)
-    assert (found.wait.pods, found.wait.seconds) == (0, 4000.0)
-    sooner = {**ending, "b1-r2-n0": Ending(10.0), "b1-r2-n1": Ending(20.0)}
-    found = chosen(full("b1/r1", "b1/r2"), sooner)
-    assert found is not None
-    assert found.path == rack(2)
-
-
-def test_the_least_important_pods_then_those_that_have_run_longest() -> None:
-    ends = {f"b1-r{number}-n{index}": Ending(None, 10 - number) for number in (1, 2) for index in (0, 1)}
-    found = chosen(full("b1/r1", "b1/r2"), ends)
-    assert found is not None
-    assert found.path == rack(2)
-    ran = {f"b1-r{number}-n{index}": Ending(None, 0, 100.0 * number) for number in (1, 2) for index in (0, 1)}
-    found = chosen(full("b1/r1", "b1/r2"), ran)
-    assert found is not None
-    assert found.path == rack(2)
-
-
 def test_only_the_pods_in_whose_way_it_is_are_counted() -> None:
     inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [0, 0]})
     for number in range(5):
@@ -82,37 +51,6 @@ def test_only_the_pods_in_whose_way_it_is_are_counted() -> None:
     found = chosen(inventory)
     assert found is not None
     assert (found.path, found.wait.pods) == (rack(1), 0)
-
-
-def test_nodes_kept_for_others_are_left_to_them() -> None:
-    found = chosen(full("b1/r1", "b1/r2"), excluded=["b1-r1-n0"])
-    assert found is not None
-    assert found.path == rack(2)
-    assert chosen(full("b1/r1", "b1/r2"), excluded=["b1-r1-n0", "b1-r2-n1"]) is None
-
-
-def test_a_domain_that_could_not_take_it_empty_is_no_choice() -> None:
-    inventory = make_inventory({"b1/r1": [8], "b1/r2": [0, 0], "b2/r1": [0, 0]})
-    inventory.set_node(make_node("b1-r2-n0", labels={"zone": "z", "block": "b1", "rack": "r2"}, cordoned=True))
-    found = chosen(inventory)
-    assert found is not None
-    assert found.path == rack(1, "b2")
-    assert chosen(inventory, gang=make_gang(make_role("w", 3), required="rack")) is None
-
-
-def test_without_a_required_level_the_finest_that_holds_it() -> None:
-    found = chosen(full("b1/r1", "b1/r2", "b2/r1"), gang=make_gang(make_role("w", 3)))
-    assert found is not None
-    assert found.path == ("z", "b1")
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(EARLIER - 1, 1), (EARLIER + 1, 2)])
-def test_it_changes_over_only_for_something_that_counts(seconds: float, expected: int) -> None:
-    ends = {f"b1-r1-n{index}": Ending(100.0) for index in (0, 1)}
-    ends |= {f"b1-r2-n{index}": Ending(100.0 - seconds) for index in (0, 1)}
-    found = chosen(full("b1/r1", "b1/r2"), ends, current=rack(1))
-    assert found is not None
-    assert found.path == rack(expected)
 
 
 def test_others_get_a_chance_at_every_domain_however_small() -> None:

@@ -31,21 +31,6 @@ def free(found: Stock) -> dict[str, int]:
     return {name: state.free[GPU] for name, state in found.inventory.nodes.items()}
 
 
-def test_a_pod_that_was_let_go_takes_room_until_it_is_bound() -> None:
-    found = stock()
-    found.set_pod(ours("a", gates=[GATE], gpus=8))
-    found.settle(0.0)
-    assert free(found) == {"n1": 8, "n2": 8}
-    found.set_pod(ours("a", gpus=8))
-    found.settle(0.0)
-    assert free(found) == {"n1": 0, "n2": 8}
-    found.set_pod(ours("a", gpus=8, node="n2"))
-    assert free(found) == {"n1": 8, "n2": 0}
-    assert set(found.take_freed()) == {"n1"}
-    found.remove_pod("uid-a")
-    assert free(found) == {"n1": 8, "n2": 8}
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -81,27 +66,6 @@ def test_a_promise_counts_at_once_and_ends_when_the_gate_stays() -> None:
     assert set(found.take_freed()) == {"n2"}
 
 
-def test_a_promise_that_was_kept_stays() -> None:
-    found = stock()
-    found.promise({"uid-a": "n2"}, [ours("a", gates=[GATE], gpus=8)], 0.0)
-    found.set_pod(ours("a", gpus=8))
-    found.settle(1000.0)
-    assert free(found) == {"n1": 8, "n2": 0}
-
-
-def test_what_is_withdrawn_comes_back_unless_it_is_promised_anew() -> None:
-    found = stock()
-    waiting = ours("a", gates=[GATE], gpus=8)
-    found.promise({"uid-a": "n2"}, [waiting], 0.0)
-    restore = found.withdraw(["uid-a", "unknown"])
-    assert free(found) == {"n1": 8, "n2": 8}
-    restore()
-    assert free(found) == {"n1": 8, "n2": 0}
-    found.withdraw(["uid-a"])
-    found.promise({"uid-a": "n1"}, [waiting], 0.0)
-    assert free(found) == {"n1": 0, "n2": 8}
-
-
 def test_somebody_else_takes_the_room() -> None:
     """A pod that was to have it is looked another place for; it takes nothing where there is none."""
     found = stock()
@@ -129,3 +93,16 @@ def test_a_node_that_leaves_is_nobodys_place() -> None:
     found.remove_node("n2")
     found.settle(0.0)
     assert free(found) == {"n1": 8}
+
+
+def test_what_is_withdrawn_comes_back_unless_it_is_promised_anew() -> None:
+    found = stock()
+    waiting = ours("a", gates=[GATE], gpus=8)
+    found.promise({"uid-a": "n2"}, [waiting], 0.0)
+    restore = found.withdraw(["uid-a", "unknown"])
+    assert free(found) == {"n1": 8, "n2": 8}
+    restore()
+    assert free(found) == {"n1": 8, "n2": 0}
+    found.withdraw(["uid-a"])
+    found.promise({"uid-a": "n1"}, [waiting], 0.0)
+    assert free(found) == {"n1": 0, "n2": 8}

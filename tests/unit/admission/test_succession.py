@@ -13,21 +13,16 @@ from builders.members import GATE, group, member, node, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.succession import (
-    COMES_FREE,
-    NOT_THERE,
     OTHERS_PLACED,
     STAYS,
     Ending,
     Succession,
-    explain_surplus,
     find_succession,
-    split_surplus,
 )
 from covey.api import core
 from covey.api.succession import Predecessors, SuccessionQuestion, Successor
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Topology
-from covey.placement.planner import plan_surplus
 
 RACK = "cloud.provider.com/topology-rack"
 TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
@@ -91,14 +86,6 @@ TWO = [placed("decode", n, 4 + n) for n in range(2)]
 MOST = Predecessors(serving=(3, 2, 1, 0), most=3)
 
 
-def test_a_successor_on_a_full_cluster_takes_the_place_of_the_first_that_may_go() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
-    found = ask(gang, inventory, after("prefill", 4), prefill=MOST)
-    assert victims(found) == [{("prefill", 3)}]
-    assert found.nodes == {"n3"}
-
-
 def test_a_set_takes_one_of_each_role_and_is_proven_as_a_whole() -> None:
     inventory = nodes_of(*[8] * 6)
     gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4), waiting("decode", 2))
@@ -113,28 +100,6 @@ def test_a_set_takes_one_of_each_role_and_is_proven_as_a_whole() -> None:
     assert "decode" in proof.message
 
 
-def test_each_role_by_itself_may_have_its_successor_in_one_answer() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4), waiting("decode", 2))
-    most = Predecessors(serving=(1, 0), most=1)
-    found = ask(gang, inventory, after("prefill", 4), after("decode", 2), prefill=MOST, decode=most)
-    assert victims(found) == [{("prefill", 3)}, {("decode", 1)}]
-    assert found.nodes == {"n3", "n5"}
-
-
-def test_what_no_node_takes_costs_nothing_and_says_why() -> None:
-    inventory = nodes_of(*[8] * 6)
-    selector = {"spec": {"nodeSelector": {"gpu": "h100"}}}
-    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4, **selector))
-    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=MOST).proofs
-    assert (proof.victims, proof.reason) == ((), "Infeasible")
-    assert "6 nodes are out: 6 node selector" in proof.message
-    refusal = explain_surplus(gang, inventory)
-    assert refusal is not None
-    assert "prefill: room for 4 of 5 replicas" in refusal.message
-    assert "6 nodes are out: 6 node selector" in refusal.message
-
-
 def test_surplus_when_another_domain_would_hold_all_of_its_unit_says_so() -> None:
     inventory = nodes_of(*[8] * 6)
     for number in range(8):
@@ -146,39 +111,6 @@ def test_surplus_when_another_domain_would_hold_all_of_its_unit_says_so() -> Non
     assert "covey plan --cluster --defrag --for ns/root has the moves" in refusal.message
 
 
-def test_what_needs_more_than_may_go_costs_nothing() -> None:
-    inventory = nodes_of(*[8] * 6)
-    two = [waiting("prefill", 4, gpus=8)]
-    gang = gang_of(inventory, *FOUR, *TWO, *two)
-    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=Predecessors(serving=(3, 2, 1, 0), most=0)).proofs
-    assert proof.victims == ()
-    assert proof.message.startswith(STAYS)
-
-
-def test_who_serves_nobody_goes_before_who_serves() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
-    found = ask(gang, inventory, after("prefill", 4), prefill=Predecessors((1,), (3, 2, 0), 2))
-    assert victims(found) == [{("prefill", 1)}]
-
-
-def test_what_ends_already_is_waited_for() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR, *TWO, waiting("prefill", 4))
-    going = next(pod.key for role in gang.roles for each in role.replicas for pod in each.pods if pod.node == "n2")
-    found = ask(gang, inventory, after("prefill", 4), ending=Ending(own=frozenset({going})), prefill=MOST)
-    assert (victims(found), found.nodes) == ([set()], {"n2"})
-    (proof,) = ask(gang, inventory, after("prefill", 4), ending=Ending(others=frozenset({going})), prefill=MOST).proofs
-    assert (proof.victims, proof.reason, proof.message) == ((), "", COMES_FREE)
-
-
-def test_a_set_of_which_pods_are_missing_is_no_answer() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR, *TWO)
-    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=MOST).proofs
-    assert (proof.reason, proof.message) == ("Waiting", NOT_THERE)
-
-
 def test_where_the_operator_knows_of_others_than_have_their_places_it_is_asked_again() -> None:
     """It has seen a pod go that is still here, and would give up another one for the same successor."""
     inventory = nodes_of(*[8] * 6)
@@ -186,15 +118,6 @@ def test_where_the_operator_knows_of_others_than_have_their_places_it_is_asked_a
     question = SuccessionQuestion((after("prefill", 4),), {"prefill": Predecessors(serving=(2, 1, 0), most=2)})
     (proof,) = find_succession(gang, question, inventory).proofs
     assert (proof.victims, proof.reason, proof.message) == ((), "Waiting", OTHERS_PLACED)
-
-
-def test_what_goes_for_successors_is_for_nobody_else_of_the_unit() -> None:
-    inventory = nodes_of(*[8] * 6)
-    gang = gang_of(inventory, *FOUR[:3], *TWO, waiting("prefill", 4), waiting("decode", 2))
-    question = SuccessionQuestion((after("prefill", 4),))
-    first, rest = split_surplus(gang, question, ["n3"])
-    assert [each.pod for each in plan_surplus(first, inventory).assignments] == ["uid-root-prefill-4-0"]
-    assert not plan_surplus(rest, inventory).assignments
 
 
 places = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 8)), min_size=1, max_size=6)
@@ -241,3 +164,12 @@ def test_something_goes_exactly_where_some_set_would_do_and_no_replica_of_it_is_
     else:
         assert proof.reason == "Infeasible"
         assert not gone
+
+
+def test_what_needs_more_than_may_go_costs_nothing() -> None:
+    inventory = nodes_of(*[8] * 6)
+    two = [waiting("prefill", 4, gpus=8)]
+    gang = gang_of(inventory, *FOUR, *TWO, *two)
+    (proof,) = ask(gang, inventory, after("prefill", 4), prefill=Predecessors(serving=(3, 2, 1, 0), most=0)).proofs
+    assert proof.victims == ()
+    assert proof.message.startswith(STAYS)

@@ -9,9 +9,8 @@ import pytest
 
 from builders.members import GATE, group, member, role_groups, unit
 from builders.requests import make_node
-from covey.admission.topologies import TopologyChoice, kept_preset, presets_in_use
+from covey.admission.topologies import TopologyChoice
 from covey.admission.tree import Unit
-from covey.api import core
 from covey.placement.cluster.presets import LabelCounts
 from covey.placement.model import Level, Topology
 
@@ -65,29 +64,8 @@ def choose(made: Unit, nodes: Mapping[str, Mapping[str, str]], *known: Topology,
     return choice(*known, nodes=nodes, **more).of_unit(made, labels.get).name
 
 
-PLACED = {"node": "a", "annotations": told(IN_A_RACK)}
 #: Most nodes are in a clique, and in no rack.
 FLIPPED = {"a": BOTH, "new": CLIQUE, "newer": CLIQUE}
-
-
-@pytest.mark.parametrize("placed", [PLACED, {"pin": "a", "annotations": told(IN_A_RACK)}], ids=["bound", "pinned"])
-def test_a_placed_unit_when_one_node_makes_another_preset_the_commonest_then_keeps_its_own(
-    placed: Mapping[str, Any],
-) -> None:
-    assert choose(make_unit([placed], status="kueue"), FLIPPED) == "kueue"
-    assert choose(make_unit([{"gates": (GATE,)}], status="kueue"), FLIPPED) == "nvidia-clique"
-
-
-def test_a_placed_unit_when_another_default_comes_then_keeps_its_own() -> None:
-    made = make_unit([PLACED], status="own")
-    assert choose(made, {"a": RACKED}, OWN, HALLS, default="halls") == "own"
-    assert choose(make_unit([PLACED], status="kueue"), {"a": RACKED}, HALLS) == "kueue"
-    assert choose(make_unit([{"gates": (GATE,)}]), {"a": RACKED}, OWN, HALLS, default="halls") == "halls"
-
-
-def test_a_unit_whose_root_names_a_topology_then_has_that_one() -> None:
-    named = {**IN_RACK, "topologyName": "nvidia-clique"}
-    assert choose(make_unit([PLACED], constraints=named, status="kueue"), {"a": BOTH}) == "nvidia-clique"
 
 
 def test_a_unit_whose_named_topology_is_not_there_then_is_refused_before_it_has_pods() -> None:
@@ -115,10 +93,6 @@ def test_a_unit_of_a_former_release_then_takes_the_topology_that_its_pods_tell(
     assert choose(made, FLIPPED, *known) == expected
 
 
-def test_a_unit_of_a_former_release_whose_pods_have_labels_then_is_read_by_these() -> None:
-    assert choose(make_unit([{"node": "a", "labels": told(IN_A_RACK)}]), FLIPPED) == "kueue"
-
-
 def test_a_unit_of_a_former_release_of_two_that_agree_then_takes_the_one_with_all_its_levels() -> None:
     """A node that has got a label since lies in more domains than its pod tells of."""
     wide = Topology("wide", OWN.levels[:2])
@@ -140,27 +114,3 @@ def test_a_unit_of_a_former_release_with_pods_of_two_topologies_then_is_not_plac
     with pytest.raises(LookupError, match="create a ClusterTopology with these levels"):
         choose(make_unit(pods, constraints=spread), FLIPPED)
     assert choose(make_unit(pods, constraints={}), FLIPPED) == "nvidia-clique"
-
-
-def test_a_unit_whose_topology_is_deleted_then_takes_one_that_means_the_same_or_says_so() -> None:
-    made = make_unit([PLACED], constraints={**IN_RACK, "topologyName": "own"}, status="own")
-    assert choose(made, {"a": BOTH}, HALLS) == "kueue"
-    moved = {"a": {**BOTH, "cloud.provider.com/topology-rack": "other"}}
-    with pytest.raises(LookupError, match="topology own, with which its pods were placed, is gone"):
-        choose(made, moved, HALLS)
-
-
-def test_presets_in_use_are_those_of_running_units_that_name_none() -> None:
-    def root(name: str | None = None, **status: Any) -> core.Group:
-        return group("root", composite=True, constraints={"topologyName": name} if name else {}, status=status)
-
-    assert kept_preset(root(topology="kueue")) is None
-    assert kept_preset(root("kueue", topology="kueue", admitted=1)) is None
-    running = [root(topology=name, scheduled=1) for name in ("kueue", "kueue", "gke")]
-    assert presets_in_use(running) == {"kueue": 2, "gke": 1}
-
-
-def test_a_preset_in_use_then_decides_for_units_without_pods() -> None:
-    made = make_unit([{"gates": (GATE,)}])
-    assert choose(made, FLIPPED, in_use={"kueue": 1}) == "kueue"
-    assert choose(made, FLIPPED, in_use={"kueue": 1, "nvidia-clique": 2}) == "nvidia-clique"

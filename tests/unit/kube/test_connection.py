@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from authority import Authority
-from covey.kube.connection import Connection, bearer, context_name, load, load_server
+from covey.kube.connection import Connection, bearer, load, load_server
 from covey.kube.errors import ConfigurationError
 from unit.kube.kubeconfigs import certificate, clean_environment, config, write
 
@@ -26,22 +26,6 @@ async def test_a_file(tmp_path: Path) -> None:
     assert await header(connection) == "Bearer secret"
 
 
-async def test_a_context_by_name(tmp_path: Path) -> None:
-    both, other = config("dev"), config("prod")
-    for part in ("clusters", "users", "contexts"):
-        both[part] += other[part]
-    path = write(tmp_path / "config", both)
-    assert (await load(path)).server == "http://dev:1"
-    assert (await load(path, "prod")).server == "http://prod:1"
-    with pytest.raises(ConfigurationError, match="elsewhere"):
-        await load(path, "elsewhere")
-
-
-async def test_nothing_at_all() -> None:
-    with pytest.raises(ConfigurationError):
-        await load()
-
-
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{", "clusters: 3", yaml.safe_dump({**config(), "current-context": None}), yaml.safe_dump({"a": 1})],
@@ -51,11 +35,6 @@ async def test_a_file_that_is_none(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=str(path)):
         await load(str(path))
-
-
-async def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="missing"):
-        await load(str(tmp_path / "missing"))
 
 
 async def test_kinds_of_users(tmp_path: Path) -> None:
@@ -104,13 +83,6 @@ def mount_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.kube.connection.SERVICE_ACCOUNT", folder)
 
 
-async def test_the_service_account_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mount_account(tmp_path / "account", monkeypatch)
-    connection = await load()
-    assert (connection.server, connection.namespace) == ("https://[fd00::1]:443", "covey-system")
-    assert await header(connection) == "Bearer mounted"
-
-
 async def test_the_token_of_a_pod_is_read_again_when_it_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,19 +91,6 @@ async def test_the_token_of_a_pod_is_read_again_when_it_was_refused(
     assert await header(connection) == "Bearer mounted"
     (tmp_path / "account" / "token").write_text("rotated\n")
     assert await connection.authorization(refused="Bearer mounted") == "Bearer rotated"
-
-
-async def test_a_pod_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mount_account(tmp_path / "account", monkeypatch)
-    (tmp_path / "account" / "token").unlink()
-    with pytest.raises(ConfigurationError, match=r"service account .* token file does not exist"):
-        await load()
-
-
-async def test_a_user_without_a_home_as_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    await test_the_service_account_of_a_pod(tmp_path, monkeypatch)
 
 
 async def test_the_server_alone_is_nobodys(
@@ -149,6 +108,24 @@ async def test_the_server_alone_is_nobodys(
     assert await header(bearer(server, "mine")) == "Bearer mine"
 
 
-def test_the_name_of_the_context(tmp_path: Path) -> None:
-    assert context_name(write(tmp_path / "config", config("prod"))) == "prod"
-    assert not context_name()
+async def test_a_context_by_name(tmp_path: Path) -> None:
+    both, other = config("dev"), config("prod")
+    for part in ("clusters", "users", "contexts"):
+        both[part] += other[part]
+    path = write(tmp_path / "config", both)
+    assert (await load(path)).server == "http://dev:1"
+    assert (await load(path, "prod")).server == "http://prod:1"
+    with pytest.raises(ConfigurationError, match="elsewhere"):
+        await load(path, "elsewhere")
+
+
+async def test_nothing_at_all() -> None:
+    with pytest.raises(ConfigurationError):
+        await load()
+
+
+async def test_a_pod_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount_account(tmp_path / "account", monkeypatch)
+    (tmp_path / "account" / "token").unlink()
+    with pytest.raises(ConfigurationError, match=r"service account .* token file does not exist"):
+        await load()

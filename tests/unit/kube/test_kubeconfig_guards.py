@@ -1,6 +1,5 @@
 """The cases in which the official client does otherwise than kubectl with the same kubeconfig."""
 
-import base64
 import os
 import stat
 import subprocess
@@ -56,17 +55,6 @@ async def test_a_context_of_what_is_not_there(tmp_path: Path, part: str, message
         await load(write(tmp_path / "config", {**config(), part: None}))
 
 
-async def test_how_to_reach_a_server(tmp_path: Path) -> None:
-    reach: dict[str, Any] = {"server": "https://10.0.0.1", "tls-server-name": "api", "proxy-url": "http://proxy:3128"}
-    connection = await load(write(tmp_path / "config", config(**reach)))
-    assert connection.configuration.proxy == "http://proxy:3128"
-    assert connection.configuration.tls_server_name == "api"
-    with pytest.raises(ConfigurationError, match="socks5://proxy is not supported; http and https are"):
-        await load(write(tmp_path / "config", config(**{"proxy-url": "socks5://proxy"})))
-    with pytest.raises(ConfigurationError, match="cluster dev has no server"):
-        await load(write(tmp_path / "config", config(server="")))
-
-
 async def test_impersonation(tmp_path: Path) -> None:
     user = {"token": "t", "as": "jane", "as-groups": ["dev", "ops"], "as-user-extra": {"example.com/team": ["a"]}}
     assert (await load(write(tmp_path / "config", config(user=user)))).headers == (
@@ -77,29 +65,6 @@ async def test_impersonation(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "lacking"), [("client-certificate", "client-key"), ("client-key", "client-certificate")]
-)
-async def test_a_certificate_and_its_key_belong_together(tmp_path: Path, said: str, lacking: str) -> None:
-    (tmp_path / "tls").write_text("")
-    for user in ({said: "tls"}, {f"{said}-data": "eA=="}):
-        with pytest.raises(ConfigurationError, match=f"user dev has no {lacking}"):
-            await load(write(tmp_path / "config", config(user=user, server="https://dev:1")))
-
-
-@pytest.mark.parametrize("name", ["gcp", "azure", "unheard-of", None])
-async def test_providers_that_kubernetes_has_removed(tmp_path: Path, name: str | None) -> None:
-    user = {"auth-provider": {"name": name, "config": {"access-token": "t"}}}
-    with pytest.raises(ConfigurationError, match=f"auth-provider {name} was removed"):
-        await load(write(tmp_path / "config", config(user=user)))
-
-
-async def test_impersonation_by_uid(tmp_path: Path) -> None:
-    user = {"token": "t", "as": "jane", "as-uid": "7"}
-    connection = await load(write(tmp_path / "config", config(user=user)))
-    assert connection.headers == (("Impersonate-User", "jane"), ("Impersonate-Uid", "7"))
-
-
 @pytest.mark.parametrize("first", [{}, {"current-context": None}, {"current-context": ""}])
 async def test_the_first_file_that_names_a_current_context_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Mapping[str, Any]
@@ -107,13 +72,6 @@ async def test_the_first_file_that_names_a_current_context_counts(
     files = [write(tmp_path / "0", first), *(write(tmp_path / name, config(name)) for name in ("second", "third"))]
     monkeypatch.setenv("KUBECONFIG", ":".join(files))
     assert (await load()).server == "http://second:1"
-
-
-async def test_where_kubeconfigs_are_is_asked_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        monkeypatch.setenv("HOME", str(tmp_path / name))
-        write(tmp_path / name / ".kube" / "config", config(name))
-        assert (await load()).server == f"http://{name}:1"
 
 
 async def test_nothing_is_said_by_null_or_an_empty_text(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
@@ -153,33 +111,11 @@ async def test_paths_are_meant_from_the_file_that_they_are_written_in(
     assert configuration.ssl_ca_cert == str(tmp_path / "team" / "ca.crt")
 
 
-async def test_keys_do_not_stay_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    encoded = [base64.b64encode(file.read_bytes()).decode() for file in certificate]
-    user = dict(zip(("client-certificate-data", "client-key-data"), encoded, strict=True))
-    file = write(tmp_path / "config", config(user=user, server="https://dev:1"))
-    # Twice, since the client remembers files that it has written.
-    for _ in range(2):
-        assert (await load(file)).tls is not None
-        assert not list((tmp_path / "temporary").iterdir())
-
-
 def test_keys_are_for_nobody_elses_eyes() -> None:
     with private_files({"key": b"secret"}) as files:
         file = Path(files["key"])
         assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"secret", 0o600)
     assert not file.parent.exists()
-
-
-async def test_an_authority_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    authority = {"certificate-authority-data": base64.b64encode(Authority().pem).decode(), "server": "https://dev:1"}
-    tls = (await load(write(tmp_path / "config", config(**authority)))).tls
-    assert tls is not None
-    assert len(tls.get_ca_certs()) == 1
 
 
 def test_a_user_without_a_home_can_import_the_client() -> None:
@@ -262,23 +198,3 @@ async def test_a_plugin_beside_a_kubeconfig_that_is_named_from_the_working_direc
 async def test_a_file_that_may_hold_anything(tmp_path: Path, changed: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=str(tmp_path)):
         await load(write(tmp_path / "config", {**config(), **changed}))
-
-
-@pytest.mark.slow  # all of the client's models are read
-def test_the_synchronous_half_of_the_client_is_imported_when_it_is_asked_for() -> None:
-    steps = [
-        "import sys, covey.kube.client, covey.kube.connection",
-        "early = {'requests', 'oauthlib', 'kubernetes.client', 'kubernetes.watch'} & sys.modules.keys()",
-        "assert not early, early",
-        "import kubernetes, kubernetes.client.models",
-        "assert kubernetes.client.CoreV1Api and kubernetes.watch.Watch and kubernetes.config.load_config, dir(kubernetes)",
-        "assert kubernetes.__version__ and kubernetes.aio.client.CoreV1Api and not hasattr(kubernetes, 'absent')",
-    ]
-    subprocess.run([sys.executable, "-c", "\n".join(steps)], check=True)
-
-
-@pytest.mark.slow  # likewise
-def test_a_client_that_was_imported_before_stays_as_it_is() -> None:
-    steps = ["import kubernetes", "whole = kubernetes", "import covey.kube.client, kubernetes.aio.client, sys"]
-    steps += ["assert sys.modules['kubernetes'] is whole and kubernetes.client.CoreV1Api is not None"]
-    subprocess.run([sys.executable, "-c", "\n".join(steps)], check=True)

@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 from covey.kube.clock import SYSTEM
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
-from covey.observability.families import REGISTRY
 from virtual_time import now, run, virtual
-
-
-@virtual
-async def test_a_key_waits_once() -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
-    for key in ("a", "b", "a", "a"):
-        queue.add(key)
-    assert len(queue) == 2
-    assert [await queue.get(), await queue.get()] == ["a", "b"]
-    assert len(queue) == 0
 
 
 @virtual
@@ -36,16 +25,6 @@ async def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None
     assert await queue.get() == "a"
     queue.done("a")
     assert len(queue) == 0
-
-
-@virtual
-async def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
-    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    queue.add("a")
-    first.cancel()
-    assert await second == "a"
 
 
 @virtual
@@ -74,50 +53,6 @@ def test_a_delay_beside_one_that_ends_now_on_the_loop_that_the_processes_run() -
     assert uvloop.run(main()) == ["now", "later"]
 
 
-def test_delays() -> None:
-    async def main() -> list[tuple[str, float]]:
-        queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
-        queue.add_after("late", 30)
-        queue.add_after("early", 10)
-        queue.add_after("at once", 0)
-        queue.add_after("late", 20)  # the earliest counts
-        queue.add_after("early", 40)  # so this says nothing
-        taken = []
-        for _ in range(3):
-            key = await queue.get()
-            taken.append((key, now()))
-            queue.done(key)
-        await asyncio.sleep(100)
-        assert len(queue) == 0
-        return taken
-
-    assert run(main()) == [("at once", 0.0), ("early", pytest.approx(10.0)), ("late", pytest.approx(20.0))]
-
-
-@virtual
-async def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
-    queue.add_after("a", 30)
-    queue.add_after("a", 10)
-    assert await queue.get() == "a"
-    queue.done("a")
-    queue.add_after("a", 100)
-    queue.add_after("b", 200)
-    for key, due in (("a", 110.0), ("b", 210.0)):
-        assert await queue.get() == key
-        assert now() == due
-
-
-@virtual
-async def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
-    queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0, clock=SYSTEM.monotonic)
-    assert [queue.retry("a") for _ in range(6)] == [1, 2, 4, 8, 10, 10]
-    assert (queue.retry("b"), queue.failures("a"), queue.failures("b")) == (1, 6, 1)
-    queue.forget("a")
-    assert (queue.retry("a"), queue.failures("b")) == (1, 1)
-    assert [queue.retry("c") for _ in range(2000)][-1] == 10
-
-
 @virtual
 async def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
     queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
@@ -134,32 +69,6 @@ async def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
         with pytest.raises(QueueClosed):
             await queue.get()
     assert len(queue) == 0
-
-
-@virtual
-async def test_closing_ends_those_who_wait() -> None:
-    queue: WorkQueue[str] = WorkQueue(clock=SYSTEM.monotonic)
-    waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
-    await asyncio.sleep(0)
-    queue.close()
-    results = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(result) for result in results] == [QueueClosed] * 3
-
-
-@virtual
-async def test_depth_is_measured() -> None:
-    def depth() -> float | None:
-        return REGISTRY.get_sample_value("covey_workqueue_depth", {"name": "test-depth"})
-
-    queue: WorkQueue[str] = WorkQueue("test-depth", clock=SYSTEM.monotonic)
-    queue.add("a")
-    queue.add("b")
-    assert depth() == 2
-    await queue.get()
-    queue.add("a")
-    assert depth() == 1
-    queue.done("a")
-    assert depth() == 2
 
 
 def worked(failure: Exception | None, times: int) -> list[float]:
@@ -255,25 +164,3 @@ def test_no_key_runs_twice_at_once_and_none_is_missed(
         assert all(begun[key] >= time for key, time in wanted.items())
 
     run(main())
-
-
-@virtual
-async def test_waits_and_work_are_measured() -> None:
-    def value(metric: str) -> float:
-        return REGISTRY.get_sample_value(f"covey_workqueue_{metric}", {"name": "test-times"}) or 0.0
-
-    queue: WorkQueue[str] = WorkQueue("test-times", clock=now)
-    queue.add("a")
-    queue.add("a")
-    await asyncio.sleep(2)
-    await queue.get()
-    await asyncio.sleep(1)
-    queue.add("a")  # its wait begins while a worker still has it
-    await asyncio.sleep(3)
-    queue.retry("a")
-    queue.done("a")
-    await queue.get()
-    assert value("adds_total") == 2
-    assert value("retries_total") == 1
-    assert (value("queue_duration_seconds_count"), value("queue_duration_seconds_sum")) == (2, 2 + 3)
-    assert (value("work_duration_seconds_count"), value("work_duration_seconds_sum")) == (1, 4)

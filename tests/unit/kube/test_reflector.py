@@ -1,21 +1,17 @@
 """What the reflector does with given answers; how the answers come about is tested against a real API server."""
 
 import asyncio
-import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, cast
 
-import pytest
-
 from builders import pods
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
-from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreachable
-from covey.kube.reflector import Reflector, expose
+from covey.kube.clock import Clock
+from covey.kube.errors import Gone, NotFound, Unreachable
+from covey.kube.reflector import Reflector
 from covey.kube.resources import PODS
-from covey.observability.families import REGISTRY
 from virtual_time import now, run, virtual
 
 Event = tuple[str, Pod]
@@ -97,19 +93,6 @@ def reflected(*answers: Any) -> tuple[list[str], list[str], list[float]]:
     return run(main())
 
 
-def test_a_closed_watch_is_resumed_from_the_last_version_seen() -> None:
-    seen, asked, times = reflected(
-        ([pod("a", 3)], 5),
-        [5, ("MODIFIED", pod("a", 7)), ("ADDED", pod("b", 8)), 300],
-        [5, bookmark(40), 300],
-        [5, ("DELETED", pod("a", 44)), 300],
-    )
-    assert asked == ["list", "watch 5", "watch 8", "watch 40", "watch 44"]
-    assert seen == ["ADDED a 3", "MODIFIED a 7 after 3", "ADDED b 8", "DELETED a 44 after 7"]
-    # A stream that the server ends in its time is no failure: no back-off.
-    assert times == [0, 0, 305, 610, 915]
-
-
 def test_an_expired_version_leads_to_a_list_with_synthetic_deletions() -> None:
     seen, asked, _ = reflected(
         ([pod("a", 3), pod("b", 4)], 5),
@@ -121,37 +104,9 @@ def test_an_expired_version_leads_to_a_list_with_synthetic_deletions() -> None:
     assert seen == ["ADDED a 3", "ADDED b 4", "ADDED c 6", "DELETED a 3 after 3", "MODIFIED c 9 after 6"]
 
 
-def test_a_lost_connection_resumes_and_a_lasting_one_lists_again() -> None:
-    lost = Unreachable("cut")
-    seen, asked, times = reflected(([pod("a", 3)], 5), [("MODIFIED", pod("a", 6)), lost], *[lost] * 8, ([], 50), [60])
-    assert asked[:6] == ["list", "watch 5", *["watch 6"] * 4]
-    assert asked[6:] == [*["list"] * 5, "watch 50", "watch 50"]
-    assert seen == ["ADDED a 3", "MODIFIED a 6 after 3", "DELETED a 6 after 6"]
-    pauses = [after - before for before, after in itertools.pairwise(times[1:11])]
-    for pause, least in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10], strict=True):
-        assert least <= pause <= 2 * least
-
-
-def test_back_off_starts_anew_after_an_event() -> None:
-    lost = Unreachable("cut")
-    _, _, times = reflected(([], 5), [lost], [lost], [lost], [bookmark(6), 5, lost], [5])
-    assert times[5] - times[4] - 5 <= 0.4
-
-
-def test_the_first_list_is_tried_until_it_succeeds() -> None:
-    seen, asked, _ = reflected(*[Forbidden(403, "Forbidden")] * 7, ([pod("a", 1)], 2), [60])
-    assert asked == [*["list"] * 8, "watch 2", "watch 2"]
-    assert seen == ["ADDED a 1"]
-
-
 def test_a_server_that_is_away_for_days_is_still_found_again() -> None:
     _, asked, _ = reflected(*[Unreachable("away")] * 1100, ([], 2), [60])
     assert asked[1100:1102] == ["list", "watch 2"]
-
-
-def test_the_server_s_own_delay_is_kept() -> None:
-    _, _, times = reflected(TooManyRequests(429, retry_after=30.0), ([], 2), [60])
-    assert times[1] >= 30.0
 
 
 def test_watches_that_end_at_once_are_not_asked_for_in_a_hot_loop() -> None:
@@ -191,66 +146,6 @@ def test_a_callback_that_fails_stops_neither_the_others_nor_the_reflector() -> N
         assert reflector.store["ns", "a"].metadata.resource_version == "3"
 
     with_reflector(Script(([pod("a", 1)], 2), [("MODIFIED", pod("a", 3)), 60]), check)
-
-
-def test_contact_is_any_event_and_synced_comes_after_the_callbacks() -> None:
-    async def check(reflector: Reflector[Pod]) -> None:
-        synced_at: list[bool] = []
-        reflector.subscribe(lambda *_: synced_at.append(reflector.synced.is_set()))
-        await reflector.synced.wait()
-        assert synced_at == [False] * 1000
-        assert [item.metadata.name for item in reflector.by_index("first", "p999")] == ["p999"]
-        await asyncio.sleep(150)
-        assert reflector.last_contact == 100.0
-
-    async def indexed(reflector: Reflector[Pod]) -> None:
-        reflector.add_index("first", lambda item: [item.metadata.name])
-        await check(reflector)
-
-    with_reflector(Script(([pod(f"p{i}", 1) for i in range(1000)], 2), [100, bookmark(3), 600]), indexed)
-
-
-@virtual
-async def test_a_bug_in_the_reflector_is_not_hidden() -> None:
-    reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod, clock=SYSTEM)
-    with pytest.raises(LookupError):
-        await reflector.run()
-
-
-def test_lists_watches_and_their_failures_are_counted() -> None:
-    def counts() -> list[float]:
-        kinds = [
-            ("lists", {}),
-            ("starts", {}),
-            *(("failures", {"cause": cause}) for cause in ("expired", "lost", "short")),
-        ]
-        return [
-            REGISTRY.get_sample_value(f"covey_watch_{kind}_total", {"resource": "pods", **labels}) or 0.0
-            for kind, labels in kinds
-        ]
-
-    before = counts()
-    reflected(([], 5), [5, Gone(410, "Expired")], Unreachable("cut"), ([], 9), [])
-    # The last watch has not ended when the script has.
-    assert [now - then for now, then in zip(counts(), before, strict=True)] == [2, 3, 1, 1, 1]
-
-
-@virtual
-async def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
-    def shown(metric: str) -> float | None:
-        return REGISTRY.get_sample_value(metric, {"resource": "pods"})
-
-    clock = asyncio.get_running_loop().time
-    scripts = [Script(([pod("a", 1)], 5), [300]), Script(([pod("b", 1), pod("c", 1)], 5), [10, bookmark(6), 300])]
-    reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=Clock(clock)) for each in scripts]
-    expose(reflectors)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in reflectors]
-        await asyncio.sleep(30)
-        assert shown("covey_cache_objects") == 3
-        assert shown("covey_watch_silence_seconds") == 30  # of the one that was silent longest
-        for task in tasks:
-            task.cancel()
 
 
 @virtual

@@ -59,12 +59,6 @@ async def test_a_token_file_is_read_again_each_minute_and_when_refused(tmp_path:
         await connection.authorization()
 
 
-async def test_the_token_of_a_kubeconfig_stays() -> None:
-    connection = Connection(Configuration(api_key={"BearerToken": "Bearer x"}))
-    assert await connection.authorization(refused="Bearer x") == "Bearer x"
-    assert await Connection(Configuration()).authorization() is None
-
-
 def program(path: Path, script: str, version: str = VERSION, **more: Any) -> dict[str, Any]:
     """A plugin that counts its runs in a file beside it, and prints what the script calls its status."""
     path.write_text(
@@ -95,20 +89,6 @@ async def test_an_exec_plugin_runs_when_its_token_expires_or_is_refused(tmp_path
     assert await connection.authorization() == "Bearer token-3"
 
 
-async def test_an_exec_plugin_is_told_what_is_wanted(tmp_path: Path) -> None:
-    version = "client.authentication.k8s.io/v1beta1"
-    script = "answer(token=json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] + sys.argv[1] + os.environ['A'] + os.environ['B'])"
-    environment = [{"name": "A", "value": "-a"}, {"name": "B", "value": ""}]
-    entry = program(tmp_path / "plugin", script, version, args=["-x"], env=environment)
-    assert await authorization(entry) == "Bearer ExecCredential-x-a"
-
-
-async def test_an_exec_plugin_without_a_terminal_reads_nothing(tmp_path: Path) -> None:
-    script = 'answer(token=f\'{json.loads(os.environ["KUBERNETES_EXEC_INFO"])["spec"]} {sys.stdin.read()!r}\')'
-    entry = program(tmp_path / "plugin", script, interactiveMode="IfAvailable")
-    assert await authorization(entry) == "Bearer {'interactive': False} ''"
-
-
 async def test_an_exec_plugin_that_says_a_lot(tmp_path: Path) -> None:
     """More than a pipe holds, on the one that nobody reads first."""
     entry = program(tmp_path / "plugin", "print('x' * 1_000_000, file=sys.stderr)\nanswer(token='t')")
@@ -135,16 +115,6 @@ async def test_an_exec_plugin_that_fails_is_an_error_and_nobody_is_asked_as_nobo
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         await authorization(program(tmp_path / "plugin", script))
-
-
-async def test_an_exec_plugin_that_is_not_there() -> None:
-    missing = {"command": "./missing", "apiVersion": VERSION, "installHint": "get it from the shop"}
-    with pytest.raises(ConfigurationError, match="missing: No such file or directory; get it from the shop"):
-        await authorization(missing)
-    with pytest.raises(ConfigurationError, match="v1alpha1 is not supported"):
-        Plugin({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"})
-    with pytest.raises(ConfigurationError, match="wants a terminal"):
-        Plugin({"command": "x", "apiVersion": VERSION, "interactiveMode": "Always"})
 
 
 async def test_an_exec_plugin_of_a_kubeconfig_is_told_the_cluster(
@@ -197,17 +167,19 @@ async def test_an_oidc_token_is_read_again_when_it_was_refused(tmp_path: Path) -
     assert await connection.authorization(refused=f"Bearer {jwt(far, 'one')}") == f"Bearer {jwt(far, 'two')}"
 
 
-async def test_an_oidc_token_is_read_again_when_it_has_expired() -> None:
-    clock, tokens = Clock(), [jwt(100.0), jwt(200.0)]
-    connection = connect(id_token(lambda: tokens.pop(0)), clock)
-    assert await connection.authorization() == f"Bearer {jwt(100.0)}"
-    clock.time = 100.0
-    assert await connection.authorization() == f"Bearer {jwt(200.0)}"
-
-
 @pytest.mark.parametrize("token", ["", "opaque", "a.b.c", jwt(99.0)])
 async def test_an_oidc_token_that_is_none_any_more_is_kubectls_to_renew(token: str) -> None:
     clock = Clock()
     clock.time = 100.0
     with pytest.raises(ConfigurationError, match="any kubectl command renews it"):
         await connect(id_token(lambda: token), clock).authorization()
+
+
+async def test_an_exec_plugin_that_is_not_there() -> None:
+    missing = {"command": "./missing", "apiVersion": VERSION, "installHint": "get it from the shop"}
+    with pytest.raises(ConfigurationError, match="missing: No such file or directory; get it from the shop"):
+        await authorization(missing)
+    with pytest.raises(ConfigurationError, match="v1alpha1 is not supported"):
+        Plugin({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"})
+    with pytest.raises(ConfigurationError, match="wants a terminal"):
+        Plugin({"command": "x", "apiVersion": VERSION, "interactiveMode": "Always"})

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from covey.kube import request
+from covey.kube import request, resources
 from covey.kube.request import Request
-from covey.kube.resources import LEASES, NODES, PODS
+from covey.kube.resources import LEASES, NODES, PODS, WORKLOADS, Resource
 
 POD = {"metadata": {"name": "p", "namespace": "ns"}}
 FULL = {"apiVersion": "v1", "kind": "Pod", **POD}
@@ -152,12 +152,27 @@ def test_body(made: Request, content_type: str, body: object) -> None:
     assert json.loads(made.body or b"") == body
 
 
-def test_a_body_keeps_its_own_kind() -> None:
-    made = request.apply(PODS, {**POD, "kind": "Other"}, manager="m", force=True, subresource=None)
-    assert json.loads(made.body or b"")["kind"] == "Other"
+@pytest.mark.parametrize(
+    ("resource", "arguments", "expected"),
+    [
+        (PODS, (None,), "/api/v1/pods"),
+        (PODS, ("ns",), "/api/v1/namespaces/ns/pods"),
+        (PODS, ("ns", "p"), "/api/v1/namespaces/ns/pods/p"),
+        (PODS, ("ns", "p", "binding"), "/api/v1/namespaces/ns/pods/p/binding"),
+        (NODES, (None, "n"), "/api/v1/nodes/n"),
+        (NODES, ("ignored", "n"), "/api/v1/nodes/n"),
+        (LEASES, ("ns", "l"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"),
+        (WORKLOADS, (None,), "/apis/scheduling.covey.dev/v1alpha1/workloads"),
+        (NODES, (None, "system:x"), "/api/v1/nodes/system:x"),
+        (PODS, ("ns", "../secrets?x=1"), "/api/v1/namespaces/ns/pods/..%2Fsecrets%3Fx%3D1"),
+    ],
+)
+def test_path(resource: Resource, arguments: tuple[str | None, ...], expected: str) -> None:
+    assert resource.path(*arguments) == expected
 
 
-def test_a_new_object_needs_a_namespace() -> None:
-    with pytest.raises(ValueError, match="a new Pod needs a namespace"):
-        request.create(PODS, {"metadata": {"name": "p"}}, None)
-    assert request.create(NODES, {"metadata": {"name": "n"}}, None).path == "/api/v1/nodes"
+def test_every_resource_is_named_once() -> None:
+    all_of_them = [value for value in vars(resources).values() if isinstance(value, Resource)]
+    assert PODS in all_of_them
+    assert len({(resource.api_version, resource.plural) for resource in all_of_them}) == len(all_of_them)
+    assert len({resource.type for resource in all_of_them}) == len(all_of_them)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.kube.errors import Undecodable
 from covey.kube.json_text import split_object
 from covey.kube.shallow import shallow_event, shallow_list
 
@@ -86,35 +85,10 @@ def test_a_bookmark_has_a_version_and_nulls() -> None:
     assert (kind, json.loads(copy)["metadata"]) == ("BOOKMARK", {"resourceVersion": "8"})
 
 
-def test_an_error_is_handed_on_as_it_is() -> None:
-    status = '{"kind":"Status","code":410}'
-    assert shallow_event(event(status, "ERROR")) == ("ERROR", status.encode())
-
-
-@pytest.mark.parametrize(
-    "line", [b"", b"{", b"[]", b'{"type":"ADDED"', b'{"type":"ADDED","object":3}', b"no JSON", b"\xff"]
-)
-def test_what_is_no_event(line: bytes) -> None:
-    with pytest.raises(Undecodable):
-        shallow_event(line)
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"items":3}', b"<html>"])
-def test_what_is_no_list(body: bytes) -> None:
-    with pytest.raises(Undecodable):
-        shallow_list(body)
-
-
 def test_an_object_without_metadata_is_counted_and_left_out() -> None:
     page = shallow_list(f'{{"items":[{{"metadata":3}},{write()}],"metadata":{{}}}}'.encode())
     assert page.unreadable == 1
     assert page.found == {("ml", "llama"): "uid-llama"}
-
-
-def test_a_list_tells_where_it_goes_on() -> None:
-    page = shallow_list(b'{"metadata":{"resourceVersion":"9","continue":"more"},"items":[]}')
-    assert (page.found, page.metadata.continue_) == ({}, "more")
-    assert json.loads(page.body)["metadata"]["continue"] == "more"
 
 
 def test_a_list_of_nothing_may_be_null() -> None:

@@ -1,6 +1,5 @@
 from collections.abc import Hashable, Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -21,24 +20,6 @@ def said(changes: Iterable[Change[Pod]]) -> list[tuple[str, str, str | None]]:
     ]
 
 
-def test_the_life_of_an_object() -> None:
-    store: Store[Pod] = Store()
-    assert said(store.update(pod("p"))) == [("ADDED", "u@1", None)]
-    assert said(store.update(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
-    # The event of a deletion brings the last state, which may be newer than what is stored.
-    assert said(store.drop(pod("p", version="3"))) == [("DELETED", "u@3", "2")]
-    assert said(store.drop(pod("p", version="3"))) == []
-    assert store.items == {}
-
-
-def test_the_store_has_a_change_before_it_is_announced() -> None:
-    store: Store[Pod] = Store()
-    for _, new, _ in store.update(pod("p")):
-        assert store.items["ns", "p"] is new
-    for _ in store.drop(pod("p")):
-        assert store.items == {}
-
-
 def test_another_uid_under_the_same_name_is_another_object() -> None:
     store: Store[Pod] = Store()
     list(store.update(pod("p", uid="a", version="1")))
@@ -53,25 +34,6 @@ def test_a_new_list_deletes_first_and_passes_over_what_has_not_changed() -> None
     changes = store.replace([pod("new", "n"), pod("changed", "c", "2"), pod("same", "s")])
     assert said(changes) == [("DELETED", "g@1", "1"), ("ADDED", "n@1", None), ("MODIFIED", "c@2", "1")]
     assert store.items["ns", "same"] is same
-
-
-def test_an_index_made_late_knows_what_is_there() -> None:
-    store: Store[Pod] = Store()
-    list(store.update(pod("p", node="n1")))
-    store.add_index("node", lambda item: [item.spec.node_name])
-    assert [item.metadata.name for item in store.by_index("node", "n1")] == ["p"]
-    assert store.by_index("node", "n2") == ()
-    with pytest.raises(ValueError, match="node"):
-        store.add_index("node", lambda _: [])
-
-
-def test_a_result_of_an_index_is_a_copy() -> None:
-    store: Store[Pod] = Store()
-    store.add_index("all", lambda _: ["x"])
-    list(store.replace([pod("a", "a"), pod("b", "b")]))
-    for item in store.by_index("all", "x"):
-        list(store.drop(item))
-    assert store.by_index("all", "x") == ()
 
 
 def test_a_failing_index_function_leaves_the_object_out() -> None:

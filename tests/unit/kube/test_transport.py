@@ -18,10 +18,10 @@ from covey.api.core import Pod
 from covey.kube import errors
 from covey.kube.client import Client
 from covey.kube.connection import Connection, bearer
+from covey.kube.errors import ApiError, api_error
 from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.renewal import Renewal
 from covey.kube.resources import PODS
-from covey.observability.families import REGISTRY
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -121,18 +121,6 @@ async def proxied(server: str, proxy: Server) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_headers_of_the_connection_go_with_every_request() -> None:
-    server = Server(says(200, POD))
-    async with serving(server) as port:
-        groups = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
-        async with Client(
-            Connection(Configuration(host=f"http://127.0.0.1:{port}"), headers=groups), user_agent="t"
-        ) as client:
-            await client.get(PODS, "p", "ns")
-    (request,) = server.requests
-    assert request.headers.getall("Impersonate-Group") == ["dev", "ops"]
-
-
 @pytest.mark.parametrize("server_name", ["covey-scheduler-extender", "kubernetes"])
 async def test_the_certificate_is_checked_for_the_name_that_is_given(tmp_path: Path, server_name: str) -> None:
     authority = Authority()
@@ -152,32 +140,11 @@ async def test_the_certificate_is_checked_for_the_name_that_is_given(tmp_path: P
                 assert await client.get(PODS, "p", "ns") == POD
 
 
-async def test_headers_and_types() -> None:
-    async with talking(says(200, POD), says(201, POD)) as (client, server):
-        assert await client.get(PODS, "p", "ns") == POD
-        created = await client.create(PODS, POD, type=Pod)
-        assert created.metadata.name == "p"
-    read, write = server.requests
-    assert read.headers["User-Agent"] == "covey-test/1"
-    assert read.headers["Authorization"] == "Bearer t"
-    assert read.headers["Accept-Encoding"] == "identity"
-    assert "Content-Type" not in read.headers
-    assert write.headers["Content-Type"] == "application/json"
-
-
 @pytest.mark.parametrize(("status", "headers"), [(429, {"Retry_After": "0"}), (503, {"Retry_After": "0"}), (429, {})])
 async def test_a_server_that_sheds_load_is_asked_again_for_every_verb(status: int, headers: dict[str, str]) -> None:
     async with talking(says(status, **headers), says(status, **headers), says(201, POD)) as (client, server):
         assert await client.create(PODS, POD) == POD
     assert len(server.requests) == 3
-
-
-async def test_attempts_are_bounded() -> None:
-    refusal = {"kind": "Status", "reason": "TooManyRequests", "message": "slow down"}
-    async with talking(*[says(429, refusal, Retry_After="0")] * 6) as (client, server):
-        with pytest.raises(errors.TooManyRequests, match="slow down"):
-            await client.create(PODS, POD)
-    assert len(server.requests) == 5
 
 
 @pytest.mark.parametrize("status", [503, 504])
@@ -187,14 +154,6 @@ async def test_a_passing_failure_is_repeated_only_where_that_is_safe(status: int
         with pytest.raises(errors.ApiError):
             await client.create(PODS, POD)
     assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 410, 422, 500])
-async def test_an_answer_stands(status: int) -> None:
-    async with talking(says(status, {"reason": "R", "message": "m"})) as (client, server):
-        with pytest.raises(errors.ApiError) as caught:
-            await client.get(PODS, "p", "ns")
-    assert (caught.value.code, caught.value.message, len(server.requests)) == (status, "m", 1)
 
 
 async def test_a_lost_answer_is_asked_for_again_when_repeating_is_safe() -> None:
@@ -217,28 +176,6 @@ async def test_a_server_that_says_nothing_is_unreachable() -> None:
     async with talking(says_nothing, silence=0.05) as (client, _):
         with pytest.raises(errors.Unreachable, match="no answer in time"):
             await anext(client.watch(PODS, resource_version="1"))
-
-
-async def test_a_slow_server_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.kube.client._SECONDS", 0.05)
-    async with talking(says_nothing, says(200, POD)) as (client, server):
-        with pytest.raises(errors.Unreachable, match="no answer in time"):
-            await client.get(PODS, "p", "ns")
-    assert len(server.requests) == 1
-
-
-async def test_nobody_there(unused_tcp_port: int) -> None:
-    async with Client(Connection(Configuration(host=f"http://127.0.0.1:{unused_tcp_port}")), user_agent="t") as client:
-        with pytest.raises(errors.Unreachable, match="GET /version"):
-            await client.version()
-
-
-async def test_a_closed_client() -> None:
-    async with talking(says(200, POD)) as (client, server):
-        await client.close()
-        with pytest.raises(errors.Unreachable, match="closed"):
-            await client.get(PODS, "p", "ns")
-    assert server.requests == []
 
 
 def rotating() -> Renewal:
@@ -264,26 +201,9 @@ async def test_an_expired_token_is_renewed_once() -> None:
     ]
 
 
-async def test_a_token_that_cannot_be_renewed_is_not_tried_again() -> None:
-    async with talking(says(401)) as (client, server):
-        with pytest.raises(errors.Unauthorized):
-            await client.get(PODS, "p", "ns")
-    assert len(server.requests) == 1
-
-
 def chunk(names: str, version: int, continue_: str = "") -> Answer:
     items = [{"metadata": {"name": name}} for name in names]
     return says(200, {"metadata": {"resourceVersion": str(version), "continue": continue_}, "items": items})
-
-
-async def test_a_list_comes_in_chunks() -> None:
-    async with talking(chunk("ab", 7, "next"), chunk("c", 7)) as (client, server):
-        pods, version = await client.list(PODS, type=Pod, labels="a=b")
-    assert ([pod.metadata.name for pod in pods], version) == (["a", "b", "c"], "7")
-    assert [dict(request.query) for request in server.requests] == [
-        {"labelSelector": "a=b", "limit": "500"},
-        {"labelSelector": "a=b", "limit": "500", "continue": "next"},
-    ]
 
 
 async def test_a_list_whose_chunks_expire_is_read_again_in_one_piece() -> None:
@@ -293,12 +213,6 @@ async def test_a_list_whose_chunks_expire_is_read_again_in_one_piece() -> None:
     assert dict(server.requests[2].query) == {}
 
 
-async def test_a_list_that_is_gone_from_the_start() -> None:
-    async with talking(says(410)) as (client, _):
-        with pytest.raises(errors.Gone):
-            await client.list(PODS)
-
-
 def line(kind: str, name: str, **more: str) -> bytes:
     return json.dumps({"type": kind, "object": {"metadata": {"name": name, **more}}}).encode() + b"\n"
 
@@ -306,15 +220,6 @@ def line(kind: str, name: str, **more: str) -> bytes:
 async def watched(client: Client) -> AsyncIterator[tuple[str, str]]:
     async for kind, pod in client.watch(PODS, "ns", resource_version="5", type=Pod):
         yield kind, pod.metadata.name
-
-
-async def cut(client: Client, message: str) -> list[tuple[str, str]]:
-    """The events of a watch that ends with Unreachable."""
-    events = []
-    with pytest.raises(errors.Unreachable, match=message):  # noqa: PT012 - a loop ends with it
-        async for event in watched(client):
-            events.append(event)  # noqa: PERF401 - what came before the error is what is wanted
-    return events
 
 
 async def test_a_watch_of_split_joined_and_very_long_lines() -> None:
@@ -329,41 +234,12 @@ async def test_a_watch_of_split_joined_and_very_long_lines() -> None:
     assert 240 <= int(query["timeoutSeconds"]) <= 540
 
 
-async def test_a_watch_that_is_cut_gives_its_events_first() -> None:
-    async with talking(streams(line("ADDED", "a"), line("ADDED", "b"), then=hangs_up)) as (client, _):
-        events = await cut(client, "GET")
-    assert events == [("ADDED", "a"), ("ADDED", "b")]
-
-
-async def test_a_watch_that_falls_silent_is_cut() -> None:
-    async with talking(streams(line("ADDED", "a"), then=says_nothing), silence=1.0) as (client, _):
-        events = await cut(client, "no answer in time")
-    assert events == [("ADDED", "a")]
-
-
-async def test_a_watch_of_a_version_that_is_too_old() -> None:
-    expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
-    for answer in (says(410, expired["object"]), streams(json.dumps(expired).encode() + b"\n")):
-        async with talking(answer) as (client, _):
-            with pytest.raises(errors.Gone, match="too old"):
-                await anext(watched(client))
-
-
 async def test_closing_the_client_ends_a_watch() -> None:
     async with talking(streams(line("ADDED", "a"), then=says_nothing)) as (client, _):
         events = watched(client)
         assert await anext(events) == ("ADDED", "a")
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
-        await client.close()
-        with pytest.raises(errors.Unreachable):
-            await asyncio.wait_for(waiting, 5)
-
-
-async def test_closing_the_client_ends_a_request() -> None:
-    async with talking(says_nothing, says_nothing) as (client, server):
-        waiting = asyncio.ensure_future(client.create(PODS, POD))
-        await server.asked.wait()
         await client.close()
         with pytest.raises(errors.Unreachable):
             await asyncio.wait_for(waiting, 5)
@@ -391,21 +267,54 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
         await asyncio.wait_for(gone.wait(), 5)
 
 
-async def test_every_request_is_counted() -> None:
-    def counted(verb: str, code: str) -> float:
-        labels = {"verb": verb, "resource": "pods", "code": code}
-        return REGISTRY.get_sample_value("covey_kube_requests_total", labels) or 0.0
+def status(reason: str, message: str = "m", **details: object) -> bytes:
+    return json.dumps(
+        {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": 1, "details": details}
+    ).encode()
 
-    def measured(verb: str) -> float:
-        return REGISTRY.get_sample_value("covey_kube_request_duration_seconds_count", {"verb": verb}) or 0.0
 
-    before = [counted("get", "200"), counted("get", "error"), counted("create", "409")]
-    timed = [measured("get"), measured("create")]
-    async with talking(hangs_up, hangs_up, says(200, POD), says(409)) as (client, _):
-        await client.get(PODS, "p", "ns")
-        with pytest.raises(errors.Conflict):
-            await client.create(PODS, POD)
-    after = [counted("get", "200"), counted("get", "error"), counted("create", "409")]
-    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1]
-    # The lost attempt counts too: it took its time.
-    assert [measured("get") - timed[0], measured("create") - timed[1]] == [2, 1]
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        (400, "BadRequest", errors.BadRequest),
+        (401, "Unauthorized", errors.Unauthorized),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (409, "Conflict", errors.Conflict),
+        (410, "Expired", errors.Gone),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", ApiError),
+        (503, "ServiceUnavailable", ApiError),
+    ],
+)
+def test_classes(code: int, reason: str, expected: type[ApiError]) -> None:
+    error = api_error(code, status(reason, "what is wrong", name="x"))
+    assert type(error) is expected
+    assert (error.code, error.reason, error.message) == (code, reason, "what is wrong")
+    assert error.details == {"name": "x"}
+    assert "what is wrong" in str(error)
+
+
+def test_a_patch_with_the_uid_of_another_incarnation_is_a_conflict() -> None:
+    cause = {"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}
+    assert type(api_error(422, status("Invalid", causes=[cause]))) is errors.Conflict
+    assert type(api_error(422, status("Invalid", causes=[{**cause, "field": "spec"}, "?"]))) is errors.Invalid
+
+
+def test_a_page_of_a_proxy_is_the_message() -> None:
+    error = api_error(502, b"<html>Bad Gateway</html>")
+    assert (error.code, error.reason, error.message) == (502, "", "<html>Bad Gateway</html>")
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "expected"),
+    [(None, {}, None), (3.0, {}, 3.0), (None, {"retryAfterSeconds": 2}, 2.0), (3.0, {"retryAfterSeconds": 2}, 3.0)],
+)
+def test_retry_after(header: float | None, details: dict[str, int], expected: float | None) -> None:
+    assert api_error(429, status("TooManyRequests", "m", **details), header).retry_after == expected
+
+
+def test_an_event_of_a_watch_has_its_code_in_the_status() -> None:
+    assert isinstance(api_error(0, b'{"kind":"Status","code":410,"reason":"Expired"}'), errors.Gone)

@@ -12,7 +12,6 @@ import pytest
 from covey.api.core import Pod
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
-from covey.kube.errors import Undecodable
 from covey.kube.reflector import Reflector
 from covey.kube.resources import PODS
 from covey.observability.families import REGISTRY
@@ -35,16 +34,6 @@ def items(*pods: str) -> bytes:
 
 #: A field that no projection declares, one of another type than it declares, and no object at all.
 UNREADABLE = {"too deep": pod("bad", 5, f',"zzz":{DEEP}'), "wrong type": pod("bad", 5, ',"spec":3'), "no object": "3"}
-
-
-@pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE)
-async def test_without_anybody_to_tell_it_is_an_error(bad: str) -> None:
-    async with talking(streams(items(pod("a", 1), bad)), streams(event("ADDED", bad))) as (client, _):
-        with pytest.raises(Undecodable):
-            await client.list(PODS, type=Pod)
-        with pytest.raises(Undecodable):
-            async with contextlib.aclosing(client.watch(PODS, resource_version="1", type=Pod)) as events:
-                await anext(events)
 
 
 @pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE)

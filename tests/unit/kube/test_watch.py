@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.kube.errors import Gone, Undecodable
-from covey.kube.watch import LineBuffer, decode, decode_chunk, decode_event
+from covey.kube.errors import Undecodable
+from covey.kube.watch import LineBuffer, decode, decode_event
 
 
 @given(
@@ -23,29 +23,8 @@ def test_lines_do_not_depend_on_where_chunks_end(lines: list[bytes], cuts: list[
     assert [line for chunk in chunks for line in buffer.feed(chunk)] == lines
 
 
-def test_an_unfinished_line_waits() -> None:
-    buffer = LineBuffer()
-    assert buffer.feed(b"ab") == []
-    assert buffer.feed(b"") == []
-    assert buffer.feed(b"c\nd") == [b"abc"]
-    assert buffer.feed(b"\n\n") == [b"d"]
-
-
 def event(kind: str, item: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "object": item}).encode()
-
-
-def test_an_event_is_decoded_to_its_projection() -> None:
-    line = event("MODIFIED", {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n"}})
-    kind, pod = decode_event(line, core.Pod)
-    assert (kind, pod.metadata.uid, pod.spec.node_name) == ("MODIFIED", "u", "n")
-
-
-def test_an_event_as_a_dictionary() -> None:
-    assert decode_event(event("ADDED", {"metadata": {"name": "p"}, "x": 1}), dict[str, Any]) == (
-        "ADDED",
-        {"metadata": {"name": "p"}, "x": 1},
-    )
 
 
 def test_of_a_bookmark_only_the_version_is_read() -> None:
@@ -63,28 +42,12 @@ def test_of_a_bookmark_only_the_version_is_read() -> None:
     assert decode_event(line, dict[str, Any])[1] == {"metadata": {"resourceVersion": "12746"}}
 
 
-def test_an_error_event_is_raised() -> None:
-    line = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
-    with pytest.raises(Gone, match="too old"):
-        decode_event(line, core.Pod)
-
-
 @pytest.mark.parametrize(
     "line", [b"", b"{", b"[]", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": {"metadata": 1}}']
 )
 def test_an_event_that_cannot_be_read(line: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_event(line, core.Pod)
-
-
-def test_a_list_and_its_end() -> None:
-    chunk = decode_chunk(
-        b'{"metadata":{"resourceVersion":"9","continue":"t","remainingItemCount":3},"items":[{"metadata":{"name":"n"}}]}',
-        core.Node,
-    )
-    assert [node.metadata.name for node in chunk.items or ()] == ["n"]
-    assert (chunk.metadata.resource_version, chunk.metadata.continue_) == ("9", "t")
-    assert decode_chunk(b'{"metadata":{"resourceVersion":"9"},"items":null}', core.Node).items is None
 
 
 def test_what_cannot_be_decoded_names_the_type() -> None:
