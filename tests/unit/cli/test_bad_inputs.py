@@ -122,25 +122,6 @@ def test_a_resource_that_means_nothing_here_is_refused_with_its_field(
     assert "; " in said, "it says what to do"
 
 
-def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
-    body = role("w") | {"sise": 1, "replicas": "x", "minReplicas": -1}
-    said = refused("-f", write(tmp_path / "in.json", [inference("llm", body)]), "--nodes", NODES)
-    assert said.count("error: ") == 3
-
-
-def test_the_place_in_a_list_is_named(tmp_path: Path) -> None:
-    good, bad = inference("a", role("w")), inference("b", role("w") | {"sise": 1})
-    said = refused("-f", write(tmp_path / "in.json", [good, bad]), "--nodes", NODES)
-    assert "in.json, document 1, items[1].spec.roles[0].sise: unknown field" in said
-
-
-def test_standard_input_is_named_so() -> None:
-    assert "standard input, document 1: is a string" in refused("-f", "-", "--nodes", NODES, stdin="hello")
-    service = "apiVersion: v1\nkind: Service\n"
-    assert "standard input: holds nothing that" in refused("-f", "-", "--nodes", NODES, stdin=service)
-    assert "standard input: holds no DisaggregatedInference" in covey("compile", "-f", "-", stdin=service).stderr
-
-
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
@@ -209,16 +190,6 @@ def test_a_namespace_that_disagrees(tmp_path: Path) -> None:
     assert "metadata.namespace: is here, but -n says there" in refused("-f", file, "--nodes", nodes, "-n", "there")
 
 
-def test_several_topologies_and_none_marked(tmp_path: Path) -> None:
-    def topology(name: str) -> dict[str, Any]:
-        body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": name}}
-        return body | {"spec": {"levels": [{"name": "rack", "keys": ["a"]}]}}
-
-    file = write(tmp_path / "topology.json", [topology("one"), topology("two")])
-    said = refused("-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--topology", file)
-    assert "several ClusterTopologies and none marked default" in said
-
-
 GPU = "nvidia.com/gpu"
 #: Requests and limits, and what is said of them.
 QUANTITIES = {
@@ -263,20 +234,6 @@ def test_quantities_that_the_api_server_denies(tmp_path: Path, case: str, where:
         said = refused("-f", write(tmp_path / "in.json", [inference("llm", wanted)]), "--nodes", nodes)
     assert words in said
     assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("amount", "words"),
-    [
-        ("-1", "-1 is negative"),
-        ("1500m", "1500m is not a whole number"),
-        ("1e99999999", "'1e99999999' is out of range"),
-    ],
-)
-def test_what_no_node_can_have(tmp_path: Path, amount: str, words: str) -> None:
-    wrong = node("n", 0) | {"status": {"allocatable": {"cpu": 8, GPU: amount}}}
-    nodes = write(tmp_path / "nodes.json", [wrong])
-    assert f"status.allocatable[{GPU}]: {words}" in refused("-f", EXAMPLES / "router.yaml", "--nodes", nodes)
 
 
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from builders.files import EXAMPLES, admitted, covey, plan, workload
+from builders.files import EXAMPLES, covey, plan
 from covey import __version__
 from covey.cli import main
-from covey.manifests.sources import InputError
+
+EXAMPLE = ("-f", EXAMPLES / "disaggregated.yaml", "--topology", EXAMPLES / "topology.yaml")
+
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json")
-#: CRDs are long: the loader in Python takes seconds for each.
-_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -55,32 +55,6 @@ def test_help_lists_every_command_and_loads_none() -> None:
 def test_an_offline_plan_loads_no_server_and_no_client() -> None:
     code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'kubernetes', 'aiohttp', 'rich', 'asyncio'}])"
     assert python(code).stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(
-            "plan",
-            "compile",
-            "convert",
-            "explain",
-            "status",
-            "top",
-            "logs",
-            "scale",
-            "rollout",
-            "crds",
-            "operator",
-            "scheduler",
-        ),
-        *("drain", "release-budgets", "version"),
-    ],
-)
-def test_every_command_has_help(command: str) -> None:
-    result = covey(command, "--help")
-    assert result.exit_code == 0
-    assert "Usage: covey" in result.stdout
 
 
 def test_without_rich_a_sentence_says_how_to_get_it() -> None:
@@ -146,35 +120,6 @@ def test_budgets_of_one_namespace_or_of_all() -> None:
     assert "-A: contradicts --namespace" in " ".join(result.stderr.split())
 
 
-def test_crds_are_printed_or_written(tmp_path: Path) -> None:
-    printed = list(yaml.load_all(covey("crds").stdout, _LOADER))
-    assert all(each["kind"] == "CustomResourceDefinition" for each in printed)
-    names = covey("crds", "-o", "name").stdout.splitlines()
-    assert names == [f"customresourcedefinition.apiextensions.k8s.io/{each['metadata']['name']}" for each in printed]
-    assert covey("crds", "--output-dir", tmp_path / "out").exit_code == 0
-    assert len(list((tmp_path / "out").iterdir())) == len(printed)
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    assert "cannot be written" in covey("crds", "--output-dir", blocked).stderr
-
-
-def test_compile_prints_objects_in_creation_order() -> None:
-    result = covey("compile", "-f", EXAMPLES / "disaggregated.yaml")
-    assert result.exit_code == 0
-    objects = list(yaml.safe_load_all(result.stdout))
-    kinds = [each["kind"] for each in objects]
-    assert kinds[0] == "Workload"
-    assert kinds.index("CompositePodGroup") < kinds.index("PodGroup") < kinds.index("Pod")
-    assert kinds.count("Pod") == 4 * 2 + 2 * 4
-    seen = set()
-    for each in objects:
-        parent = (each.get("spec") or {}).get("parentCompositePodGroupName")
-        assert parent is None or parent in seen
-        seen.add(each["metadata"]["name"])
-    listed = json.loads(covey("compile", "-f", EXAMPLES / "disaggregated.yaml", "-o", "json").stdout)
-    assert listed["items"] == objects
-
-
 def test_compile_as_a_tree_and_for_a_backend() -> None:
     text = covey("compile", "-f", EXAMPLES / "disaggregated.yaml", "-o", "tree").stdout
     assert "PodGroup llama-0-prefill-3  gang 2 of 2, one rack" in text
@@ -198,44 +143,11 @@ def test_compile_for_volcano() -> None:
     assert (refused.exit_code, "spec.topology.preferred: Volcano knows no" in refused.stderr) == (2, True)
 
 
-def test_compile_skips_what_is_not_its_own(tmp_path: Path) -> None:
-    other = tmp_path / "service.yaml"
-    other.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
-    result = covey("compile", "-f", other, "-f", EXAMPLES / "router.yaml")
-    assert "skipped Service s" in result.stderr
-    assert covey("compile", "-f", other).exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("example", "expected"),
-    [("disaggregated.yaml", {"prefill": 4, "decode": 2}), ("router.yaml", {"prefill": 2, "decode": 2, "router": 2})],
-)
-def test_examples_fit_the_demo_cluster(example: str, expected: dict[str, int]) -> None:
-    answer = plan("-f", EXAMPLES / example, *OFFLINE)
-    (found,) = answer["workloads"]
-    assert (found["verdict"], admitted(found)) == ("Admitted", expected)
-    assert not [each for each in answer["warnings"] if "skipped" not in each]
-
-
 def test_the_examples_topology_gives_the_same_levels_as_detection() -> None:
     given = plan("-f", EXAMPLES / "disaggregated.yaml", "--topology", EXAMPLES / "topology.yaml", *OFFLINE)
     detected = plan("-f", EXAMPLES / "disaggregated.yaml", *OFFLINE)
     assert given["topology"]["levels"] == detected["topology"]["levels"]
     assert given["topology"]["name"] == "racks"
-
-
-def test_all_examples_together() -> None:
-    files = [each for path in sorted(EXAMPLES.glob("*.yaml")) for each in ("-f", path)]
-    result = covey("plan", *files, *OFFLINE, "-o", "json")
-    assert result.exit_code == 3
-    verdicts = {each["name"]: each["verdict"] for each in json.loads(result.stdout)["workloads"]}
-    assert verdicts.pop("too-big") == "Infeasible"
-    assert verdicts == dict.fromkeys(["hello", "llama", "llama-70b", "qwen"], "Admitted")
-    assert workload(json.loads(result.stdout), "too-big")["reasons"][0]["role"] == "decode"
-
-
-def test_several_problems_are_several_lines() -> None:
-    assert str(InputError("here", "is wrong", "mend it")) == "here: is wrong; mend it"
 
 
 @pytest.mark.parametrize(
@@ -261,3 +173,31 @@ def test_a_process_whose_address_is_taken_or_none_says_so(process: str, host: st
     assert "error: cannot listen: " in result.stderr
     assert f"{words}; check the --…bind-address flags" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups"),
+    [
+        (("--backend", "Extender"), "scheduling.covey.dev"),
+        (("--backend", "Kubernetes"), "scheduling.k8s.io"),
+        (("--backend", "Kubernetes", "--dialect", "1.36"), "scheduling.k8s.io"),
+        (("--backend", "Kubernetes", "--dialect", "1.35"), "scheduling.k8s.io"),
+        (("--backend", "Volcano"), "scheduling.volcano.sh"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else None,
+)
+def test_every_backend_prints_its_own_groups_and_the_same_pods(arguments: tuple[str, ...], groups: str) -> None:
+    result = covey("compile", *EXAMPLE, *arguments, "-o", "name")
+    assert result.exit_code == 0, result.stderr
+    printed = result.stdout.splitlines()
+    assert printed[0].endswith(f".{groups}/llama") or printed[0].endswith(f".{groups}/llama-0")
+    assert len([line for line in printed if line.startswith("pod/")]) == 16
+    assert len([line for line in printed if line.startswith("service/")]) == 2
+
+
+def test_a_dialect_that_there_is_not() -> None:
+    result = covey("compile", *EXAMPLE, "--backend", "Kubernetes", "--dialect", "1.34")
+    assert result.exit_code == 2
+    assert "Kubernetes has no 1.34; use one of 1.37, 1.37-flat, 1.36-preemption, 1.36, 1.35" in result.stderr
+    result = covey("compile", *EXAMPLE, "--backend", "Volcano", "--dialect", "1.14")
+    assert "Volcano has no 1.14; leave it out" in result.stderr

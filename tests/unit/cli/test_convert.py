@@ -9,21 +9,17 @@ import yaml
 
 from builders.files import (
     EXAMPLES,
-    admitted,
     cluster,
     conforms,
     covey,
-    inference,
     plan,
-    role,
     roles_of,
-    workload,
     write,
 )
 from covey.api.inference import DisaggregatedInference
 from covey.api.rules import unsupported_fields
 from covey.api.schema import structural
-from foreign_workloads import EVERY, Object, dynamo_components, leader_worker_set, model_serving, pod_clique_set
+from foreign_workloads import EVERY, Object, leader_worker_set, model_serving
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 SCHEMA = structural(DisaggregatedInference)
@@ -72,21 +68,6 @@ def test_what_comes_out_is_valid_compiles_and_finds_its_place(name: str, file: A
     assert len(direct["warnings"]) >= result.stderr.count("warning: ")
 
 
-def test_remarks_are_warnings_with_file_document_and_field(file: Any) -> None:
-    path = file(leader_worker_set(replica=3))
-    result = covey("convert", "-f", path)
-    where = f"{path}, document 1, items[0].spec.replica"
-    assert result.stderr == f"warning: {where}: has no counterpart; left out\n"
-    assert "replica: 3" not in result.stdout
-
-
-def test_plan_warns_of_the_same(file: Any, tmp_path: Path) -> None:
-    path, nodes = file(leader_worker_set(replica=3)), write(tmp_path / "nodes.json", cluster(4))
-    warning = f"{path}, document 1, items[0].spec.replica: has no counterpart; left out"
-    assert warning in plan("-f", path, "--nodes", nodes)["warnings"]
-    assert f"warning: {warning}\n" in covey("plan", "-f", path, "--nodes", nodes).stderr
-
-
 def test_a_minimum_that_does_not_fit_is_no_plan(file: Any, tmp_path: Path) -> None:
     """Two whole prefills and one whole decode, of a node a pod: six nodes, and with five nothing."""
     path = file(model_serving())
@@ -96,13 +77,6 @@ def test_a_minimum_that_does_not_fit_is_no_plan(file: Any, tmp_path: Path) -> No
         instances = [one for each in roles_of(answer["workloads"][0]).values() for one in each["instances"]]
         assert sum(len(one["pods"]) for one in instances) == pods
         assert covey("plan", "-f", path, "--nodes", nodes).exit_code == status
-
-
-def test_workloads_of_others_are_planned_beside_our_own(file: Any, tmp_path: Path) -> None:
-    nodes = write(tmp_path / "nodes.json", cluster(4))
-    answer = plan("-f", file(inference("ours", role("prefill", size=2)), leader_worker_set()), "--nodes", nodes)
-    assert admitted(workload(answer, "ours")) == {"prefill": 1}
-    assert admitted(workload(answer, "vllm")) == {"engine": 1}
 
 
 def test_levels_are_those_of_the_presets_or_of_a_topology_that_is_given(file: Any, tmp_path: Path) -> None:
@@ -120,48 +94,6 @@ def test_levels_are_those_of_the_presets_or_of_a_topology_that_is_given(file: An
     assert plan("-f", path, "--nodes", nodes)["workloads"][0]["verdict"] == "Admitted"
     crowded = write(tmp_path / "nodes.json", cluster(4))
     assert plan("-f", path, "--nodes", crowded)["workloads"][0]["verdict"] == "Infeasible", "a rack for each group"
-
-
-def test_a_topology_among_the_manifests_counts_whatever_its_place(tmp_path: Path) -> None:
-    document = pod_clique_set(topologyConstraint={"topologyName": "ours", "pack": {"required": "cage"}})
-    path = write(tmp_path / "in.json", [document, topology("ours", cage=RACK)])
-    answer = plan("-f", path, "--nodes", write(tmp_path / "nodes.json", cluster(20)))
-    assert answer["topology"]["name"] == "ours"
-    assert not [each for each in answer["warnings"] if "topologyName" in each]
-
-
-def test_a_level_that_no_topology_has_is_bad_input_below_what_was_converted(file: Any, tmp_path: Path) -> None:
-    path = file(dynamo_components(topologyConstraint={"packDomain": "cage"}))
-    result = covey("plan", "-f", path, "--nodes", write(tmp_path / "nodes.json", cluster(4)))
-    assert result.exit_code == 2
-    assert (
-        f"{path}, document 1, items[0].converted.spec.topology.required: topology kueue has no level cage"
-        in result.stderr
-    )
-
-
-def test_every_document_of_a_file_is_converted_and_others_are_named(file: Any) -> None:
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "leader"}}
-    path = file(leader_worker_set(), service, model_serving())
-    result = covey("convert", "-f", path, "-o", "json")
-    listed = json.loads(result.stdout)
-    assert [each["metadata"]["name"] for each in listed["items"]] == ["vllm", "sample"]
-    assert f"warning: {path}, document 1, items[1]: skipped Service leader" in result.stderr
-
-
-@pytest.mark.parametrize("arguments", [("-f", EXAMPLES / "topology.yaml"), ("-f", EXAMPLES / "disaggregated.yaml")])
-def test_a_file_without_any_names_what_is_understood(arguments: Any) -> None:
-    result = covey("convert", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "holds nothing that can be converted; give one of DisaggregatedSet, DynamoGraphDeployment, " in result.stderr
-
-
-def test_a_namespace_is_written_only_where_one_is_named(file: Any) -> None:
-    path = file(leader_worker_set(), model_serving())
-    found = [each["metadata"].get("namespace") for each in yaml.safe_load_all(covey("convert", "-f", path).stdout)]
-    assert found == [None, "default"]
-    named = covey("convert", "-f", path, "-n", "serving").stdout
-    assert [each["metadata"].get("namespace") for each in yaml.safe_load_all(named)] == ["serving", "default"]
 
 
 @pytest.mark.parametrize(

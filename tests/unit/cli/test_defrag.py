@@ -50,11 +50,6 @@ def test_one_more_than_are_free(tmp_path: Path) -> None:
     assert verdicts == ["Unknown", "Infeasible"], "there are only two others"
 
 
-def test_where_all_is_free_nothing_frees_more(tmp_path: Path) -> None:
-    arguments = files(tmp_path, [], cluster(2, 2), [])[2:]
-    assert plan(*arguments, "--defrag", "--free", "+1 rack")["consolidation"]["verdict"] == "Infeasible"
-
-
 def test_one_move_starts_a_gang(scattered: list[object]) -> None:
     result = covey("plan", *scattered, "--defrag", "--for", "default/big")
     assert result.exit_code == 0, result.output

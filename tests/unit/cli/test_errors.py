@@ -12,7 +12,6 @@ from covey.kube.errors import KubeError
 
 ROUTER = EXAMPLES / "router.yaml"
 NODES = EXAMPLES / "offline/nodes.json"
-COMMANDS = ("plan", "compile", "explain", "status", "top", "crds", "operator", "scheduler", "version")
 
 
 def said(*arguments: object, status: int) -> str:
@@ -27,27 +26,6 @@ def said(*arguments: object, status: int) -> str:
         assert "; " in line or line.endswith("?"), f"it does not say what to do: {line}"
     for foreign in ("Traceback", "Usage:", "Error:", "unexpected"):
         assert foreign not in result.stderr
-    return result.stderr
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_option_that_does_not_exist(command: str) -> None:
-    told = said(command, "--xylophone", status=2)
-    assert told == f"error: --xylophone: is no option of this command; see `covey {command} --help`\n"
-
-
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("explain", "status")])
-def test_an_argument_too_many(command: str) -> None:
-    given = ("-f", ROUTER) if command in ("plan", "compile") else ()
-    assert "unexpected extra argument (llama)" in said_of_arguments(command, *given, "llama")
-
-
-def said_of_arguments(*arguments: object) -> str:
-    """Click's own word for it begins with *unexpected*, as our word for a fault does."""
-    result = covey(*arguments)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    assert result.stderr.startswith("error: covey ")
-    assert result.stderr.endswith(" --help`\n")
     return result.stderr
 
 
@@ -95,17 +73,6 @@ def test_bad_input_of_every_command(arguments: list[object], words: str) -> None
 
 
 @pytest.mark.parametrize(
-    "command", [["explain", "x"], ["status"], ["top"], ["plan", "-f", ROUTER, "--cluster"], ["operator"], ["scheduler"]]
-)
-def test_a_cluster_that_is_not_there(command: list[object], tmp_path: Path) -> None:
-    result = covey(*command, "--kubeconfig", tmp_path / "none")
-    assert result.exit_code == 1
-    told = [line for line in result.stderr.splitlines() if not line.startswith("{")]  # a process logs its settings
-    assert [line[:7] for line in told] == ["error: "]
-    assert "check --kubeconfig and --context" in told[0]
-
-
-@pytest.mark.parametrize(
     ("switch", "level", "namespaces"),
     [(["-v"], "debug", ["ml"]), (["-q"], "warning", ["ml"]), (["-A", "-v"], "debug", []), (["-n", "a"], "info", ["a"])],
 )
@@ -120,12 +87,6 @@ def test_switches_of_kopf_run(
     assert settings == ([(level, namespaces)] if level != "warning" else [])
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    assert f"{blocked}: cannot be written: file exists" in said("crds", "--output-dir", blocked, status=1)
-
-
 def test_every_line_of_a_message_is_marked_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     CommandError("one\ntwo").show()
     assert capsys.readouterr().err == "error: one\nerror: two\n"
@@ -133,18 +94,6 @@ def test_every_line_of_a_message_is_marked_as_an_error(capsys: pytest.CaptureFix
 
 def test_an_answer_that_nobody_foresaw_says_what_to_do() -> None:
     assert in_words(KubeError("a poem")).endswith("does the context name an API server?")
-
-
-def test_warnings_do_not_come_before_an_error(tmp_path: Path) -> None:
-    other = tmp_path / "service.yaml"
-    other.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
-    assert "holds no DisaggregatedInference" in said("compile", "-f", other, status=2)
-
-
-def test_no_command_at_all_prints_the_help() -> None:
-    result = covey()
-    assert result.exit_code == 2
-    assert "Usage: covey" in result.output
 
 
 @pytest.mark.parametrize(

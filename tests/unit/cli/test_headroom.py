@@ -38,42 +38,16 @@ def numbers(report: Any) -> dict[str, tuple[int, int, int | None]]:
     return {row["name"]: (row["replicas"], row["admitted"], row["maxFeasible"]) for row in report["roles"]}
 
 
-def test_beside_what_is_planned(ask: Any) -> None:
-    gang = inference("llm", role("p", 1, 1, size=2), role("d", 1, 1), topology={"required": "rack"})
-    (report,) = ask(gang, options=JSON)
-    assert numbers(report) == {"p": (1, 1, 1), "d": (1, 1, 2)}
-    assert (report["namespace"], report["name"], report["message"]) == ("default", "llm", "")
-
-
 def test_what_runs_counts(ask: Any) -> None:
     gang = inference("llm", role("p", 1, 1), topology={"required": "rack"})
     pods = [member("llm", "p", 0, 0, "n0-1-0")]
     assert numbers(ask(gang, nodes=(4, 2), pods=pods, options=JSON)[0]) == {"p": (1, 1, 2)}
 
 
-def test_all_that_is_planned_has_its_places_first(ask: Any) -> None:
-    found = ask(inference("a", role("p", 1, 1)), inference("b", role("p", 3, 1)), options=JSON)
-    assert [numbers(each) for each in found] == [{"p": (1, 1, 5)}, {"p": (3, 3, 7)}]
-
-
 def test_no_more_than_quota_has_room_for(ask: Any) -> None:
     (report,) = ask(queue("all", 24), inference("llm", role("p", 2, 1)), options=JSON)
     assert numbers(report) == {"p": (2, 2, 3)}
     assert report["message"] == "p: the quota of its queue has no room for more"
-
-
-def test_a_sum_over_units_and_each_unit_as_many(ask: Any) -> None:
-    gang = inference("llm", role("p", 1, 1), role("s", 1, 1, scaling={"mode": "External"}), replicas=2)
-    (report,) = ask(gang, nodes=(4, 3), options=JSON)
-    assert numbers(report) == {"p": (2, 2, 4), "s": (2, 2, 5)}
-
-
-def test_no_place_and_no_replica(ask: Any) -> None:
-    gang = inference("llm", role("p", 1, 1, size=20), role("d", 0, 0))
-    (report,) = ask(gang, options=JSON)
-    assert numbers(report) == {"p": (1, 0, 0), "d": (0, 0, None)}
-    assert "d: no replica of it exists" in report["message"]
-    assert "p: unit 0 has no places for its own minimum yet" in report["message"]
 
 
 def test_the_table(ask: Any) -> None:

@@ -1,14 +1,10 @@
 """Names of racks and nodes: in natural order everywhere, and never two alike."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.files import covey, inference, member, node, role, write
-from covey.picture.floor import Ground, build_floor, natural, path_order, short_names
-from covey.placement.model import Level, Topology
+from covey.picture.floor import natural, short_names
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 
@@ -35,34 +31,6 @@ def test_any_names_have_an_order_and_no_two_the_same_place(names: list[str]) -> 
     assert len({natural(name) for name in names}) == len(names)
     turned = names[::-1]
     assert sorted(names, key=natural) == sorted(turned, key=natural)
-
-
-def test_nodes_without_a_level_come_last() -> None:
-    assert sorted([("b", None), ("b", "r2"), ("b", "r10")], key=path_order) == [("b", "r2"), ("b", "r10"), ("b", None)]
-
-
-def test_racks_that_differ_in_zeros_only_are_two_boxes() -> None:
-    topology = Topology("t", (Level("rack", ("r",)),))
-    places = [("n1", "r2"), ("n2", "r02"), ("n3", "r2"), ("n4", "r02")]
-    grounds = [Ground(name, (rack,), {"cpu": 1000}, {}) for name, rack in places]
-    boxes = build_floor(topology, grounds, [], title="t").boxes
-    assert [(box.name, len(box.nodes)) for box in boxes] == [("r02", 2), ("r2", 2)]
-
-
-@pytest.mark.parametrize("form", ["table", "picture"])
-def test_a_plan_names_racks_in_natural_order(tmp_path: Path, form: str) -> None:
-    nodes = [node(f"n{rack}-{n}", 8, {BLOCK: "b", RACK: f"rack-{rack}"}) for rack in (10, 2) for n in range(2)]
-    pods = [member("llm", "w", 0, 0, "n10-0"), member("llm", "w", 1, 0, "n2-0")]
-    files = ["-f", write(tmp_path / "in.yaml", [inference("llm", role("w", 2, 2))])]
-    files += ["--nodes", write(tmp_path / "n.json", nodes), "--pods", write(tmp_path / "p.json", pods)]
-    (line,) = [each for each in covey("plan", *files, "-o", form).stdout.splitlines() if "rack-10" in each]
-    assert line.index("rack-2") < line.index("rack-10")
-
-
-def test_top_names_racks_in_natural_order(tmp_path: Path) -> None:
-    nodes = [node(f"n{rack}-{n}", 8, {BLOCK: "b", RACK: f"rack-{rack}"}) for rack in (10, 2, 1) for n in range(2)]
-    told = covey("top", "--nodes", write(tmp_path / "n.json", nodes)).stdout
-    assert [line.split()[1] for line in told.splitlines() if "rack-" in line] == ["rack-1", "rack-2", "rack-10"]
 
 
 def test_short_names_can_be_told_apart() -> None:

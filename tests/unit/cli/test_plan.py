@@ -1,7 +1,10 @@
 """What `covey plan` answers: the stable JSON, the exit status, the order of workloads."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.kai_shape import DECODE, FRONTEND, PREFILL, Floor, Placement, Spot
+from bench.trees import GroupSpec
 from builders.files import (
     SCHEMA,
+    Object,
     admitted,
     cluster,
     conforms,
     covey,
     inference,
+    member,
     node,
     plan,
     pod,
@@ -24,13 +31,12 @@ from builders.files import (
     workload,
     write,
 )
-from covey.admission import round as rounds
 from covey.api import core
-from covey.placement.planner import plan_minimum
+from covey.api.inference import DisaggregatedInference
 from covey.planning.facts import read_facts
 from covey.planning.request import read_manifests, workloads_of
 from covey.planning.run import plan_all
-from localcluster import Nodes
+from covey.watching.places import find_topology_name
 
 
 @pytest.fixture
@@ -92,104 +98,6 @@ def test_an_admitted_gang_says_where_everything_lies(files: Any) -> None:
     assert {"block", "rack"} <= {each["level"] for each in first["placement"]}
 
 
-def test_the_minimum_comes_before_any_surplus(files: Any) -> None:
-    nodes = cluster(2)
-    answer = plan(*files(nodes, inference("llm", role("prefill", 4, 1), role("decode", 2, 1))))
-    check(answer, nodes)
-    assert admitted(workload(answer, "llm")) == {"prefill": 1, "decode": 1}
-
-
-def test_minimums_of_all_come_before_the_surplus_of_any(files: Any) -> None:
-    nodes = cluster(3)
-    one, two = (inference(name, role("worker", 3, 1)) for name in ("one", "two"))
-    answer = plan(*files(nodes, one, two))
-    check(answer, nodes)
-    assert admitted(workload(answer, "one")) == {"worker": 2}
-    assert admitted(workload(answer, "two")) == {"worker": 1}
-
-
-def test_units_when_each_is_required_in_one_rack_get_their_surplus_where_a_rack_has_room(files: Any) -> None:
-    """Eight GPUs each, two of them the minimum: all minimums in the smallest rack leave no room there for the rest."""
-    nodes = Nodes(racks=2, nodes=3).manifests() + Nodes(nodes=2, prefix="small-").manifests()
-    parts = [role(name, 4, 1, gpus=1) for name in ("prefill", "decode")]
-    units = [inference(f"u{number}", *parts, topology={"required": "rack"}) for number in range(5)]
-    answer = plan(*files(nodes, *units))
-    counts = [admitted(workload(answer, f"u{number}")) for number in range(5)]
-    assert counts == [{"prefill": 4, "decode": 4}] * 5
-
-
-def test_an_infeasible_one_has_reasons_and_no_pods(files: Any) -> None:
-    nodes = cluster(2, 2)
-    gang = inference("big", role("decode", 1, 1, size=3, topology={"required": "rack"}))
-    arguments = files(nodes, gang, inference("small", role("worker")))
-    result = covey("plan", *arguments, "-o", "json")
-    assert result.exit_code == 3
-    answer = json.loads(result.stdout)
-    check(answer, nodes)
-    big = workload(answer, "big")
-    assert (big["verdict"], big["units"][0]["admitted"], admitted(big)) == ("Infeasible", False, {"decode": 0})
-    assert big["reasons"][0]["unit"] == 0
-    assert workload(answer, "small")["verdict"] == "Admitted"
-
-
-def test_the_search_limit_is_unknown_and_exit_status_4(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "plan_minimum", lambda gang, room, _, **more: plan_minimum(gang, room, 1, **more))
-    sizes = [role(f"r{gpus}", gpus=gpus, size=gpus % 3 + 1, topology={"required": "rack"}) for gpus in (1, 2, 3, 5)]
-    result = covey(
-        "plan", *files(cluster(4, 4), inference("llm", *sizes, topology={"required": "block"})), "-o", "json"
-    )
-    assert result.exit_code == 4
-    answer = json.loads(result.stdout)
-    conforms(answer, SCHEMA)
-    assert workload(answer, "llm")["verdict"] == "Unknown"
-
-
-def test_every_unit_is_a_gang_of_its_own(files: Any) -> None:
-    nodes = cluster(3)
-    answer = plan(*files(nodes, inference("llm", role("a"), role("b"), replicas=2)))
-    check(answer, nodes)
-    found = workload(answer, "llm")
-    assert [unit["admitted"] for unit in found["units"]] == [True, False]
-    assert found["verdict"] == "Infeasible"
-    assert {each["unit"] for each in found["reasons"]} == {1}
-
-
-def test_units_are_taken_by_number(files: Any) -> None:
-    units = workload(plan(*files(cluster(3), inference("llm", role("w"), replicas=12))), "llm")["units"]
-    assert [unit["index"] for unit in units] == list(range(12))
-    assert [unit["index"] for unit in units if unit["admitted"]] == [0, 1, 2]
-
-
-def test_priority_goes_before_document_order_and_age_before_that(files: Any) -> None:
-    nodes = cluster(1)
-    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
-    first, second = inference("first", role("w")), inference("second", role("w"), priorityClassName="urgent")
-    assert workload(plan(*files(nodes, first, second, urgent)), "second")["verdict"] == "Admitted"
-    answer = plan(*files(nodes, first, second))
-    assert workload(answer, "first")["verdict"] == "Admitted"
-    assert any("urgent" in warning for warning in answer["warnings"])
-    second["spec"].pop("priorityClassName")
-    second["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    assert workload(plan(*files(nodes, first, second)), "second")["verdict"] == "Admitted"
-
-
-def test_pods_of_others_hold_capacity_also_when_only_pinned(files: Any) -> None:
-    nodes = cluster(3)
-    pinned = pod("pinned", labels={"scheduling.covey.dev/pod-group": "other"})
-    pinned["metadata"] |= {"uid": "u", "annotations": {"scheduling.covey.dev/pinned": "u"}}
-    field = {"key": "metadata.name", "operator": "In", "values": ["n0-0-1"]}
-    pinned["spec"]["affinity"] = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        }
-    }
-    done = pod("done", "n0-0-2") | {"status": {"phase": "Succeeded"}}
-    answer = plan(*files(nodes, inference("llm", role("w", 3, 1)), pods=[pod("bound", "n0-0-0"), pinned, done]))
-    check(answer, nodes)
-    assert admitted(workload(answer, "llm")) == {"w": 1}
-    assert roles_of(workload(answer, "llm"))["w"]["instances"][0]["pods"][0]["node"] == "n0-0-2"
-
-
 def test_preferences_are_listed_reached_or_not(files: Any) -> None:
     nodes = cluster(2, 1)
     gang = inference(
@@ -209,17 +117,6 @@ def test_preferences_are_listed_reached_or_not(files: Any) -> None:
     }
 
 
-def test_units_are_spread_over_domains(files: Any) -> None:
-    nodes = cluster(2, 2)
-    spread = {"level": "rack", "mode": "Required"}
-    answer = plan(*files(nodes, inference("llm", role("w"), replicas=3, spread=spread)))
-    check(answer, nodes)
-    units = workload(answer, "llm")["units"]
-    assert [unit["admitted"] for unit in units] == [True, True, False]
-    racks = [each["domain"] for unit in units[:2] for each in unit["placement"] if each["level"] == "rack"]
-    assert sorted(racks) == ["r0", "r1"]
-
-
 def test_a_role_that_does_not_follow_takes_no_share_of_the_spread(files: Any) -> None:
     """The router of the first unit runs where the second unit goes."""
     nodes = cluster(1, 2)
@@ -230,16 +127,6 @@ def test_a_role_that_does_not_follow_takes_no_share_of_the_spread(files: Any) ->
     assert [unit["admitted"] for unit in workload(answer, "llm")["units"]] == [True, True]
 
 
-def test_a_role_that_does_not_follow_is_left_out_of_the_units_placement(files: Any) -> None:
-    nodes = [*cluster(1, blocks=2), node("plain", 0)]
-    router = role("router", 1, 0, gpus=0, topology={"followUnit": False})
-    router["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "plain"}
-    answer = plan(*files(nodes, inference("llm", role("w"), router, topology={"required": "rack"})))
-    unit = workload(answer, "llm")["units"][0]
-    assert admitted(workload(answer, "llm")) == {"w": 1, "router": 1}
-    assert "rack" in {each["level"] for each in unit["placement"]}
-
-
 def test_warnings_name_what_is_odd(files: Any) -> None:
     nodes = [*cluster(1, blocks=2), node("bare")]
     gang = inference("llm", role("w"))
@@ -247,21 +134,6 @@ def test_warnings_name_what_is_odd(files: Any) -> None:
     warnings = " | ".join(plan(*files([*nodes, nodes[0]], gang, service))["warnings"])
     for words in ("do not nest", "have no level", "skipped 1 Service", "given twice"):
         assert words in warnings
-
-
-def test_the_same_input_gives_the_same_answer(files: Any) -> None:
-    arguments = files(cluster(5, 5, blocks=2), inference("llm", role("a", 3, 1, size=2), role("b", 2, 1, size=3)))
-    answers = [plan(*arguments) for _ in range(2)]
-    for answer in answers:
-        answer["workloads"][0].pop("elapsedMs")
-    assert answers[0] == answers[1]
-
-
-def test_yaml_output_is_the_same_document(files: Any) -> None:
-    arguments = files(cluster(2), inference("llm", role("a")))
-    yaml = pytest.importorskip("yaml")
-    found = yaml.safe_load(covey("plan", *arguments, "-o", "yaml").stdout)
-    conforms(found, SCHEMA)
 
 
 def test_a_topology_may_be_given_and_a_level_nobody_carries_is_infeasible(files: Any, tmp_path: Path) -> None:
@@ -316,3 +188,61 @@ def test_the_best_domain_is_where_most_pods_fit_and_not_where_most_is_free_and_c
     given = [write(tmp_path / f"{name}.json", each) for name, each in zip("gnp", ([gang], nodes, busy), strict=True)]
     (reason,) = workload(plan("-f", given[0], "--nodes", given[1], "--pods", given[2]), "big")["reasons"]
     assert reason["bestDomain"][-1] == "r0", reason["message"]
+
+
+FLOOR_OF_NODES = Floor()
+FIRST_RACK = ("node-0-0-0-0", "node-0-0-0-1")
+
+
+def spots(group: GroupSpec, *nodes: str, tree: str = "kai-0") -> Iterator[Spot]:
+    return (Spot(tree, group.name, node) for node in nodes)
+
+
+def placement(prefill: tuple[str, ...], decode: tuple[str, ...]) -> Placement:
+    front_ends = spots(FRONTEND, *FIRST_RACK)
+    return Placement(FLOOR_OF_NODES, (*spots(PREFILL, *prefill), *spots(DECODE, *decode), *front_ends))
+
+
+RACKED = {"cloud.provider.com/topology-block": "b", "cloud.provider.com/topology-rack": "r0"}
+CLIQUE = {"nvidia.com/gpu.clique": "c.1"}
+
+
+def nodes() -> list[Object]:
+    """A rack of two nodes whose clique has three nodes more, which are in no rack."""
+    return [node(f"n{i}", labels={**RACKED, **CLIQUE}) for i in range(2)] + [
+        node(f"new{i}", labels=CLIQUE) for i in range(3)
+    ]
+
+
+def root(name: str = "llm-0", **status: Any) -> Object:
+    """The root of a unit that runs."""
+    return {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"covey.dev/unit": name[-1]}},
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}},
+        "status": {"admitted": 1, **status},
+    }
+
+
+def running(told: Mapping[str, str]) -> Object:
+    """A pod of the resource on the first node, with the domains of its pin."""
+    found = member("llm", "decode", 0, 0, "n0")
+    found["metadata"]["annotations"] = {f"topology.covey.dev/{level}": value for level, value in told.items()}
+    return found
+
+
+def test_the_topology_of_a_resource_is_what_the_root_of_its_first_unit_tells() -> None:
+    made = DisaggregatedInference.model_validate(inference("llm", role("decode")))
+    made = made.model_copy(update={"metadata": made.metadata.model_copy(update={"uid": "u"})})
+    owner = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference", "name": "llm", "uid": "u"}
+
+    def owned(name: str, **status: Any) -> core.Group:
+        body = root(name, **status)
+        body["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        return msgspec.convert(body, core.Group)
+
+    stranger = msgspec.convert(root("x-0", topology="gke"), core.Group)
+    roots = [stranger, owned("llm-1", topology="halls"), owned("llm-0", topology="kueue")]
+    assert find_topology_name(made, roots) == "kueue"
+    assert find_topology_name(made, [stranger, owned("llm-0")]) is None

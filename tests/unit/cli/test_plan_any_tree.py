@@ -99,21 +99,6 @@ def test_all_replicas_of_a_role_lie_in_the_one_rack_that_their_group_requires(ru
     assert (answer.verdict, answer.racks("d0", "d1")) == ("Admitted", {"0-1"})
 
 
-def test_a_replacement_joins_the_rack_of_the_others(run: Callable[..., Answer]) -> None:
-    groups = [composite("tree", 1), composite("decode", 2, "tree", RACK)]
-    placed = leaf("d0", 2, "decode", 2, p0="n0-1-0", p1="n0-1-1")
-    answer = run(cluster(8, 4), groups, placed, leaf("d1", 2, "decode", 2))
-    assert (answer.verdict, answer.racks("d0", "d1")) == ("Admitted", {"0-1"})
-
-
-def test_members_in_two_racks_hold_everything_else_and_the_reason_says_so(run: Callable[..., Answer]) -> None:
-    groups = [composite("tree", 1), composite("decode", 2, "tree", RACK)]
-    placed = leaf("d0", 2, "decode", 2, p0="n0-0-0", p1="n0-1-0")
-    answer = run(cluster(8, 8), groups, placed, leaf("d1", 2, "decode", 2))
-    assert answer.verdict == "Infeasible"
-    assert "group decode requires one rack, but has members in -/b0/r0 and -/b0/r1" in answer.reasons
-
-
 def test_a_preferred_level_of_an_inner_group_is_tried_and_told(run: Callable[..., Answer]) -> None:
     near = composite("decode", 2, "tree")
     near["apiVersion"] = "scheduling.covey.dev/v1alpha1"
@@ -127,18 +112,6 @@ def test_a_preferred_level_of_an_inner_group_is_tried_and_told(run: Callable[...
 
 
 # --- counts below all
-
-
-def test_a_leaf_takes_its_surplus_one_by_one_in_its_rack(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(2, 3), composite("tree", 1), leaf("g", 2, "tree", 5, RACK))
-    assert (answer.verdict, answer.count("g"), answer.racks("g")) == ("Admitted", 3, {"0-1"})
-
-
-def test_a_leaf_that_lost_pods_of_its_minimum_counts_the_bound_ones_first(run: Callable[..., Answer]) -> None:
-    bound = {"p3": "n0-0-0", "p4": "n0-0-1"}
-    answer = run(cluster(3, 8), composite("tree", 1), leaf("g", 3, "tree", 5, RACK, **bound))
-    assert (answer.verdict, answer.count("g"), answer.racks("g")) == ("Admitted", 3, {"0-0"})
-    assert set(answer.places) == {"g-0", "g-3", "g-4"}
 
 
 @pytest.mark.parametrize(
@@ -159,19 +132,6 @@ def test_surplus_groups_come_whole_with_their_own_surplus_after_them(run: Callab
     assert len(run(cluster(3, 2), composite("tree", 1), *leaves).places) == 5
 
 
-def test_of_groups_that_are_not_alike_any_that_fit_will_do(run: Callable[..., Answer]) -> None:
-    big, small = leaf("a", 4, "tree", 4, RACK), leaf("b", 2, "tree", 2, RACK)
-    answer = run(cluster(3, 3), composite("tree", 1), big, small)
-    assert (answer.verdict, set(answer.places)) == ("Admitted", {"b-0", "b-1"})
-    assert run(cluster(1, 1), composite("tree", 1), big, small).verdict == "Infeasible"
-
-
-def test_surplus_that_does_not_fit_keeps_no_other_from_its_place(run: Callable[..., Answer]) -> None:
-    first, big, small = leaf("a", 1, "tree", 1), leaf("b", 4, "tree", 4), leaf("c", 2, "tree", 2)
-    answer = run(cluster(3), composite("tree", 1), first, big, small)
-    assert (answer.verdict, set(answer.places)) == ("Admitted", {"a-0", "c-0", "c-1"})
-
-
 # --- four levels, and levels inside levels
 
 
@@ -185,14 +145,6 @@ def pairs(count: int, number: int, *, size: int = 2, level: str | None = BLOCK) 
     return found
 
 
-def test_each_pair_in_one_block_and_each_leaf_in_one_rack(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(2, 2, 3, blocks=4), pairs(4, 4))
-    assert answer.verdict == "Admitted"
-    for pair in range(4):
-        assert len(answer.blocks(f"p{pair}a", f"p{pair}b")) == 1
-        assert len(answer.racks(f"p{pair}a")) == len(answer.racks(f"p{pair}b")) == 1
-
-
 def test_nested_levels_are_exact(run: Callable[..., Answer]) -> None:
     # Three racks of three: each holds one leaf of two, so a block holds one pair, not the two that nine nodes suggest.
     assert run(cluster(3, 3, 3, blocks=2), pairs(2, 2)).verdict == "Admitted"
@@ -200,43 +152,7 @@ def test_nested_levels_are_exact(run: Callable[..., Answer]) -> None:
     assert run(cluster(4, 2, blocks=3), pairs(3, 3)).verdict == "Admitted"
 
 
-def test_pairs_beyond_those_needed_are_surplus(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(2, 2, blocks=3), pairs(2, 5))
-    assert (answer.verdict, len(answer.places)) == ("Admitted", 12)
-    assert run(cluster(2, 2), pairs(2, 5)).verdict == "Infeasible"
-
-
-def test_a_pair_that_lost_a_pod_gets_it_back_in_its_rack(run: Callable[..., Answer]) -> None:
-    found = [composite("tree", 1), composite("role", 2, "tree")]
-    for pair, nodes in enumerate(({"p0": "n0-0-0"}, {"p0": "n1-0-0", "p1": "n1-0-1"})):
-        found.append(composite(f"p{pair}", 2, "role", BLOCK))
-        found += leaf(f"p{pair}a", 2, f"p{pair}", 2, RACK, **nodes)
-        found += leaf(f"p{pair}b", 2, f"p{pair}", 2, RACK)
-    answer = run(cluster(2, 2, 8, blocks=2), found)
-    assert answer.verdict == "Admitted"
-    assert answer.racks("p0a") == {"0-0"}
-    assert answer.racks("p1a") == {"1-0"}
-    assert (answer.blocks("p0b"), answer.blocks("p1b")) == ({"0"}, {"1"})
-
-
 # --- basic
-
-
-def test_children_of_a_basic_root_are_gangs_of_their_own(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(3), composite("tree", None), leaf("a", 4, "tree", 4), leaf("b", 2, "tree", 2))
-    assert (answer.verdict, set(answer.places)) == ("Admitted", {"b-0", "b-1"})
-
-
-def test_the_root_s_level_confines_what_is_basic(run: Callable[..., Answer]) -> None:
-    leaves = [leaf("a", 2, "tree", 2), leaf("b", None, "tree", 4)]
-    answer = run(cluster(3, 4), composite("tree", 1, key=RACK), *leaves)
-    assert (answer.verdict, answer.racks("a", "b"), answer.count("b")) == ("Admitted", {"0-1"}, 2)
-
-
-def test_a_basic_group_stands_in_for_none(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(9), composite("tree", 2), leaf("a", 1, "tree", 1), leaf("b", None, "tree", 4))
-    assert answer.verdict == "Infeasible"
-    assert "1 of the unit's groups do not exist yet" in answer.reasons
 
 
 @pytest.mark.parametrize("below", [2, None], ids=["a gang", "basic"])
@@ -249,20 +165,7 @@ def test_a_basic_composite_needs_one_child_as_upstream_has_it(run: Callable[...,
     assert run(cluster(2), *tree, *pods).verdict == "Infeasible"
 
 
-def test_pods_of_a_basic_group_come_one_by_one_in_its_rack(run: Callable[..., Answer]) -> None:
-    answer = run(cluster(2, 3), composite("tree", 1), leaf("a", 1, "tree", 1), leaf("b", None, "tree", 9, RACK))
-    assert (answer.verdict, len(answer.racks("b"))) == ("Admitted", 1)
-    assert answer.count("b") == 3
-
-
 # --- what is missing
-
-
-def test_a_surplus_group_without_pods_is_no_error(run: Callable[..., Answer]) -> None:
-    answer = run(
-        cluster(4), composite("tree", 1), leaf("a", 2, "tree", 2), leaf("b", 2, "tree", 1), leaf("c", 2, "tree", 0)
-    )
-    assert (answer.verdict, set(answer.places)) == ("Admitted", {"a-0", "a-1"})
 
 
 def test_names_say_workload_and_root(tmp_path: Path) -> None:
@@ -281,3 +184,22 @@ def test_names_say_workload_and_root(tmp_path: Path) -> None:
     assert text.splitlines()[2].split()[:3] == ["default/w", "tree", "0"]
     drawn = covey("plan", "-f", file, "--nodes", nodes, "-o", "tree").stdout
     assert "default/tree  CompositePodGroup of Workload w" in drawn
+
+
+def test_a_pair_that_lost_a_pod_gets_it_back_in_its_rack(run: Callable[..., Answer]) -> None:
+    found = [composite("tree", 1), composite("role", 2, "tree")]
+    for pair, nodes in enumerate(({"p0": "n0-0-0"}, {"p0": "n1-0-0", "p1": "n1-0-1"})):
+        found.append(composite(f"p{pair}", 2, "role", BLOCK))
+        found += leaf(f"p{pair}a", 2, f"p{pair}", 2, RACK, **nodes)
+        found += leaf(f"p{pair}b", 2, f"p{pair}", 2, RACK)
+    answer = run(cluster(2, 2, 8, blocks=2), found)
+    assert answer.verdict == "Admitted"
+    assert answer.racks("p0a") == {"0-0"}
+    assert answer.racks("p1a") == {"1-0"}
+    assert (answer.blocks("p0b"), answer.blocks("p1b")) == ({"0"}, {"1"})
+
+
+def test_a_basic_group_stands_in_for_none(run: Callable[..., Answer]) -> None:
+    answer = run(cluster(9), composite("tree", 2), leaf("a", 1, "tree", 1), leaf("b", None, "tree", 4))
+    assert answer.verdict == "Infeasible"
+    assert "1 of the unit's groups do not exist yet" in answer.reasons

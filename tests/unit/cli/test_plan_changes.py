@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from builders.files import Object, admitted, cluster, covey, inference, member, plan, role, workload, write
+from builders.files import (
+    GPU,
+    Object,
+    admitted,
+    cluster,
+    covey,
+    inference,
+    member,
+    plan,
+    pod,
+    role,
+    roles_of,
+    workload,
+    write,
+)
 from covey.api.constants import LABEL_REVISION
-from covey.api.inference import DisaggregatedInference
-from covey.compile import Revision
 
 
 def old(role_name: str, replica: int, *nodes: str, revision: str = "old") -> list[Object]:
     """The pods of a replica that runs."""
     pods = [member("llm", role_name, replica, index, node) for index, node in enumerate(nodes)]
-    for pod in pods:
-        pod["metadata"]["labels"][LABEL_REVISION] = revision
+    for made in pods:
+        made["metadata"]["labels"][LABEL_REVISION] = revision
     return pods
 
 
@@ -25,15 +38,6 @@ def files(tmp_path: Path, nodes: list[Object], pods: list[Object], *roles: Objec
     manifest = write(tmp_path / "in.json", [inference("llm", *roles, **spec)])
     given = write(tmp_path / "nodes.json", nodes)
     return ["-f", manifest, "--nodes", given, "--pods", write(tmp_path / "pods.json", pods)]
-
-
-def test_successors_have_places_beside_what_runs_when_there_is_room(tmp_path: Path) -> None:
-    pods = [pod for n in range(2) for pod in old("w", n, f"n0-0-{n}")]
-    found = plan(*files(tmp_path, cluster(3), pods, role("w", 2)))
-    (change,) = found["changes"]
-    assert (change["verdict"], change["roles"], change["leaving"]) == ("Admitted", ["w"], [])
-    assert [pod["node"] for each in change["successors"] for pod in each["pods"]] == ["n0-0-2"]
-    assert (workload(found, "llm")["verdict"], admitted(workload(found, "llm"))) == ("Admitted", {"w": 2})
 
 
 def test_a_selector_that_no_node_has_is_refused_though_all_of_it_runs(tmp_path: Path) -> None:
@@ -80,14 +84,6 @@ def test_old_replicas_go_first_on_a_full_cluster_as_far_as_the_budget_lets_them(
     assert bool(change["leaving"]) == (verdict == "Admitted")
 
 
-def test_as_many_old_replicas_go_as_a_larger_successor_needs(tmp_path: Path) -> None:
-    pods = [pod for n in range(4) for pod in old("w", n, f"n0-0-{2 * n}", f"n0-0-{2 * n + 1}")]
-    found = plan(*files(tmp_path, cluster(8), pods, role("w", 4, size=5)))
-    (change,) = found["changes"]
-    assert [each["replica"] for each in change["leaving"]] == [1, 2, 3]
-    assert len(change["successors"]) == 1
-
-
 def test_roles_that_change_together_come_together_or_not_at_all(tmp_path: Path) -> None:
     pods = [*old("prefill", 0, "n0-0-0"), *old("decode", 0, "n0-0-1")]
     roles = [role(name) for name in ("prefill", "decode")]
@@ -96,23 +92,83 @@ def test_roles_that_change_together_come_together_or_not_at_all(tmp_path: Path) 
     assert found["changes"][0]["verdict"] == "Infeasible"
 
 
-def test_pods_of_the_same_revision_and_of_none_are_no_change(tmp_path: Path) -> None:
-    body = inference("llm", role("w", 2))
-    revision = Revision.of(DisaggregatedInference.model_validate(body).spec).roles["w"].hash
-    pods = [*old("w", 0, "n0-0-0", revision=revision), member("llm", "w", 1, 0, "n0-0-1")]
-    found = plan(*files(tmp_path, cluster(2), pods, role("w", 2)))
-    assert found["changes"] == []
-    assert admitted(workload(found, "llm")) == {"w": 2}
+def answer(tmp_path: Path, nodes: list[Any], pods: list[Any], *roles: Any, **spec: Any) -> Any:
+    files = [write(tmp_path / "in.json", [inference("llm", *roles, **spec)]), write(tmp_path / "nodes.json", nodes)]
+    return plan("-f", files[0], "--nodes", files[1], "--pods", write(tmp_path / "pods.json", pods))
 
 
-def test_what_waits_with_another_revision_is_planned_with_its_new_template(tmp_path: Path) -> None:
-    waits = [member("llm", "w", 0, index, None) for index in range(2)]
-    for pod in waits:
-        pod["metadata"]["labels"][LABEL_REVISION] = "old"
-    found = plan(*files(tmp_path, cluster(1), waits, role("w", size=1)))
-    assert (found["changes"], workload(found, "llm")["verdict"]) == ([], "Admitted")
+def test_a_lost_pod_is_replaced_in_its_replicas_rack_or_not_at_all(tmp_path: Path) -> None:
+    pods = [member("llm", "w", 0, 0, "n0-0-0"), pod("stranger", "n0-0-1")]
+    one = role("w", 1, 1, size=2, topology={"required": "rack"})
+    assert workload(answer(tmp_path, cluster(3, 3), pods, one), "llm")["verdict"] == "Admitted"
+    found = workload(answer(tmp_path, cluster(2, 3), pods, one), "llm")
+    assert (found["verdict"], admitted(found)) == ("Infeasible", {"w": 0})
 
 
-def test_a_rollout_that_is_paused_needs_no_places(tmp_path: Path) -> None:
-    found = plan(*files(tmp_path, cluster(1), old("w", 0, "n0-0-0"), role("w", gpus=16), rollout={"paused": True}))
-    assert found["changes"] == []
+def test_owners_must_agree_where_both_are_known(tmp_path: Path) -> None:
+    theirs = member("llm", "w", 0, 0, "n0-0-0")
+    theirs["metadata"]["ownerReferences"] = [{"kind": "X", "name": "llm", "uid": "old", "controller": True}]
+    gang = inference("llm", role("w"))
+    gang["metadata"]["uid"] = "new"
+    files = [write(tmp_path / "in.json", [gang]), write(tmp_path / "nodes.json", cluster(2))]
+    found = workload(plan("-f", files[0], "--nodes", files[1], "--pods", write(tmp_path / "p.json", [theirs])), "llm")
+    assert roles_of(found)["w"]["instances"][0]["pods"][0]["node"] == "n0-0-1"
+
+
+def test_a_role_that_an_autoscaler_sets_has_as_many_replicas_as_there_are(tmp_path: Path) -> None:
+    pods = [member("llm", "w", replica, 0, f"n0-0-{replica}") for replica in range(3)]
+    found = workload(answer(tmp_path, cluster(4), pods, role("w", 1, 1, scaling={"mode": "External"})), "llm")
+    assert {each["replica"] for each in roles_of(found)["w"]["instances"]} == {0, 1, 2}
+    new = workload(answer(tmp_path, cluster(4), [], role("w", 2, 1, scaling={"mode": "External"})), "llm")
+    assert len(roles_of(new)["w"]["instances"]) == 2
+
+
+def claim(name: str, volume: str = "") -> dict[str, Any]:
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": {"volumeName": volume}}
+
+
+def local(name: str, node: str) -> dict[str, Any]:
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [here]}}},
+    }
+
+
+def with_claim(name: str) -> Mapping[str, Any]:
+    found = role("w")
+    found["template"]["spec"]["volumes"] = [{"name": "weights", "persistentVolumeClaim": {"claimName": name}}]
+    return found
+
+
+def answer_with_claim(tmp_path: Path, *others: Mapping[str, Any], volume: str) -> Any:
+    manifest = write(tmp_path / "in.json", [inference("llm", with_claim("weights"))])
+    nodes = write(tmp_path / "nodes.json", cluster(3))
+    given = [claim("weights", volume), local("disk", "n0-0-2"), *others]
+    return plan("-f", manifest, "--nodes", nodes, "--pods", write(tmp_path / "pods.json", given))
+
+
+def test_a_bound_claim_ties_its_pod_to_the_volumes_node(tmp_path: Path) -> None:
+    found = answer_with_claim(tmp_path, volume="disk")
+    assert roles_of(workload(found, "llm"))["w"]["instances"][0]["pods"][0]["node"] == "n0-0-2"
+    assert not [each for each in found["warnings"] if "not modelled" in each or "skipped" in each]
+    taken = answer_with_claim(tmp_path, pod("other", "n0-0-2"), volume="disk")
+    assert workload(taken, "llm")["verdict"] == "Infeasible"
+
+
+def test_what_a_pod_takes_while_it_is_resized_counts(tmp_path: Path) -> None:
+    small = pod("shrinking", "n0-0-0", gpus=1)
+    small["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    running = {"name": "engine", "resources": {"requests": {"cpu": "64", GPU: "1"}}}
+    manifest = inference("llm", role("w", gpus=1))
+    manifest["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    files = [write(tmp_path / "in.json", [manifest]), write(tmp_path / "nodes.json", cluster(1))]
+    verdicts = []
+    for statuses in ([], [running]):
+        small["status"] = {"containerStatuses": statuses}
+        found = plan("-f", files[0], "--nodes", files[1], "--pods", write(tmp_path / "pods.json", [small]))
+        verdicts.append(workload(found, "llm")["verdict"])
+    assert verdicts == ["Admitted", "Infeasible"]

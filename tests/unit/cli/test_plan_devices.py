@@ -23,7 +23,7 @@ from builders.devices import (
     slice_body,
     wish_body,
 )
-from builders.files import admitted, cluster, covey, inference, plan, pod, role, workload, write
+from builders.files import cluster, covey, inference, plan, pod, role, workload, write
 from covey.api import core
 from covey.planning.facts import Facts, with_devices
 
@@ -40,13 +40,6 @@ def nodes_with(*things: Json, count: int = 2) -> list[Json]:
 def arguments_of(path: Path, nodes: list[Json], *manifests: Json, pods: list[Json] | None = None) -> list[object]:
     found: list[object] = ["-f", write(path / "in.json", manifests), "--nodes", write(path / "nodes.json", nodes)]
     return [*found, "--pods", write(path / "pods.json", pods)] if pods is not None else found
-
-
-def test_a_gang_is_planned_on_devices_of_a_driver(tmp_path: Path) -> None:
-    arguments = arguments_of(tmp_path, nodes_with(class_body()), inference("llm", role("w", 2, 2)))
-    answer = plan(*arguments)
-    assert admitted(workload(answer, "llm")) == {"w": 2}
-    assert answer["warnings"] == []
 
 
 def test_a_pod_is_looked_at_without_a_walk_over_all_claims_and_one_that_has_ended_asks_for_nothing() -> None:
@@ -89,21 +82,6 @@ def test_what_others_have_is_missing_and_counted_once(tmp_path: Path) -> None:
     assert workload(fits, "llm")["verdict"] == "Admitted"
     refused = plan(*arguments_of(tmp_path, taken, inference("llm", role("w", gpus=6)), pods=[there]))
     assert workload(refused, "llm")["verdict"] == "Infeasible"
-
-
-def test_a_class_that_cannot_be_judged_is_named(tmp_path: Path) -> None:
-    nodes = nodes_with(class_body(DRIVER, "device.driver.startsWith('gpu')"))
-    result = covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w"))))
-    assert result.exit_code == 2
-    assert f"{GPU} is of DeviceClass {DRIVER}, whose selectors Covey cannot judge" in result.stderr
-    assert covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w", gpus=0)))).exit_code == 0
-
-
-def test_top_counts_them(tmp_path: Path) -> None:
-    nodes = nodes_with(class_body(), slice_body("more", device("x", "mig"), node="n9"))
-    result = covey("top", "--nodes", write(tmp_path / "nodes.json", nodes), "-o", "json")
-    cluster_wide = json.loads(result.stdout)["domains"][0]
-    assert (cluster_wide["capacity"], cluster_wide["free"]) == (16, 16)
 
 
 SMALL = "device.attributes['gpu.nvidia.com'].type == 'gpu' && device.driver == 'gpu.nvidia.com'"

@@ -50,17 +50,6 @@ def serving(workload: str, replica: int, node: str) -> Object:
     return found
 
 
-def root(name: str, since: str) -> Object:
-    """The root of a unit of the namespace batch that is admitted."""
-    return {
-        "apiVersion": "scheduling.covey.dev/v1alpha1",
-        "kind": "CompositePodGroup",
-        "metadata": {"name": name, "namespace": "batch", "uid": name},
-        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}},
-        "status": {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": since}]},
-    }
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Any:
     def make(nodes: int, *documents: Object, pods: list[Object] | None = None) -> list[object]:
@@ -86,44 +75,6 @@ def test_a_minimum_beyond_its_quota_is_refused_in_the_words_of_the_condition(fil
     result = covey("plan", *arguments)
     assert result.exit_code == 3
     assert "Infeasible: default/big: 8 of 8" in " ".join(result.output.split())
-
-
-def test_surplus_beyond_quota_stays_out_and_says_so(files: Any) -> None:
-    answer = plan(*files(4, queue("all", 24), inference("llm", role("a", 2, 1), role("b", 3, 1))))
-    found = workload(answer, "llm")
-    assert found["verdict"] == "Admitted"
-    assert sum(admitted(found).values()) == 3
-    (warning,) = answer["warnings"]
-    said = f"default/llm unit 0: surplus has no quota: 24 of 24 {GPU} of queue all are in use; 8 short"
-    assert warning == f"{said}; all is in no cohort that it could borrow from"
-
-
-def test_surplus_borrows_as_much_as_there_is(files: Any) -> None:
-    batch = inference("batch", role("w", 4, 1), namespace="batch")
-    queues = tenants(borrow=24, borrowMinimums=True)
-    assert admitted(workload(plan(*files(8, *queues, batch)), "batch")) == {"w": 2}
-    wider = tenants(nominal=40, borrow=24, borrowMinimums=True)
-    assert admitted(workload(plan(*files(8, *wider, batch)), "batch")) == {"w": 3}
-
-
-def test_what_is_within_nominal_comes_before_what_borrows(files: Any) -> None:
-    """Of the same age and priority the first document would be first."""
-    documents = [
-        *tenants(borrowMinimums=True),
-        inference("first", role("w", 1, 1), namespace="batch"),
-        inference("second", role("w", 1, 1), namespace="search"),
-    ]
-    answer = plan(*files(1, *documents))
-    assert [each["verdict"] for each in answer["workloads"]] == ["Infeasible", "Admitted"]
-
-
-def test_pods_that_run_are_charged(files: Any) -> None:
-    running = inference("old", role("w", 2, 1), namespace="batch")
-    pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
-    documents = [*tenants(borrowMinimums=True), running, inference("new", role("w"), namespace="batch")]
-    answer = plan(*files(4, *documents, pods=pods))
-    assert admitted(workload(answer, "old")) == {"w": 2}
-    assert "batch may borrow, its cohort has 0 idle" in workload(answer, "new")["reasons"][0]["message"]
 
 
 @pytest.mark.parametrize("named", ["search", "nowhere"])
@@ -202,13 +153,6 @@ def test_a_queue_that_is_malformed_is_bad_input(files: Any) -> None:
     assert "spec.nominal: unknown field" in result.output
 
 
-def test_no_moves_help_where_quota_refuses(files: Any) -> None:
-    big = inference("big", role("w", 2, 2))
-    answer = plan(*files(4, queue("all", 8), big), "--defrag", "--for", "default/big")["consolidation"]
-    assert (answer["verdict"], answer["moves"]) == ("Infeasible", [])
-    assert answer["message"].startswith(f"default/big unit 0: no moves help: 0 of 8 {GPU} of queue all are in use")
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_no_plan_passes_a_quota_and_none_wastes_it(files: Any, seed: int) -> None:
     """Each tenant has at most what it may borrow, all of them what there is, and nobody waits in front of idle quota."""
@@ -241,62 +185,3 @@ def test_no_plan_passes_a_quota_and_none_wastes_it(files: Any, seed: int) -> Non
         lacks = found["replicas"] - found["admitted"] if each["verdict"] == "Admitted" else 0
         assert not (lacks and left), "surplus waits, though there is quota and room for a replica"
         assert each["verdict"] == "Admitted" or left < found["minReplicas"]
-
-
-class TestPreempt:
-    """Two nodes, full with two replicas of batch that are borrowed; search has a right to both."""
-
-    @pytest.fixture
-    def arguments(self, files: Any) -> Any:
-        def make(*documents: Object, minimum: int = 1, size: int = 1, **spec: Any) -> list[object]:
-            old = inference("old", role("w", 2, minimum), namespace="batch")
-            wanted = inference("chat", role("c", 1, 1, size=size), namespace="search", **spec)
-            pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
-            return [*files(2, *tenants(borrowMinimums=True), *documents, old, wanted, pods=pods), "--preempt"]
-
-        return make
-
-    def test_borrowed_surplus_comes_back_first(self, arguments: Any) -> None:
-        (found,) = plan(*arguments())["preemptions"]
-        assert found["verdict"] == "Reclaiming"
-        assert [(each["kind"], each["name"], each["replica"]) for each in found["victims"]] == [("Replica", "old", 1)]
-        assert found["message"].startswith("takes back w/1 of batch/old-0")
-
-    def test_then_units_that_are_borrowed_whole(self, arguments: Any) -> None:
-        (found,) = plan(*arguments(size=2))["preemptions"]
-        assert [(each["kind"], each["name"]) for each in found["victims"]] == [("Unit", "old")]
-
-    def test_the_younger_admission_is_the_one_that_borrows(self, files: Any) -> None:
-        """Batch has a right to one of its two units, of which the root of the cluster says since when it is admitted."""
-        queues = [queue("search", 8, team="search", cohort="gpus"), *tenants()[2:]]
-        queues.append(queue("batch", 8, team="batch", cohort="gpus", borrowMinimums=True))
-        running = [inference(name, role("w"), namespace="batch") for name in ("a", "b")]
-        pods = [serving("a", 0, "n0-0-0"), serving("b", 0, "n0-0-1")]
-        roots = [root("a-0", "2026-02-01T00:00:00Z"), root("b-0", "2026-01-01T00:00:00Z")]
-        wanted = inference("chat", role("c"), namespace="search")
-        answer = plan(*files(2, *queues, *running, wanted, pods=[*pods, *roots]), "--preempt")
-        (found,) = answer["preemptions"]
-        assert [(each["kind"], each["name"]) for each in found["victims"]] == [("Unit", "a")]
-
-    def test_a_priority_of_another_queue_takes_nothing(self, files: Any) -> None:
-        """Batch may borrow nothing more, so that its minimum has no right, whatever its priority."""
-        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
-        old = inference("old", role("w", 2, 1), namespace="search")
-        new = inference("new", role("w", 1, 1), namespace="batch", priorityClassName="high")
-        answer = plan(*files(2, *tenants(), high, old, new), "--preempt")
-        assert admitted(workload(answer, "old")) == {"w": 2}
-        (found,) = answer["preemptions"]
-        assert (found["verdict"], found["victims"]) == ("Infeasible", [])
-        assert found["message"] == "is refused by quota, and nothing that others would have to give back helps"
-
-    @pytest.mark.parametrize("same", [True, False])
-    def test_victims_by_priority_are_of_the_same_queue(self, files: Any, same: bool) -> None:  # noqa: FBT001 - a parameter
-        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
-        queues = [queue("search", 32, team="search"), queue("batch", 32, team="batch")]
-        spaces = [namespace("search", team="search"), namespace("batch", team="batch")]
-        old = inference("old", role("w", 2, 1), namespace="batch")
-        new = inference("new", role("w"), namespace="batch" if same else "search", priorityClassName="high")
-        pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
-        (found,) = plan(*files(2, *queues, *spaces, high, old, new, pods=pods), "--preempt")["preemptions"]
-        assert found["verdict"] == ("Preempting" if same else "Infeasible")
-        assert [each["name"] for each in found["victims"]] == (["old"] if same else [])

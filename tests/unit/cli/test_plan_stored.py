@@ -23,9 +23,7 @@ from builders.files import (
     workload,
 )
 from unit.cli.test_defrag import files
-from unit.cli.test_plan_changes import old
-from unit.cli.test_plan_members import claim, with_claim
-from unit.cli.test_plan_trees import leaf, pods
+from unit.cli.test_plan_changes import claim, old, with_claim
 
 MEMORY = {"memory": "300Gi"}
 
@@ -66,19 +64,6 @@ def test_a_plan_when_pods_are_on_the_host_network_counts_their_ports(tmp_path: P
     assert "host port" in json.dumps(workload(answer, "llm")["reasons"])
 
 
-def test_headroom_when_pods_are_on_the_host_network_counts_their_ports(tmp_path: Path) -> None:
-    result = covey("headroom", *files(tmp_path, [on_host_network(1, 1)], cluster(2), []), "-o", "json")
-    assert json.loads(result.stdout)[0]["roles"][0]["maxFeasible"] == 2
-
-
-def test_pods_of_a_tree_when_they_are_on_the_host_network_count_their_ports(tmp_path: Path) -> None:
-    members = pods("llm", 2)
-    for body in members:
-        body["spec"] |= on_host_network(1, 1)["spec"]["roles"][0]["template"]["spec"]
-    assert verdict(tmp_path, [leaf("llm", 2, parent=None), *members], cluster(1)) == "Infeasible"
-    assert verdict(tmp_path, [leaf("llm", 2, parent=None), *members], cluster(2)) == "Admitted"
-
-
 @pytest.mark.parametrize(
     "item",
     [{"defaultRequest": MEMORY}, {"default": MEMORY}, {"max": MEMORY}, {"min": MEMORY}],
@@ -94,22 +79,6 @@ def test_a_plan_when_a_limit_range_says_what_pods_request_counts_that(
     nodes = [*cluster(2), *(ranges if beside == "nodes" else ())]
     assert verdict(tmp_path, manifests, nodes) == "Infeasible"
     assert not warnings(tmp_path, manifests, nodes)
-
-
-def test_a_limit_range_when_it_is_of_another_namespace_says_nothing(tmp_path: Path) -> None:
-    assert verdict(tmp_path, [limit_range("other", default=MEMORY), gang(4)], cluster(2)) == "Admitted"
-
-
-def test_a_limit_range_when_it_names_no_namespace_is_of_that_of_the_manifests(tmp_path: Path) -> None:
-    given = files(tmp_path, [limit_range(None, default=MEMORY), gang(4)], cluster(2), [])
-    assert workload(plan(*given, "-n", "serving"), "llm")["verdict"] == "Infeasible"
-
-
-def test_a_limit_range_when_pods_say_what_they_request_changes_nothing(tmp_path: Path) -> None:
-    body = gang(4)
-    resources = body["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"]
-    resources["limits"] = {**resources["limits"], "memory": "1Gi"}
-    assert verdict(tmp_path, [limit_range(default=MEMORY, max=MEMORY), body], cluster(2)) == "Admitted"
 
 
 def test_a_limit_range_when_it_has_no_quantity_is_refused_by_its_field(tmp_path: Path) -> None:

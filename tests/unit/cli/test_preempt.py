@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.files import Object, cluster, covey, inference, member, plan, role, write
+from builders.files import Object, cluster, inference, member, plan, role, write
 
 
 def serving(workload: str, replica: int, node: str, since: str = "2026-01-01T00:00:00Z") -> Object:
@@ -59,19 +59,6 @@ def test_the_surplus_of_another_would_give_way(arguments: Any) -> None:
     ]
     assert found["nodes"] == ["n0-0-1"]
     assert found["message"] == "takes w/1 of default/batch-0: 8 nvidia.com/gpu in host b0/r0/n0-0-1"
-
-
-def test_the_table_says_it_too(arguments: Any) -> None:
-    result = covey("plan", *arguments(minimum=2), "--preempt")
-    assert result.exit_code == 3
-    said = "Preemption: default/chat unit 0 takes all of default/batch-0: 16 nvidia.com/gpu in host b0/r0/n0-0-0"
-    assert said in " ".join(result.output.split())
-
-
-def test_a_class_that_never_preempts(arguments: Any) -> None:
-    (found,) = plan(*arguments(preemptionPolicy="Never"), "--preempt")["preemptions"]
-    assert (found["verdict"], found["victims"]) == ("Infeasible", [])
-    assert "preemptionPolicy Never" in found["message"]
 
 
 def test_nobody_is_named_without_the_option(arguments: Any) -> None:

@@ -50,13 +50,6 @@ def test_undo_brings_back_templates_and_sizes_and_leaves_the_scale(made: World) 
         former(body, history_of(records(made)), 7)
 
 
-def test_nothing_to_go_back_to() -> None:
-    world = World(inference(role("prefill")))
-    world.settle()
-    with pytest.raises(CommandError, match="no earlier revision"):
-        former(body_of(world), history_of(records(world)), None)
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "ends"),
     [

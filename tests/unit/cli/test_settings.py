@@ -9,7 +9,6 @@ from builders.files import covey
 from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
 from covey.manifests.sources import InputError
 from covey.operator.process.settings import Settings as OperatorSettings
-from covey.scheduler.settings import EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 
@@ -33,10 +32,6 @@ def test_flags_override_the_environment_and_that_the_file(tmp_path: Path) -> Non
 )
 def test_durations(text: str, seconds: float) -> None:
     assert effective(SchedulerConfig, None, {}, {"reserve_after": text}).reserve_after == seconds
-
-
-def test_namespaces_in_the_environment_are_separated_by_commas() -> None:
-    assert effective(OperatorConfig, None, {"COVEY_NAMESPACE": "a,b"}, {}).namespaces == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -63,12 +58,6 @@ def test_bad_settings_are_named_as_they_were_given(
     with pytest.raises(InputError) as caught:
         effective(SchedulerConfig, str(config), environment, flags).settings()
     assert words in str(caught.value)
-
-
-def test_tls_takes_its_files() -> None:
-    flags = {"tls_cert_file": "c", "tls_private_key_file": "k", "client_ca_file": "a", "endpoint_mode": "service"}
-    found = effective(SchedulerConfig, None, {}, flags).settings()
-    assert (found.tls, found.endpoint_mode) == (Tls("c", "k", "a"), EndpointMode.SERVICE)
 
 
 def test_tls_files_are_looked_at_before_a_process_starts(tmp_path: Path) -> None:
@@ -100,38 +89,9 @@ def test_an_extender_that_others_could_use_does_not_start(flags: tuple[str, ...]
     assert words in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("file", "environment", "flags"),
-    [
-        ("schedulerName: a,b\n", {}, {}),
-        ("schedulerName: [a, b]\n", {}, {}),
-        ("", {"COVEY_SCHEDULER_NAME": "a, b,a"}, {}),
-        ("", {}, {"scheduler_name": ("a", "b")}),
-        ("", {}, {"scheduler_name": ("a,b",)}),
-    ],
-)
-def test_several_profiles_are_served(
-    tmp_path: Path, file: str, environment: dict[str, str], flags: dict[str, tuple[str, ...]]
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(file)
-    found = effective(SchedulerConfig, str(config), environment, flags).settings()
-    assert found.scheduler_names == ("a", "b")
-
-
-def test_no_profile_at_all_is_a_mistake() -> None:
-    with pytest.raises(InputError, match="--scheduler-name"):
-        effective(SchedulerConfig, None, {}, {"scheduler_name": (",",)})
-
-
 def test_a_pod_is_told_its_name_by_the_environment() -> None:
     found = effective(SchedulerConfig, None, {"COVEY_POD_NAME": "p", "COVEY_POD_NAMESPACE": "n"}, {}).settings()
     assert (found.pod_name, found.pod_namespace) == ("p", "n")
-
-
-def test_a_configuration_is_printed_without_the_tls_files() -> None:
-    files = ("--tls-cert-file=c", "--tls-private-key-file=k")
-    assert covey("scheduler", "--print-scheduler-config", *files).exit_code == 0
 
 
 def test_the_scheduler_configuration_follows_the_flags() -> None:
@@ -153,9 +113,3 @@ def test_a_bad_setting_ends_a_process_before_it_starts(command: str, tmp_path: P
     result = covey(command, "--config", config)
     assert result.exit_code == 2
     assert "colour: there is no such setting" in result.stderr
-
-
-@pytest.mark.parametrize("value", ["true", "false"])
-def test_leader_election_is_a_flag_with_an_optional_value(value: str) -> None:
-    assert covey("scheduler", "--print-scheduler-config", f"--leader-elect={value}").exit_code == 0
-    assert covey("scheduler", "--print-scheduler-config", "--leader-elect").exit_code == 0

@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +15,13 @@ import yaml
 from rich.console import Console
 
 from builders.files import EXAMPLES, covey, inference, node, role, write
+from covey.cli.console import guarded_terminals
 from covey.cli.render.live import print_branches
-from covey.cli.render.tables import columns, show
 from covey.watching.branch import Branch, State
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
 LONG = "a-node-with-a-name-that-no-narrow-terminal-has-room-for.region-1.compute.internal"
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
-
-
-def test_plan_prints_names_as_kubectl_does() -> None:
-    result = covey("plan", "-f", EXAMPLES, *OFFLINE, "-o", "name")
-    kind = "disaggregatedinference.inference.covey.dev"
-    assert result.stdout.split() == [f"{kind}/llama", f"{kind}/hello", f"{kind}/qwen", f"{kind}/too-big"]
-    assert result.exit_code == 3
-
-
-@pytest.mark.parametrize("group", ["scheduling.covey.dev/v1alpha1", "scheduling.k8s.io/v1alpha2"])
-def test_a_ready_tree_is_named_by_its_root(tmp_path: Path, group: str) -> None:
-    body = {
-        "apiVersion": group,
-        "kind": "PodGroup",
-        "metadata": {"name": "g", "namespace": "x"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}, "desiredCount": 1},
-    }
-    if "k8s.io" in group:
-        del body["spec"]["desiredCount"]  # type: ignore[attr-defined]
-    result = covey("plan", "-f", write(tmp_path / "in.json", [body]), *OFFLINE, "-o", "name")
-    assert result.stdout == f"podgroup.{group.partition('/')[0]}/g\n", result.stderr
-
-
-def test_compile_prints_names_as_kubectl_does() -> None:
-    names = covey("compile", "-f", EXAMPLES / "router.yaml", "-o", "name").stdout.split()
-    objects = list(yaml.safe_load_all(covey("compile", "-f", EXAMPLES / "router.yaml").stdout))
-    assert len(names) == len(objects)
-    assert {"workload.scheduling.covey.dev/qwen", "podgroup.scheduling.covey.dev/qwen-0-prefill"} <= set(names)
-    assert any(name.startswith("pod/") for name in names)
 
 
 @pytest.mark.parametrize(("form", "head"), [("table", "WORKLOAD"), ("wide", "WORKLOAD")])
@@ -63,16 +38,6 @@ def test_plan_without_headers_is_rows_alone(form: str, head: str) -> None:
     assert [line.split() for line in rows.stdout.splitlines()] == [
         line.split() for line in whole.stdout.splitlines() if line.startswith("default/")
     ]
-
-
-def test_top_without_headers_is_rows_alone() -> None:
-    rows = covey("top", *OFFLINE, "--level", "block", "--no-headers").stdout.splitlines()
-    assert [line.split()[0] for line in rows] == ["cluster", "block", "block"]
-
-
-def test_no_headers_changes_nothing_where_there_are_none() -> None:
-    arguments = ("plan", "-f", EXAMPLES / "router.yaml", *OFFLINE, "-o", "name")
-    assert covey(*arguments, "--no-headers").stdout == covey(*arguments).stdout
 
 
 def test_status_as_a_table() -> None:
@@ -131,21 +96,62 @@ def names_of(answer: Any, form: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("width", [40, 60])
-def test_a_table_that_is_too_wide_overflows_row_by_row(long_names: list[object], width: int) -> None:
-    told = covey("plan", *long_names, "-o", "wide", "--no-headers", env={"COLUMNS": str(width)}).stdout
-    assert len(told.splitlines()) == 4
-    assert all(line == line.rstrip() for line in told.splitlines())
+ROOT = Path(__file__).parents[3]
+#: Moves the cursor up, clears the line, sets the window's title, rings, and takes the line's beginning.
+ATTACK = "fine\x1b[1A\x1b[2K\x1b]0;owned\x07\rADMITTED\x9b2J"
 
 
-def test_placement_wraps_while_there_is_room_for_the_rest() -> None:
-    out = io.StringIO()
-    table = columns("ROLE", "PLACEMENT")
-    table.add_row("prefill", ", ".join(f"rack-{n}" for n in range(12)))
-    show(table, Console(file=out, width=40))
-    lines = out.getvalue().splitlines()
-    assert len(lines) > 2
-    assert max(map(len, lines)) <= 40
+def shown(command: list[str]) -> bytes:
+    """What a terminal is sent, standard error included."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator"), "TERM": "xterm-256color", "COLUMNS": "200"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment) as running:
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            found += part
+            if not part:
+                break
+        running.wait(60)
+    os.close(ours)
+    return found
+
+
+def test_what_a_stranger_wrote_is_shown_and_not_obeyed() -> None:
+    code = f"""
+import click
+from covey.cli.console import open_console
+from covey.cli.console import guarded_terminals
+
+with guarded_terminals():
+    click.echo({ATTACK!r})
+    click.echo({ATTACK!r}, err=True)
+    open_console(no_color=False).print({ATTACK!r})
+"""
+    found = shown([sys.executable, "-c", code])
+    assert found.decode().count("fine\N{REPLACEMENT CHARACTER}[1A") == 3
+    for forbidden in (b"\x1b", b"\x07", b"\xc2\x9b", b"\rA"):
+        assert forbidden not in found
+
+
+def test_colours_of_the_program_itself_come_through(tmp_path: Path) -> None:
+    manifest = yaml.safe_load((ROOT / "examples/disaggregated.yaml").read_text())
+    file = tmp_path / "llama.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    nodes = ROOT / "examples/offline/nodes.json"
+    found = shown([sys.executable, "-m", "covey", "plan", "-f", str(file), "--nodes", str(nodes), "-o", "picture"])
+    assert b"\x1b[" in found
+    assert "\N{REPLACEMENT CHARACTER}" not in found.decode()
+
+
+def test_a_pipe_is_given_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with guarded_terminals():
+        sys.stdout.write(ATTACK)
+    assert capsys.readouterr().out == ATTACK
 
 
 def test_top_leaves_its_bars_out_and_says_so() -> None:

@@ -3,11 +3,10 @@
 import io
 from typing import Any
 
-import msgspec
 import pytest
 from rich.console import Console
 
-from builders.files import EXAMPLES, cluster, covey, inference, pod, role, write
+from builders.files import covey, inference, role
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus as Status
@@ -77,18 +76,6 @@ def at(branch: Branch, *names: str) -> Branch:
     return branch
 
 
-def test_all_ready_has_nothing_to_say() -> None:
-    world = World()
-    world.bind_all()
-    tree = world.tree()
-    assert (tree.state, tree.ready, tree.total) == (State.READY, 1, 1)
-    assert world.reasons() == ""
-    prefill = at(tree, "0", "prefill")
-    assert (prefill.ready, prefill.total, prefill.minimum) == (2, 2, 1)
-    assert at(prefill, "1").placement == "on 2 nodes"
-    assert at(prefill, "1", "llm-0-prefill-1-0").placement == "n2"
-
-
 def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
     world = World()
     world.condition("llm-0", "Admitted", "False", "Infeasible", "decode: no rack has room")
@@ -96,22 +83,6 @@ def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
     assert tree.state is State.WAITING
     assert at(tree, "0").reason == "Infeasible: decode: no rack has room"
     assert at(tree, "0", "decode", "0").children[0].reason == "no place yet"
-
-
-def test_a_unit_that_nobody_has_looked_at() -> None:
-    assert "unit 0: the scheduler process has not looked at it yet" in World().reasons()
-
-
-def test_groups_and_pods_that_are_missing() -> None:
-    world = World(replicas=2)
-    for name in [name for name in world.groups if name.startswith("llm-1")]:
-        del world.groups[name]
-    for name in [name for name in world.pods if name.startswith("llm-1")]:
-        del world.pods[name]
-    del world.pods["llm-0-prefill-0-1"]
-    reasons = world.reasons()
-    assert "unit 1: its groups do not exist yet" in reasons
-    assert "replica 0: 1 of 2 pods exist" in reasons
 
 
 def test_a_gang_that_the_barrier_holds() -> None:
@@ -227,28 +198,6 @@ def test_a_pod_on_its_way_out_leaves_a_gap_with_a_reason(change: dict[str, Any],
     assert words in reason
 
 
-def test_objects_of_others_are_left_out() -> None:
-    world = World()
-    for each in [*world.groups.values(), *world.pods.values()]:
-        each["metadata"]["ownerReferences"][0]["uid"] = "another"
-    assert "its groups do not exist yet" in world.reasons()
-
-
-def test_what_the_operator_says_of_the_whole() -> None:
-    world = World()
-    world.bind_all()
-    condition = {
-        "type": "BackendSupported",
-        "status": "False",
-        "reason": "Unsupported",
-        "message": "spec.rollout is not supported yet",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    body = world.inference.as_object() | {"status": {"conditions": [condition]}}
-    world.inference = DisaggregatedInference.model_validate(body)
-    assert world.tree().reason == "Unsupported: spec.rollout is not supported yet"
-
-
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_tree_on_a_terminal(whole: bool) -> None:  # noqa: FBT001 - a parameter
     world = World()
@@ -299,12 +248,6 @@ def test_resource_whose_spec_no_operator_has_seen_says_so(status: dict[str, Any]
     assert world.tree().reason == words
 
 
-def test_what_is_well_needs_no_advice() -> None:
-    assert advised(World(), *WELL, unitStatuses=[{"unit": 0, "phase": "Ready", "reason": "Ready"}]) == []
-    world = World()
-    assert advise(world.inference, ()) == (), "it has no status yet"
-
-
 def test_advice_begins_with_what_only_a_person_can_mend() -> None:
     world = World()
     found = advised(
@@ -338,19 +281,6 @@ def test_advice_of_what_is_refused_sends_nobody_to_the_scheduler_process(reason:
 def test_advice_of_what_nobody_has_decided_on_names_the_scheduler_process() -> None:
     conditions = [condition(kind, "False", "Waiting") for kind in ("Ready", "Admitted", "MinimumMet")]
     assert advised(World(), *conditions, condition("Progressing", "True", "Waiting")) == ["Waiting"]
-
-
-def test_a_word_of_somebody_else_has_no_advice() -> None:
-    assert advised(World(), condition("Admitted", "False", "TheirOwn")) == []
-
-
-def test_pods_that_gave_up_their_place_say_why() -> None:
-    world = World()
-    marks = world.pods["llm-0-decode-0-0"]["metadata"].setdefault("annotations", {})
-    marks["scheduling.covey.dev/release"] = "CapacityTaken"
-    assert advised(world, *WELL) == ["CapacityTaken"]
-    world.pods["llm-0-decode-0-0"]["metadata"]["ownerReferences"][0]["uid"] = "another"
-    assert advised(world, *WELL) == []
 
 
 def test_every_condition_that_is_wrong_stands_at_the_top_once() -> None:
@@ -400,53 +330,6 @@ def test_headroom_is_told_where_it_is_known() -> None:
         "\nhead-room  as of 2026-01-01T00:00:00Z\n  prefill  1,200 replicas could have places, 2 have\n"
         "  decode: nobody knows\n"
     )
-
-
-def test_the_tree_as_data() -> None:
-    data = msgspec.to_builtins(World().tree())
-    assert {"kind", "name", "state", "reason", "placement", "ready", "total", "children"} <= set(data)
-
-
-def test_top_counts_used_free_and_stranded(tmp_path: Any) -> None:
-    nodes = cluster(2, 2, blocks=2)
-    nodes[0]["spec"]["unschedulable"] = True
-    pods = [pod("a", "n0-0-1", 2), pod("b", "n1-1-0", 8), pod("waiting", None, 8)]
-    files = ["--nodes", write(tmp_path / "n.json", nodes), "--pods", write(tmp_path / "p.json", pods)]
-    result = covey("top", *files, "-o", "json")
-    assert result.exit_code == 0
-    report = msgspec.json.decode(result.stdout)
-    assert (report["topology"], report["resource"]) == ("kueue", "nvidia.com/gpu")
-    found = {tuple(each["path"]): each for each in report["domains"]}
-    counts = {
-        path: tuple(each[key] for key in ("nodes", "capacity", "used", "free", "stranded"))
-        for path, each in found.items()
-    }
-    assert counts[()] == (8, 64, 10, 54, 14)
-    assert counts[None, "b0"] == (4, 32, 2, 30, 14)
-    assert counts[None, "b0", "r0"] == (2, 16, 2, 14, 14)
-    assert counts[None, "b1", "r1"] == (2, 16, 8, 8, 0)
-    assert list(counts) == sorted(counts, key=lambda path: [str(part) for part in path])
-
-
-def test_top_as_a_table_and_of_one_level() -> None:
-    offline = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
-    text = covey("top", *offline, "--level", "block").stdout
-    assert "STRANDED" in text
-    assert "block-1" in text
-    assert "rack-1-0" not in text
-    result = covey("top", *offline, "--level", "shelf")
-    assert (result.exit_code, "topology kueue has no level shelf" in result.stderr) == (2, True)
-
-
-def test_top_reads_files_or_a_cluster_but_not_both() -> None:
-    files = ("--nodes", EXAMPLES / "offline/nodes.json")
-    for arguments, words in (
-        (("--pods", EXAMPLES / "offline/pods.json"), "--pods: are given without their nodes"),
-        ((*files, "--context", "c"), "--context: names a cluster, but none is asked"),
-        ((*files, "--kubeconfig", "c"), "--kubeconfig: names a cluster, but none is asked"),
-    ):
-        result = covey("top", *arguments)
-        assert (result.exit_code, words in result.stderr) == (2, True), result.output
 
 
 @pytest.mark.parametrize(
