@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape
 from covey.admission.round import Outcome, plan_round
-from covey.placement.model import Gang
+from covey.placement.model import Gang, Plan
 
 
 def named(gang: Gang) -> Gang:

@@ -17,6 +17,7 @@ from covey.admission.succession import (
     STAYS,
     Ending,
     Succession,
+    explain_surplus,
     find_succession,
 )
 from covey.api import core

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
-import yaml
 from pydantic import Field
 
-from covey.api.crds import KINDS, Kind, definition, render, write
+from builders.manifests import changed, inference
+from covey.api.crds import KINDS, Kind, definition, render
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.model import IMMUTABLE, LIVE, Model, Rule
+from covey.api.rules import unsupported_fields
 from covey.api.schema import immutability, structural
 
 ROOT = Path(__file__).parents[3]
@@ -72,18 +74,6 @@ def test_committed_crds_are_those_of_the_models(folder: str) -> None:
     assert not any(each.is_symlink() for each in directories)
     committed = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / folder).iterdir()}
     assert committed == rendered()
-
-
-def test_rendering_is_deterministic_and_written_as_it_is(tmp_path: Path) -> None:
-    write(tmp_path / "crds")
-    assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == rendered()
-
-
-def test_texts_are_one_document_each() -> None:
-    for name, text in rendered().items():
-        document = yaml.safe_load(text)
-        assert document["kind"] == "CustomResourceDefinition"
-        assert name == f"{document['spec']['group']}_{document['spec']['names']['plural']}.yaml"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
@@ -171,12 +161,6 @@ def test_null_has_a_meaning_in_paths_only() -> None:
     assert all(path.endswith(("path[]", "metadata.creationTimestamp")) for path in found)
 
 
-def test_short_names_differ_and_leave_those_of_kubernetes_alone() -> None:
-    names = [kind.short_name for kind in KINDS]
-    assert len(set(names)) == len(names)
-    assert not {"wl", "pg", "cpg"} & set(names)
-
-
 class Inner(Model):
     """Inner."""
 
@@ -225,3 +209,53 @@ def test_what_has_no_structural_form_is_an_error() -> None:
 
     with pytest.raises(TypeError, match="no structural form for \\['additionalProperties'\\]"):
         structural(Whole)
+
+
+def spec_with(path: str, value: Any) -> DisaggregatedInferenceSpec:
+    return DisaggregatedInference.model_validate(changed(inference(), {path: value})).spec
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.backend", "Extender"),
+        ("spec.backend", "Volcano"),
+        ("spec.schedulerName", "my-scheduler"),
+        ("spec.priorityClassName", "high"),
+        ("spec.topology", {"required": "block", "preferred": "rack"}),
+        ("spec.proximity", [{"roles": ["prefill", "decode"], "level": "rack"}]),
+        ("spec.spread", {"level": "block"}),
+        ("spec.gang.timeoutSeconds", 60),
+        ("spec.gang.terminationDelaySeconds", 60),
+        ("spec.disruption.holdSeconds", 0),
+        ("spec.roles.0.topology", {"preferred": "rack", "followUnit": False}),
+        ("spec.roles.0.startup", "Parallel"),
+        ("spec.roles.0.startup", "LeaderReady"),
+        ("spec.roles.0.dependsOn", [{"role": "decode", "condition": "Ready"}]),
+        ("spec.roles.0.restart", {}),
+        ("spec.roles.0.restart.policy", "RecreateReplica"),
+        ("spec.roles.2.restart.policy", "None"),
+        ("spec.roles.2.restart.policy", "RecreateReplica"),
+        ("spec.roles.0.restart.policy", "RecreateReplicaAfterStart"),
+        ("spec.roles.0.restart.policy", "RecreateUnit"),
+        ("spec.roles.0.restart.backoff", {"baseSeconds": 10, "maxSeconds": 100}),
+        ("spec.roles.0.restart.maxRestarts", 3),
+        ("spec.roles.0.startDeadlineSeconds", 3600),
+        ("spec.roles.0.update.inPlace", "IfPossible"),
+        ("spec.roles.0.scaling", {"mode": "Static"}),
+        ("spec.roles.0.scaling", {"mode": "External", "min": 1, "max": 7}),
+        ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
+        ("spec.roles.0.network", {"subdomain": "UniquePerReplica"}),
+        ("spec.roles.0.network", {"service": {"endpoints": "All"}, "ports": [{"name": "http", "port": 8000}]}),
+        ("spec.compat.lws", False),
+        ("spec.compat.lwsLabels", "Always"),
+    ],
+)
+def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any) -> None:
+    assert unsupported_fields(spec_with(path, value)) == []
+
+
+@pytest.mark.parametrize("backend", ["Auto", "Extender", "Volcano"])
+def test_a_queue_is_honoured_where_there_are_queues(backend: str) -> None:
+    edits = {"spec.queue": "gpus", "spec.backend": backend}
+    assert unsupported_fields(DisaggregatedInference.model_validate(changed(inference(), edits)).spec) == []

@@ -1,11 +1,20 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pydantic
 import pytest
+from pydantic import ValidationError
 
-from builders.manifests import changed, composite, inference, pod_group, topology, workload
+from builders.manifests import Object, changed, composite, inference, pod_group, topology, workload
+from cluster.test_api_rules import BAD_INFERENCES, GOOD
+from covey.api import core
+from covey.api.annotations import read_json
 from covey.api.groups import CompositePodGroup, PodGroup
-from covey.api.inference import Backend, DisaggregatedInference
-from covey.api.model import IMMUTABLE, LIVE, ROLLED, Mode, Model, class_of, values_of
-from covey.api.roles import RestartPolicy, Role
+from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.model import ROLLED, Model, class_of, values_of
+from covey.api.roles import RestartPolicy
+from covey.api.rules import broken_rules
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload
 
@@ -24,22 +33,6 @@ def test_defaults() -> None:
     assert (role.replicas, role.min_replicas, role.size, role.topology.follow_unit) == (1, 1, 1, True)
 
 
-def test_a_role_without_replicas_needs_no_minimum_written() -> None:
-    assert read(spec__roles__2__replicas=0).spec.roles[2].min_replicas == 0
-    assert read(spec__roles__2__replicas=3).spec.roles[2].min_replicas == 1
-    with pytest.raises(pydantic.ValidationError, match="replicas"):
-        read(spec__roles__2__replicas="many")
-
-
-def test_camel_case_outside_snake_case_inside() -> None:
-    assert read(spec__roles__0__minReplicas=2).spec.roles[0].min_replicas == 2
-    assert Role(name="a", template={}, min_replicas=0).as_object()["minReplicas"] == 0
-
-
-def test_unknown_fields_are_ignored_as_stored_objects_may_be_newer() -> None:
-    assert read(spec__ofANewerRelease=1) == read()
-
-
 @pytest.mark.parametrize(
     ("kind", "manifest"),
     [
@@ -53,17 +46,6 @@ def test_unknown_fields_are_ignored_as_stored_objects_may_be_newer() -> None:
 def test_what_is_written_reads_back_the_same(kind: type[Model], manifest: dict[str, object]) -> None:
     once = kind.model_validate(manifest)
     assert kind.model_validate(once.as_object()) == once
-
-
-def test_templates_are_kept_to_the_letter() -> None:
-    spec = {"containers": [{"name": "a", "env": [{"name": "X", "value": ""}]}], "unknownToCovey": {"a": [1, "b"]}}
-    role = read(spec__roles__0__template__spec=spec).spec.roles[0]
-    assert role.as_object()["template"] == {"spec": spec}
-
-
-def test_models_do_not_change() -> None:
-    with pytest.raises(pydantic.ValidationError, match="frozen"):
-        read().spec.replicas = 2  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -107,21 +89,6 @@ def test_the_restart_policy_in_force_follows_the_size() -> None:
     assert read(spec__roles__0__restart__policy="None").spec.roles[0].restart_policy is RestartPolicy.NONE
 
 
-def test_a_wish_without_a_mode_is_a_preference() -> None:
-    spec = read(spec__spread={"level": "block"}, spec__proximity=[{"roles": ["prefill"], "level": "rack"}]).spec
-    assert spec.spread is not None
-    assert spec.spread.mode is Mode.PREFERRED
-    assert spec.proximity[0].mode is Mode.PREFERRED
-
-
-def test_classes_stand_with_the_fields() -> None:
-    fields = Role.model_fields
-    assert class_of(fields["replicas"]) is LIVE
-    assert class_of(fields["size"]) is ROLLED
-    assert class_of(fields["name"]) is IMMUTABLE
-    assert class_of(fields["topology"]) is None
-
-
 def test_rolled_values_are_those_that_a_revision_is_made_of() -> None:
     spec = read(spec__roles__0__replicas=9).spec
     assert dict(values_of(spec.roles[0], ROLLED)) == {
@@ -153,3 +120,70 @@ def nested_models(annotation: object) -> list[type[Model]]:
 def test_every_field_of_a_spec_says_what_a_change_does(kind: type[Model]) -> None:
     (spec,) = nested_models(kind.model_fields["spec"].annotation)
     assert classless(spec, "spec") == []
+
+
+#: Those of the name, which no spec has.
+_BAD = [edits for edits, path, _ in BAD_INFERENCES if path.startswith("spec")]
+_GOOD = [edits for manifest, edits in GOOD if manifest["kind"] == "DisaggregatedInference"]
+
+
+def is_refused(edits: dict[str, Any]) -> bool:
+    made: Object = changed(inference(), edits)
+    try:
+        spec = DisaggregatedInferenceSpec.model_validate(made["spec"])
+    except ValidationError:
+        return True
+    return bool(list(broken_rules(spec)))
+
+
+@pytest.mark.parametrize("edits", _BAD, ids=lambda edits: next(iter(edits)))
+def test_what_the_api_server_refuses_is_refused(edits: dict[str, Any]) -> None:
+    assert is_refused(edits)
+
+
+@pytest.mark.parametrize("edits", _GOOD, ids=lambda edits: next(iter(edits), "as it is"))
+def test_what_the_api_server_takes_is_taken(edits: dict[str, Any]) -> None:
+    assert not is_refused(edits)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (None, None),
+        ("", None),
+        ("{", None),
+        ("[" * 100_000, None),
+        ("9" * 10_000, None),
+        ('{"a": [1]}', {"a": [1]}),
+        ("0", 0),
+    ],
+    ids=["none", "empty", "no JSON", "too deep", "too long a number", "an object", "a number"],
+)
+def test_what_cannot_be_read_is_nothing(text: str | None, value: object) -> None:
+    assert read_json(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "soon", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00", "٢٠٢٦-01-01T00:00:00Z", "9" * 5000]
+)
+def test_what_is_no_time_is_none(text: str | None) -> None:
+    found = core.seconds(text)
+    assert found is None or core.rfc3339(found) == "1000-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1_767_225_600.9, "2026-01-01T00:00:00Z"),
+        (-1e12, "1000-01-01T00:00:00Z"),
+        (1e15, "9999-12-31T23:59:59Z"),
+        (float("inf"), "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_every_time_can_be_written(seconds: float, text: str) -> None:
+    assert core.rfc3339(seconds) == text
+
+
+def test_what_is_written_is_read() -> None:
+    assert core.seconds(core.rfc3339(1_767_225_600.0)) == 1_767_225_600.0
+    assert core.seconds("2026-01-01T01:00:00+01:00") == 1_767_225_600.0

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import covey
 from covey.api import constants as names
 from covey.api import reasons
@@ -94,9 +92,6 @@ def given() -> dict[str, str]:
     }
 
 
-EXPLAINED = {**reasons.REASONS, **reasons.GATES, **reasons.RELEASES, **reasons.STATUSES}
-
-
 def test_the_sources_were_understood() -> None:
     assert {
         "Infeasible",
@@ -122,19 +117,3 @@ def test_every_condition_is_explained() -> None:
     types = {kind for tree in sources().values() for node in ast.walk(tree) for kind in _types(node)}
     assert types <= reasons.BAD.keys()
     assert not reasons.GOOD.keys() & reasons.BAD.keys()
-
-
-def test_reasons_are_words_and_explanations_sentences(subtests: pytest.Subtests) -> None:
-    for reason, explained in EXPLAINED.items():
-        with subtests.test(reason):
-            assert re.fullmatch(r"([A-Z][a-z]+|OOM)+", reason), "one word in CamelCase"
-            for sentence in filter(None, (explained.meaning, explained.remedy)):
-                assert re.fullmatch(r"\S.*[a-z]\.", sentence), sentence
-            assert explained.remedy or not explained.needs_person, "a person has to be told what to do"
-
-
-def test_conditions_are_words_with_a_sentence(subtests: pytest.Subtests) -> None:
-    for kind in [*reasons.GOOD, *reasons.BAD]:
-        with subtests.test(kind):
-            assert re.fullmatch(r"([A-Z][a-z]+)+", kind)
-            assert {**reasons.GOOD, **reasons.BAD}[kind].endswith(".")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, role
-from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
-from covey.backends.kubernetes.gates import LIMITS, REASON, release
+from covey.backends.kubernetes.gates import LIMITS, release
 from covey.compile import Slot
 
 WANTED = inference(role("prefill", replicas=9, size=2), role("decode", replicas=9))
@@ -72,55 +70,9 @@ def test_it_goes_where_there_is_room_for_the_whole() -> None:
     assert found.confined == {Slot(0, "prefill", 0, index): {"rack": f"r{index}"} for index in range(2)}
 
 
-def test_nothing_goes_that_does_not_fit_whole() -> None:
-    found = decide(replica("prefill"), replica("decode"), free=2)
-    assert not found.slots
-    assert found.waits[0].type == names.ADMITTED
-    assert (found.waits[0].status, found.waits[0].reason) == ("False", REASON)
-    assert "3 places are needed, 2 are free" in found.waits[0].message
-
-
 def test_what_is_not_guaranteed_is_told() -> None:
     assert "somebody else may take the room" in LIMITS
     assert "partly bound" in LIMITS
-
-
-@pytest.mark.parametrize(
-    ("replicas", "free"), [([replica("prefill", state="missing")], 99), ([replica("decode")], None)]
-)
-def test_it_waits_for_its_pods_and_for_the_operator_to_see_the_cluster(
-    replicas: list[ReplicaProgress], free: int | None
-) -> None:
-    found = decide(*replicas, free=free)
-    assert not found.slots
-    assert found.waits[0].reason == names.REASON_WAITING
-
-
-def test_units_are_let_go_one_after_another() -> None:
-    found = decide(replica("decode", unit=0), replica("decode", unit=1), replica("decode", unit=2), free=2)
-    assert going(found) == {(0, "decode", 0), (1, "decode", 0)}
-    assert set(found.waits) == {2}
-
-
-def test_surplus_waits_until_the_minimum_is_bound() -> None:
-    surplus = replica("prefill", 1, minimum=False)
-    assert not going(decide(replica("prefill", state="let go"), replica("decode", state="bound"), surplus))
-    found = decide(replica("prefill", state="bound"), replica("decode", state="bound"), surplus)
-    assert going(found) == {(0, "prefill", 1)}
-
-
-def test_surplus_waits_again_after_a_loss() -> None:
-    lost = replica("decode", state="complete")
-    found = decide(replica("prefill", state="bound"), lost, replica("prefill", 1, minimum=False), free=0)
-    assert not found.slots
-    assert set(found.waits) == {0}
-
-
-def test_surplus_comes_after_every_minimum_that_fits() -> None:
-    bound = [replica("prefill", state="bound"), replica("decode", state="bound")]
-    surplus = replica("decode", 1, minimum=False)
-    found = decide(*bound, surplus, replica("prefill", unit=1), replica("decode", unit=1), free=3)
-    assert going(found) == {(1, "prefill", 0), (1, "decode", 0)}
 
 
 def test_surplus_goes_by_whole_replicas_the_emptiest_role_first() -> None:

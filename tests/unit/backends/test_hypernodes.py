@@ -1,13 +1,10 @@
 """Which HyperNodes stand for a level: those that leave Volcano nothing to choose wrongly."""
 
-from dataclasses import replace
-
 import pytest
 
 from covey.backends import Cluster
 from covey.backends.hypernodes import HyperNodes, find_inverted_levels
 from covey.backends.volcano import Volcano
-from covey.compile import Levels
 from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena
 
 NAMED = (
@@ -20,18 +17,6 @@ NAMED = (
 @pytest.mark.parametrize(("level", "tier"), [("block", 2), ("rack", 1)])
 def test_discovery_by_labels_names_tiers_by_the_labels(level: str, tier: int) -> None:
     assert HyperNodes(DISCOVERED).tier(level, LEVELS) == tier
-
-
-@pytest.mark.parametrize("levels", [LEVELS, {}])
-@pytest.mark.parametrize(("level", "tier"), [("block", 7), ("rack", 4)])
-def test_a_tier_may_be_named_like_the_level(levels: Levels, level: str, tier: int) -> None:
-    assert HyperNodes(NAMED).tier(level, levels) == tier
-
-
-def test_finer_domains_inside_a_level_do_no_harm() -> None:
-    finer = hyper_node("n", 1, "nvlink", nodes="x-1.*")
-    racks = (hyper_node("x", 4, "rack", children=("n",)), hyper_node("y", 4, "rack", nodes="y.*"))
-    assert HyperNodes((NAMED[0], *racks, finer)).tier("rack", LEVELS) == 4
 
 
 @pytest.mark.parametrize(
@@ -71,19 +56,6 @@ def written(backend: Volcano) -> object:
     ]
 
 
-def test_a_level_is_written_as_the_tier_that_the_cluster_has_now() -> None:
-    cluster = Cluster(hyper_nodes=HyperNodes(DISCOVERED))
-    assert written(Volcano().within(cluster)) == {"mode": "hard", "highestTierAllowed": 2}
-    assert written(Volcano().within(replace(cluster, hyper_nodes=HyperNodes(NAMED)))) == {
-        "mode": "hard",
-        "highestTierAllowed": 7,
-    }
-
-
 def test_nothing_fits_where_the_tiers_have_gone() -> None:
     """Volcano would place a gang anywhere that asks for a tier which it does not know."""
     assert written(Volcano().within(Cluster(hyper_nodes=HyperNodes()))) == {"mode": "hard", "highestTierAllowed": 0}
-
-
-def test_whoever_only_prints_gets_names() -> None:
-    assert written(Volcano()) == {"mode": "hard", "highestTierName": "block"}

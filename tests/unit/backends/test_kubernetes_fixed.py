@@ -49,23 +49,6 @@ def owned(spec: dict[str, Any], fixed: str | None = None) -> Owned:
     return msgspec.convert({"metadata": {"name": "x", "annotations": annotations}, "spec": spec}, Owned)
 
 
-@pytest.mark.parametrize(
-    ("more", "noted", "expected"),
-    [
-        ({}, True, False),
-        ({"queueing": {"mode": "Fair"}}, True, False),
-        ({"queueing": {"mode": "Fair"}}, False, False),
-        ({"disruptionMode": {"single": {}}}, True, False),
-        ({"schedulingConstraints": {"topology": [{"key": "x/zone"}]}}, True, False),
-        # Without the note nobody can tell who wrote it.
-        ({"schedulingConstraints": {"topology": [{"key": "x/zone"}]}}, False, True),
-        ({"disruptionMode": {"single": {}}}, False, True),
-    ],
-)
-def test_what_others_write_does_not_count(more: dict[str, Any], noted: bool, expected: bool) -> None:  # noqa: FBT001 - parameters
-    assert is_other(owned({**WANTED, **more}, digest(WANTED) if noted else None), WANTED) is expected
-
-
 def test_what_covey_no_longer_writes_counts() -> None:
     before = {**WANTED, "schedulingConstraints": {"topology": [{"key": "x/zone"}]}}
     assert is_other(owned(before, digest(before)), WANTED)

@@ -9,7 +9,6 @@ from hypothesis import given
 from builders.inferences import inference, inferences, role
 from builders.inferences import llama as plain_llama
 from covey.api import constants as names
-from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, Cluster, Owned, choose
@@ -19,39 +18,6 @@ from covey.compile import Tree, type_of
 from unit.backends.native import LEVELS, RACK, Object
 
 BOUND_BY_GATES = (*map(Flat, Flat.dialects), Embedded())
-GROUPS = {
-    "1.37-flat": """
-Workload llama v1beta1: replica-prefill minCount 2 rack all, role-decode minCount 2 single, role-router basic single
-PodGroup llama-0-prefill-0 of llama/replica-prefill: minCount 2 rack all
-PodGroup llama-0-prefill-1 of llama/replica-prefill: minCount 2 rack all
-PodGroup llama-0-decode of llama/role-decode: minCount 2 single
-PodGroup llama-0-router of llama/role-router: basic single
-""",
-    "1.36-preemption": """
-Workload llama v1alpha2: replica-prefill minCount 2 rack PodGroup, role-decode minCount 2 Pod, role-router basic Pod
-PodGroup llama-0-prefill-0 of llama/replica-prefill: minCount 2 rack PodGroup
-PodGroup llama-0-prefill-1 of llama/replica-prefill: minCount 2 rack PodGroup
-PodGroup llama-0-decode of llama/role-decode: minCount 2 Pod
-PodGroup llama-0-router of llama/role-router: basic Pod
-""",
-    "1.36": """
-Workload llama v1alpha2: replica-prefill minCount 2 rack, role-decode minCount 2, role-router basic
-PodGroup llama-0-prefill-0 of llama/replica-prefill: minCount 2 rack
-PodGroup llama-0-prefill-1 of llama/replica-prefill: minCount 2 rack
-PodGroup llama-0-decode of llama/role-decode: minCount 2
-PodGroup llama-0-router of llama/role-router: basic
-""",
-}
-PODS = """
-Pod llama-0-prefill-0-0 in llama-0-prefill-0
-Pod llama-0-prefill-0-1 in llama-0-prefill-0
-Pod llama-0-prefill-1-0 in llama-0-prefill-1
-Pod llama-0-prefill-1-1 in llama-0-prefill-1
-Pod llama-0-decode-0-0 in llama-0-decode
-Pod llama-0-decode-1-0 in llama-0-decode
-Pod llama-0-decode-2-0 in llama-0-decode
-Pod llama-0-router-0-0 in llama-0-router
-"""
 EMBEDDED = """
 Workload llama v1alpha1: prefill minCount 2, decode minCount 2, router basic
 Pod llama-0-prefill-0-0 in llama/prefill/0-0
@@ -103,21 +69,8 @@ def group(spec: Object) -> str:
     return " ".join([*parts, *([mode] if isinstance(mode, str) else mode or ())])
 
 
-@pytest.mark.parametrize("dialect", Flat.dialects)
-def test_groups_side_by_side(dialect: str) -> None:
-    tree = Flat(dialect).compile(llama(), levels=LEVELS)
-    assert read(tree) == (GROUPS[dialect].strip() + PODS).strip()
-
-
 def test_groups_inside_the_workload() -> None:
     assert read(Embedded().compile(llama(level=None), levels=LEVELS)) == EMBEDDED.strip()
-
-
-def test_the_priority_stands_where_the_cluster_keeps_it() -> None:
-    for dialect, expected in (("1.37-flat", {"high"}), ("1.36-preemption", {"high"}), ("1.36", {None})):
-        tree = Flat(dialect).compile(llama(priorityClassName="high"), levels=LEVELS)
-        groups = [body["spec"] for body in tree.objects() if body["kind"] == "PodGroup"]
-        assert {spec.get("priorityClassName") for spec in groups} == expected
 
 
 @pytest.mark.parametrize("backend", BOUND_BY_GATES, ids=lambda each: each.dialect)
@@ -163,22 +116,6 @@ def test_what_no_flat_group_carries(backend: Flat | Embedded, spec: dict[str, An
     assert ": " in sentence or "; " in sentence, "it says what to do"
 
 
-@pytest.mark.parametrize("backend", BOUND_BY_GATES, ids=lambda each: each.dialect)
-def test_more_roles_than_a_workload_takes(backend: Flat | Embedded) -> None:
-    wanted = inference(*(role(f"r{number}") for number in range(9)))
-    [sentence] = backend.refusals(wanted.spec, LEVELS, kept(backend))
-    assert "spec.roles: 9 roles" in sentence
-
-
-def test_a_level_of_a_replica_needs_its_feature_gate() -> None:
-    backend = Flat("1.36")
-    assert backend.refusals(llama().spec, LEVELS, kept(backend)) == ()
-    [sentence] = backend.refusals(llama().spec, LEVELS, Cluster())
-    assert "TopologyAwareWorkloadScheduling" in sentence
-    # Groups of 1.35 have no levels: the operator tells each replica its domain as it lets it go.
-    assert Embedded().refusals(llama().spec, LEVELS, Cluster()) == ()
-
-
 def test_a_level_of_a_unit_is_carried_where_everything_is_let_go_by_the_room() -> None:
     wanted = llama(topology={"required": "block"})
     refused = {each.dialect: each.refusals(wanted.spec, LEVELS, kept(each)) for each in BOUND_BY_GATES}
@@ -186,30 +123,6 @@ def test_a_level_of_a_unit_is_carried_where_everything_is_let_go_by_the_room() -
     [sentence] = refused["1.37-flat"]
     assert "CompositePodGroup" in sentence
     assert all("there is no ClusterTopology" in text for text in Embedded().refusals(wanted.spec, None, Cluster()))
-
-
-def test_a_domain_needs_a_gang_that_lies_in_it() -> None:
-    wanted = inference(
-        role("router", topology={"followUnit": False}), role("cache", minReplicas=0), topology={"required": "block"}
-    )
-    [sentence] = Embedded().refusals(wanted.spec, LEVELS, Cluster())
-    assert "minReplicas 0" in sentence
-
-
-def test_a_level_of_single_pods_is_refused() -> None:
-    wanted = inference(role("decode", topology={"required": "rack"}))
-    for backend in BOUND_BY_GATES:
-        [sentence] = backend.refusals(wanted.spec, LEVELS, kept(backend))
-        assert "spec.roles[decode].topology.required" in sentence
-
-
-def test_preemption_of_replicas_needs_a_version_that_says_it() -> None:
-    wanted = llama(level=None, disruptionMode="Replica")
-    refused = {each.dialect for each in BOUND_BY_GATES if each.refusals(wanted.spec, LEVELS, kept(each))}
-    assert refused == {"1.36", "1.35"}
-    tree = Flat("1.36-preemption").compile(llama(level=None, disruptionMode="Pod"))
-    modes = {body["spec"]["disruptionMode"] for body in tree.objects() if body["kind"] == "PodGroup"}
-    assert modes == {"Pod"}
 
 
 def test_a_priority_that_no_group_may_have_is_refused_where_groups_have_one() -> None:
@@ -272,28 +185,6 @@ def test_what_admission_fills_in_is_no_change(dialect: str) -> None:
     assert not Flat(dialect).is_fixed(stored(body, **filled), body)
 
 
-@pytest.mark.parametrize(("dialect", "fixed"), [("1.37-flat", False), ("1.36-preemption", True), ("1.36", True)])
-def test_a_count_may_be_changed_from_1_37_on(dialect: str, fixed: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    before = Flat(dialect).compile(llama(), levels=LEVELS)
-    after = Flat(dialect).compile(llama(decode=1), levels=LEVELS)
-    for kind, name in (("PodGroup", "llama-0-decode"), ("Workload", "llama")):
-        assert Flat(dialect).is_fixed(stored(only(before, kind, name)), only(after, kind, name)) is fixed
-
-
-@pytest.mark.parametrize("dialect", Flat.dialects)
-def test_a_level_can_neither_be_added_nor_removed(dialect: str) -> None:
-    with_level = only(Flat(dialect).compile(llama(), levels=LEVELS), "PodGroup", "llama-0-prefill-0")
-    without = only(Flat(dialect).compile(llama(level=None), levels=LEVELS), "PodGroup", "llama-0-prefill-0")
-    assert Flat(dialect).is_fixed(stored(with_level), without)
-    assert Flat(dialect).is_fixed(stored(without), with_level)
-
-
-def test_nothing_of_an_embedded_group_may_be_changed() -> None:
-    before, after = (only(Embedded().compile(llama(decode=n)), "Workload", "llama") for n in (2, 1))
-    assert Embedded().is_fixed(stored(before), after)
-    assert not Embedded().is_fixed(stored(before), before)
-
-
 def test_what_kube_scheduler_says_of_a_group_is_told() -> None:
     backend = Flat("1.36")
     body = only(backend.compile(llama()), "PodGroup", "llama-0-decode")
@@ -307,8 +198,18 @@ def test_what_kube_scheduler_says_of_a_group_is_told() -> None:
     assert backend.read_back("llama", 1, {(type_of(body), "llama-0-decode"): group}) is None
 
 
-def test_a_group_stays_as_long_as_a_pod_names_it() -> None:
-    backend = Flat("1.36")
-    tree = backend.compile(llama())
-    pod = msgspec.convert(next(body for body in tree.objects() if body["kind"] == "Pod"), core.Pod)
-    assert backend.in_use({}, [pod]) == {("PodGroup.v1alpha2.scheduling.k8s.io", "llama-0-prefill-0")}
+def test_preemption_of_replicas_needs_a_version_that_says_it() -> None:
+    wanted = llama(level=None, disruptionMode="Replica")
+    refused = {each.dialect for each in BOUND_BY_GATES if each.refusals(wanted.spec, LEVELS, kept(each))}
+    assert refused == {"1.36", "1.35"}
+    tree = Flat("1.36-preemption").compile(llama(level=None, disruptionMode="Pod"))
+    modes = {body["spec"]["disruptionMode"] for body in tree.objects() if body["kind"] == "PodGroup"}
+    assert modes == {"Pod"}
+
+
+def test_a_domain_needs_a_gang_that_lies_in_it() -> None:
+    wanted = inference(
+        role("router", topology={"followUnit": False}), role("cache", minReplicas=0), topology={"required": "block"}
+    )
+    [sentence] = Embedded().refusals(wanted.spec, LEVELS, Cluster())
+    assert "minReplicas 0" in sentence

@@ -10,7 +10,6 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.api.template import RESERVED
 from covey.backends import Cluster
-from covey.backends.extender import Extender
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Levels
 from unit.backends.native import LEVELS, llama
@@ -91,26 +90,9 @@ def test_what_is_refused(words: str, wanted: DisaggregatedInference) -> None:
     assert ": " in sentence, "it says what to do"
 
 
-def test_a_level_without_a_topology_is_refused() -> None:
-    sentences = refusals(llama(), levels=None)
-    assert len(sentences) == 3
-    assert all("there is no ClusterTopology" in sentence for sentence in sentences)
-
-
-def test_levels_are_not_asked_for_where_nothing_requires_them() -> None:
-    assert not refusals(inference(role("a", size=2)), levels=None)
-
-
 def test_templates_cannot_say_what_groups_say() -> None:
     """So no two templates can differ in priority, and none can bring its own group: the CRD refuses that."""
     assert {"schedulingGroup", "priorityClassName", "priority", "schedulingGates", "schedulerName"} <= RESERVED.keys()
-
-
-def test_only_extender_refuses_a_disruption_mode() -> None:
-    wanted = llama(disruptionMode="Replica")
-    assert not refusals(wanted)
-    [sentence] = Extender().refusals(wanted.spec, LEVELS, Cluster())
-    assert "spec.disruptionMode" in sentence
 
 
 @pytest.mark.parametrize("kind", Hierarchical().kinds(), ids=lambda kind: kind.plural)
@@ -134,10 +116,6 @@ def test_a_field_that_is_dropped(probe: str, gate: str) -> None:
     assert gate in (Hierarchical().absent(dropped) or "")
     unknown = Cluster(kept=ALL_KEPT.kept - {probe}, unprobed={probe: "quota"})
     assert "is not known: quota" in (Hierarchical().absent(unknown) or "")
-
-
-def test_a_cluster_that_has_it_all() -> None:
-    assert Hierarchical().absent(ALL_KEPT) is None
 
 
 @pytest.mark.parametrize("probe", Hierarchical().probes(), ids=lambda probe: probe.name)

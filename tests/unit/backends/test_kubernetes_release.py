@@ -1,6 +1,5 @@
 """What is read from groups as kube-scheduler 1.37.1 writes them, and who may come after the minimum."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -124,46 +123,6 @@ def released(found: Progress) -> Release:
     return BACKEND.release(found)
 
 
-def test_surplus_is_withheld_until_the_minimum_is_placed_and_bound() -> None:
-    assert released(progress(*unit(None))).withheld == SURPLUS
-    # Placed, and the bindings are under way.
-    assert released(progress(*unit(None), conditions=BOTH_PLACED)).withheld == SURPLUS
-    # Bound, and one group has no condition yet.
-    one = {"llama-0-decode": PLACED}
-    assert released(progress(*unit("n", age=1.0), conditions=one)).withheld == SURPLUS
-    assert not released(progress(*unit("n"), conditions=BOTH_PLACED)).withheld
-
-
-def test_surplus_is_withheld_again_after_a_loss() -> None:
-    lost = [made("prefill", 0, 2), *unit("n")[1:]]
-    assert released(progress(*lost, conditions=BOTH_PLACED)).withheld == SURPLUS
-
-
-def two_units(conditions: Mapping[str, Object], second: str | None, **pods: Any) -> Release:
-    """Unit 0 is whole; unit 1 has its minimum's pods, with or without nodes."""
-    wanted = llama(replicas=2)
-
-    def moved(each: ReplicaProgress) -> ReplicaProgress:
-        return dataclasses.replace(each, slots=tuple(slot._replace(unit=1) for slot in each.slots))
-
-    units = {0: unit("n"), 1: [moved(each) for each in unit(second, **pods)]}
-    return released(Progress(wanted, units, objects(wanted, {**BOTH_PLACED, **conditions}), now=NOW))
-
-
-def test_surplus_waits_for_the_minimum_of_other_units_while_it_may_be_placed() -> None:
-    later = {slot._replace(unit=1) for slot in SURPLUS}
-    assert two_units({}, None).withheld == SURPLUS | later
-    # Refused, or not heard of for a minute: nobody has to wait for it.
-    assert two_units({"llama-1-prefill-0": NO_ROOM}, None).withheld == later
-    assert two_units({}, None, age=61.0).withheld == later
-    both = {"llama-1-prefill-0": PLACED, "llama-1-decode": PLACED}
-    assert not two_units(both, "n").withheld
-
-
-def test_nobody_is_let_go_by_the_operator_for_there_is_no_gate() -> None:
-    assert released(progress(*unit(None))).slots == ()
-
-
 def test_a_minimum_without_any_word_for_a_minute() -> None:
     early = released(progress(*unit(None, age=20.0)))
     assert not early.waits
@@ -175,15 +134,6 @@ def test_a_minimum_without_any_word_for_a_minute() -> None:
         assert gate in late.message
 
 
-def test_what_the_scheduler_says_of_pods_it_has_not_tried_is_told() -> None:
-    said = 'waiting for composite pod group "llama-0" tree to meet quorum'
-    assert said in released(progress(*unit(None, age=61.0, said=said))).waits[0].message
-
-
-def test_a_scheduler_that_has_spoken_is_not_silent() -> None:
-    assert not released(progress(*unit(None, age=3600.0), conditions={"llama-0-prefill-0": NO_ROOM})).waits
-
-
 def test_pods_that_are_bound_without_their_groups() -> None:
     early = released(progress(*unit("n", age=4.0)))
     assert not early.waits
@@ -192,12 +142,6 @@ def test_pods_that_are_bound_without_their_groups() -> None:
     assert late.waits[0].reason == "GroupsIgnored"
     assert "without regard to their groups" in late.waits[0].message
     assert late.withheld == SURPLUS
-
-
-def test_what_is_said_of_a_successor() -> None:
-    lost = [made("prefill", 0, 2, said="0/3 nodes are available"), *unit("n")[1:]]
-    waits = released(progress(*lost, conditions=BOTH_PLACED)).waits[0]
-    assert (waits.status, waits.reason, waits.message) == ("False", "Unschedulable", "0/3 nodes are available")
 
 
 def test_a_group_that_does_not_go() -> None:
@@ -213,11 +157,6 @@ def test_a_group_that_does_not_go() -> None:
     waits = at(121.0).waits[0]
     assert waits.reason == "GroupTerminating"
     assert "kube-controller-manager" in waits.message
-
-
-def test_a_group_that_pods_keep_is_no_fault() -> None:
-    edits = {"llama-0-prefill-0": {"deletionTimestamp": rfc3339(NOW - 500)}}
-    assert not released(progress(*unit("n"), conditions=BOTH_PLACED, **edits)).waits
 
 
 def report(conditions: Mapping[str, Object], wanted: DisaggregatedInference | None = None) -> core.Condition | None:
@@ -238,23 +177,6 @@ def test_upstreams_own_sentence() -> None:
     told = report({"llama-0-decode": PLACED, "llama-0-prefill-0": NO_ROOM})
     assert told is not None
     assert (told.status, told.reason, told.message) == ("False", "Unschedulable", NO_ROOM["message"])
-
-
-def test_what_is_said_of_surplus_does_not_count() -> None:
-    assert report({"llama-0-prefill-1": NO_ROOM}) is None
-    placed = report({**BOTH_PLACED, "llama-0-prefill-1": NO_ROOM})
-    assert placed is not None
-    assert placed.status == "True"
-
-
-def test_any_replicas_make_up_the_minimum() -> None:
-    placed = report({"llama-0-decode": PLACED, "llama-0-prefill-1": PLACED})
-    assert placed is not None
-    assert placed.status == "True"
-
-
-def test_a_unit_without_its_root() -> None:
-    assert BACKEND.read_back("llama", 1, objects(llama(), {})) is None
 
 
 CHANGES: dict[str, tuple[DisaggregatedInference, set[str]]] = {
@@ -304,14 +226,3 @@ def test_what_cannot_be_changed_in_place(wanted: DisaggregatedInference, fixed: 
             if owned is not None and BACKEND.is_fixed(owned, add_digest(body)):
                 found.add("Workload" if body["kind"] == "Workload" else body["metadata"]["name"])
     assert found == fixed
-
-
-def test_what_is_in_use() -> None:
-    found = objects(llama(), {})
-    member = msgspec.convert(
-        {"metadata": {"name": "x"}, "spec": {"schedulingGroup": {"podGroupName": "llama-0-cache-0"}}}, core.Pod
-    )
-    used = BACKEND.in_use(found, [member])
-    assert ("PodGroup.v1beta1.scheduling.k8s.io", "llama-0-cache-0") in used
-    assert ("CompositePodGroup.v1alpha3.scheduling.k8s.io", "llama-0") in used
-    assert ("PodGroup.v1beta1.scheduling.k8s.io", "llama-0-decode") not in used

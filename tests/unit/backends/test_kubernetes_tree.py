@@ -4,113 +4,23 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, inferences, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import BACKENDS, find
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Layout, Revision, Scale, Tree, type_of
 from unit.backends.native import LEVELS, Object, check_workload, key, llama, policy, templates
-
-GOLDEN = """
-Workload llama: unit(role-decode, role-prefill(replica-prefill))
-CompositePodGroup llama-0: minGroupCount 2, cloud.provider.com/topology-block, all
-CompositePodGroup llama-0-prefill under llama-0: minGroupCount 1, all
-PodGroup llama-0-prefill-0 under llama-0-prefill: minCount 2, cloud.provider.com/topology-rack, all
-PodGroup llama-0-prefill-1 under llama-0-prefill: minCount 2, cloud.provider.com/topology-rack, all
-PodGroup llama-0-decode under llama-0: minCount 2, all
-PodGroup llama-0-cache-0: minCount 2, cloud.provider.com/topology-rack, all
-PodDisruptionBudget covey-gangs
-Service llama-pods
-Pod llama-0-prefill-0-0 in llama-0-prefill-0
-Pod llama-0-prefill-0-1 in llama-0-prefill-0
-Pod llama-0-prefill-1-0 in llama-0-prefill-1
-Pod llama-0-prefill-1-1 in llama-0-prefill-1
-Pod llama-0-decode-0-0 in llama-0-decode
-Pod llama-0-decode-1-0 in llama-0-decode
-Pod llama-0-decode-2-0 in llama-0-decode
-Pod llama-0-router-0-0 alone
-Pod llama-0-cache-0-0 in llama-0-cache-0
-Pod llama-0-cache-0-1 in llama-0-cache-0
-"""
 
 
 def compiled(wanted: DisaggregatedInference) -> Tree:
     return Hierarchical().compile(wanted, levels=LEVELS)
 
 
-def summary(body: Object) -> str:
-    """One line for an object, so that a tree can be read."""
-    kind, name, spec = body["kind"], body["metadata"]["name"], body.get("spec", {})
-    if kind in {"Service", "PodDisruptionBudget"}:
-        return f"{kind} {name}"
-    if kind == "Pod":
-        group = spec.get("schedulingGroup")
-        return f"Pod {name} in {group['podGroupName']}" if group else f"Pod {name} alone"
-    if kind == "Workload":
-        return f"Workload {name}: {', '.join(map(template_names, spec['compositePodGroupTemplates']))}"
-    parent = spec.get("parentCompositePodGroupName")
-    [(count, least)] = policy(spec).items()
-    parts = [f"{count} {least}", *filter(None, [key(spec)]), *spec["disruptionMode"]]
-    return f"{kind} {name}{f' under {parent}' if parent else ''}: {', '.join(parts)}"
-
-
-def template_names(template: Object) -> str:
-    children = [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
-    inner = f"({', '.join(sorted(map(template_names, children)))})" if children else ""
-    return template["name"] + inner
-
-
 def groups(tree: Tree) -> list[Object]:
     return [body for body in tree.objects() if body["kind"] in {"PodGroup", "CompositePodGroup"}]
-
-
-def workload(tree: Tree) -> Object:
-    return next(body for body in tree.objects() if body["kind"] == "Workload")
-
-
-def test_tree_of_one_unit() -> None:
-    assert "\n".join(map(summary, compiled(llama()).objects())) == GOLDEN.strip()
-
-
-def test_versions_are_those_of_1_37() -> None:
-    found = {body["kind"]: body["apiVersion"] for body in compiled(llama()).objects()}
-    assert found["Workload"] == found["PodGroup"] == "scheduling.k8s.io/v1beta1"
-    assert found["CompositePodGroup"] == "scheduling.k8s.io/v1alpha3"
-
-
-def test_workload_names_its_controller() -> None:
-    reference = workload(compiled(llama()))["spec"]["controllerRef"]
-    assert reference == {"apiGroup": "inference.covey.dev", "kind": "DisaggregatedInference", "name": "llama"}
-
-
-def test_priority_stands_at_every_level() -> None:
-    tree = compiled(llama(priorityClassName="high"))
-    found = [body["spec"] for body in groups(tree)] + [template for _, template in templates(workload(tree))]
-    assert {spec["priorityClassName"] for spec in found} == {"high"}
-    check_workload(workload(tree))
-
-
-@pytest.mark.parametrize(
-    ("mode", "unit", "replica", "single"),
-    [
-        (None, "all", "all", "all"),
-        ("Unit", "all", "all", "all"),
-        ("Replica", "single", "all", "single"),
-        ("Pod", "single", "single", "single"),
-    ],
-)
-def test_disruption_mode(mode: str | None, unit: str, replica: str, single: str) -> None:
-    tree = compiled(llama(disruptionMode=mode))
-    found = {body["metadata"]["name"]: next(iter(body["spec"]["disruptionMode"])) for body in groups(tree)}
-    assert found["llama-0"] == found["llama-0-prefill"] == unit
-    assert found["llama-0-prefill-0"] == found["llama-0-cache-0"] == replica
-    assert found["llama-0-decode"] == single
-    check_workload(workload(tree))
 
 
 def test_a_level_no_finer_than_the_units_adds_nothing() -> None:
@@ -118,20 +28,11 @@ def test_a_level_no_finer_than_the_units_adds_nothing() -> None:
     assert [key(body["spec"]) for body in groups(same)] == ["cloud.provider.com/topology-rack", None, None]
 
 
-def test_suspended_resources_have_no_groups() -> None:
-    assert not [body for body in compiled(llama(suspend=True)).objects() if body["kind"] != "Service"]
-
-
 def test_pods_have_no_gate_and_none_of_coveys_group_labels() -> None:
     for body in compiled(llama()).objects():
         if body["kind"] == "Pod":
             assert "schedulingGates" not in body["spec"]
             assert names.LABEL_POD_GROUP not in body["metadata"]["labels"]
-
-
-def test_the_scheduler_is_the_default_one() -> None:
-    pods = [body for body in compiled(llama(backend="Kubernetes")).objects() if body["kind"] == "Pod"]
-    assert {pod["spec"]["schedulerName"] for pod in pods} == {"default-scheduler"}
 
 
 @given(inferences())
@@ -221,8 +122,3 @@ def _is_root(body: Object, unit: int) -> bool:
 
 def _role(body: Object) -> str:
     return str(body["metadata"]["labels"][names.LABEL_ROLE])
-
-
-def test_it_is_registered() -> None:
-    backend = Hierarchical()
-    assert find(backend.name, backend.dialect) in BACKENDS

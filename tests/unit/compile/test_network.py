@@ -60,12 +60,6 @@ def test_both_kinds_of_subdomain_stand_side_by_side_while_one_takes_the_others_p
     assert (old, new) == ("0-prefill-0-0.llama-prefill.ml", "0-prefill-3-0.llama-0-prefill-3.ml")
 
 
-@pytest.mark.parametrize(("network", "count"), [(PORTS, 1), ({}, 0), (OWN, 0), ({**OWN, **PORTS}, 0)])
-def test_a_role_without_replicas(network: dict[str, Any], count: int) -> None:
-    resource = inference(role("prefill", replicas=0, minReplicas=0, network=network), role("decode"))
-    assert sum("prefill" in name for name in services(compile_inference(resource))) == count
-
-
 def test_the_names_of_services_are_never_those_of_another_role() -> None:
     network = {**OWN, **PORTS, "service": {}}
     others = [role(name, network=PORTS) for name in ("0-prefill-0", "prefill-svc", "pods")]

@@ -1,5 +1,7 @@
 """Pods: identity, environment, and what is Covey's own in them."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Any
 
@@ -10,7 +12,7 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
-from covey.compile.pods import Past, Told
+from covey.compile.pods import NO_PAST, Past
 
 
 def numbered(resource: DisaggregatedInference, numbers: dict[int, dict[str, tuple[int, ...]]]) -> Layout:
@@ -77,19 +79,6 @@ def test_identity() -> None:
     assert pod["spec"]["schedulerName"] == "covey-scheduler"
 
 
-def test_name_depends_on_the_predecessor_alone() -> None:
-    pods = compile_inference(inference(prefill())).pods
-    first, again, successor = (pods.build(FIRST, uid)["metadata"]["name"] for uid in ("group", "group", "pod-1"))
-    assert first == again != successor
-    assert first.startswith("llama-0-prefill-0-0-")
-
-
-def test_restarts_are_handed_on() -> None:
-    pods = compile_inference(inference(prefill())).pods
-    assert "annotations" not in pods.build(FIRST, "uid")["metadata"]
-    assert pods.build(FIRST, "uid", Told(Past(2)))["metadata"]["annotations"] == {"covey.dev/restarts": "2"}
-
-
 def test_lws_contract_comes_first_in_every_container() -> None:
     own = [{"name": "LWS_GROUP_SIZE", "value": "99"}, {"name": "ARGS", "value": "$(LWS_LEADER_ADDRESS):5000"}]
     pod_template = template(
@@ -105,11 +94,6 @@ def test_lws_contract_comes_first_in_every_container() -> None:
         assert values_of(container)["COVEY_ROLE"] == "prefill"
         assert len(env_of(container)) == len(set(env_of(container)))
     assert pod["spec"]["containers"][0]["env"][-1] == own[1]
-
-
-def test_without_lws_only_covey_speaks() -> None:
-    pod = compile_inference(inference(prefill(), compat={"lws": False})).pods.build(FIRST, "uid")
-    assert not any(name.startswith("LWS_") for name in env_of(pod["spec"]["containers"][0]))
 
 
 def test_covey_environment() -> None:
@@ -138,14 +122,6 @@ def test_covey_environment() -> None:
     - name: COVEY_DOMAIN_RACK
       valueFrom: {fieldRef: {fieldPath: "metadata.annotations['topology.covey.dev/rack']"}}
     """)
-
-
-def test_levels_that_the_spec_names_are_told_too() -> None:
-    resource = inference(prefill(topology={"required": "cage"}), topology={"required": "hall"})
-    (container,) = compile_inference(resource, levels={"rack": ("x/rack",)}).pods.build(FIRST, "uid")["spec"][
-        "containers"
-    ]
-    assert env_of(container)[-3:] == ["COVEY_DOMAIN_RACK", "COVEY_DOMAIN_HALL", "COVEY_DOMAIN_CAGE"]
 
 
 def test_leader_template_is_the_leaders_alone() -> None:
@@ -187,26 +163,6 @@ def test_rolled_fields_change_the_revision_of_their_role_only(change: dict[str, 
     assert before.hash != after.hash
     assert before.roles["prefill"].hash != after.roles["prefill"].hash
     assert before.roles["router"].hash == after.roles["router"].hash
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"replicas": 7},
-        {"minReplicas": 0},
-        {"topology": {"required": "rack"}},
-        {"network": {"ports": []}},
-        {"network": {"subdomain": "Shared", "service": {}}},
-    ],
-)
-def test_live_fields_do_not(change: dict[str, Any]) -> None:
-    assert Revision.of(inference(prefill()).spec) == Revision.of(inference({**prefill(), **change}).spec)
-
-
-def test_compat_is_rolled_for_every_role() -> None:
-    before = Revision.of(inference(prefill(), role("router")).spec)
-    after = Revision.of(inference(prefill(), role("router"), compat={"lws": False}).spec)
-    assert all(before.roles[name].hash != after.roles[name].hash for name in before.roles)
 
 
 def test_hash_ignores_order_of_keys_and_written_defaults() -> None:
@@ -261,10 +217,11 @@ def test_replicas_of_two_revisions_stand_side_by_side() -> None:
     assert [group["spec"]["desiredCount"] for group in tree.levels[3].objects] == [3, 2]
 
 
-def test_an_earlier_revision_builds_its_own_pods() -> None:
-    old = Revision.of(inference(prefill(template=template(nodeSelector={"gen": "1"}))).spec)
-    tree = compile_inference(inference(prefill(size=4)), revision=old)
-    pod = tree.pods.build(FIRST, "uid")
-    assert pod["spec"]["nodeSelector"] == {"gen": "1"}
-    assert pod["metadata"]["labels"]["covey.dev/revision"] == old.roles["prefill"].hash
-    assert len(tree.slots) == 2
+def test_what_is_told_is_read() -> None:
+    past = Past(7, 2, 1_767_225_600.0, 1)
+    assert Past.read(past.annotations()) == past
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e9", "many", "9" * 5000])
+def test_what_is_no_count_is_none(text: str) -> None:
+    assert Past.read({"covey.dev/restarts": text}) == NO_PAST

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import inferences
 from covey.api.inference import DisaggregatedInference
-from covey.compile import Layout, Revision, compile_inference
+from covey.compile import Layout, Revision, UnitCount, compile_inference
 from covey.compile.revision import RoleCount, Scale, shares
 
 UNITS = st.integers(0, 40)
@@ -45,26 +46,11 @@ def llama(**spec: Any) -> DisaggregatedInference:
     return inferences.llama({"replicas": 3, "size": 1}, {"replicas": 2, "size": 2}, **spec)
 
 
-def test_without_totals_every_unit_has_what_the_spec_says() -> None:
-    scale = Scale.of(llama(replicas=2).spec)
-    assert scale.unit(0) == scale.unit(7) == {"prefill": RoleCount(3, 1), "decode": RoleCount(2, 1)}
-    assert scale.total("prefill") == 6
-
-
 def test_a_total_is_spread_over_units_whatever_their_numbers() -> None:
     scale = Scale.of(llama(replicas=3).spec, {"prefill": 7}).over((9, 2, 4))
     assert [scale.count(unit, "prefill").replicas for unit in (2, 4, 9)] == [3, 2, 2]
     assert [scale.count(unit, "decode").replicas for unit in (2, 4, 9)] == [2, 2, 2]
     assert (scale.total("prefill"), scale.total("decode")) == (7, 6)
-
-
-def test_a_total_below_the_minimum_is_the_minimum() -> None:
-    assert Scale.of(llama(replicas=3).spec, {"prefill": 1}).total("prefill") == 3
-
-
-def test_a_suspended_resource_has_no_replicas() -> None:
-    scale = Scale.of(llama(replicas=3, suspend=True).spec, {"prefill": 7})
-    assert (scale.units, scale.total("prefill"), scale.total("decode")) == (0, 0, 0)
 
 
 def test_groups_are_told_what_their_own_unit_has() -> None:
@@ -89,3 +75,24 @@ def test_group_wants_as_many_as_there_are_when_a_surge_makes_more() -> None:
     tree = compile_inference(resource, layout=Layout({0: {"decode": dict.fromkeys(range(wanted + 1), revision)}}))
     groups = {body["metadata"]["name"]: body["spec"] for level in tree.levels for body in level.objects}
     assert {groups["llama-0-decode"].get(key) for key in ("desiredCount", "desiredGroupCount")} == {wanted + 1, None}
+
+
+ROLES = {"prefill": RoleCount(4, 2), "decode": RoleCount(1, 1), "router": RoleCount(2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("counts", "lacking", "told"),
+    [
+        ({"prefill": 2, "decode": 1}, {}, ""),
+        ({"prefill": 4, "decode": 1, "router": 2}, {}, ""),
+        ({"prefill": 1, "decode": 1, "router": 2}, {"prefill": (1, 2)}, "prefill 1/2"),
+        ({"router": 2}, {"prefill": (0, 2), "decode": (0, 1)}, "prefill 0/2, decode 0/1"),
+    ],
+)
+def test_every_role_is_counted_against_its_own_minimum(
+    counts: dict[str, int], lacking: dict[str, tuple[int, int]], told: str
+) -> None:
+    found = UnitCount.of(counts, ROLES)
+    assert found.lacking == lacking
+    assert found.has_minimum is not bool(lacking)
+    assert str(found) == told

@@ -13,32 +13,12 @@ from builders.inferences import inference, inferences, role, role_names
 from builders.inferences import llama as plain_llama
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.compile import Slot, Tree, compile_inference
 from covey.compile.identity import hostname, slot_of
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-GOLDEN = """
-Workload llama: templates unit(role-decode, role-prefill(replica-prefill), role-router)
-CompositePodGroup llama-0: gang 2 of 3 groups, timeout 300, block Required Group, rack Preferred Group
-CompositePodGroup llama-0-prefill under llama-0: gang 1 of 2 groups
-PodGroup llama-0-prefill-0 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
-PodGroup llama-0-prefill-1 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
-PodGroup llama-0-decode under llama-0: gang 2 of 3 pods, host Required Pod
-PodGroup llama-0-router under llama-0: basic of 1 pods, free
-PodDisruptionBudget covey-gangs
-Service llama-pods
-Pod llama-0-prefill-0-0 in llama-0-prefill-0
-Pod llama-0-prefill-0-1 in llama-0-prefill-0
-Pod llama-0-prefill-1-0 in llama-0-prefill-1
-Pod llama-0-prefill-1-1 in llama-0-prefill-1
-Pod llama-0-decode-0-0 in llama-0-decode
-Pod llama-0-decode-1-0 in llama-0-decode
-Pod llama-0-decode-2-0 in llama-0-decode
-Pod llama-0-router-0-0 in llama-0-router
-"""
 
 
 def llama(**spec: Any) -> DisaggregatedInference:
@@ -50,40 +30,6 @@ def llama(**spec: Any) -> DisaggregatedInference:
         topology={"required": "block", "preferred": "rack"},
         **spec,
     )
-
-
-def summary(body: dict[str, Any]) -> str:
-    """One line for an object, so that a tree can be read."""
-    kind, name, spec = body["kind"], body["metadata"]["name"], body.get("spec", {})
-    if kind in {"Service", "PodDisruptionBudget"}:
-        return f"{kind} {name}"
-    if kind == "Pod":
-        return f"Pod {name} in {body['metadata']['labels'][names.LABEL_POD_GROUP]}"
-    if kind == "Workload":
-        return f"Workload {name}: templates {', '.join(map(template_names, spec['compositePodGroupTemplates']))}"
-    parent = spec.get("parentCompositePodGroupName")
-    policy = spec["schedulingPolicy"]
-    unit = "groups" if kind == "CompositePodGroup" else "pods"
-    words = f"gang {next(iter(policy['gang'].values()))}" if "gang" in policy else "basic"
-    parts = [f"{words} of {spec.get('desiredGroupCount', spec.get('desiredCount'))} {unit}"]
-    if "timeoutSeconds" in spec:
-        parts.append(f"timeout {spec['timeoutSeconds']}")
-    constraints = spec.get("schedulingConstraints", {})
-    parts += [f"{item['level']} {item['mode']} {item['scope']}" for item in constraints.get("topology", ())]
-    parts += ["free"] if constraints.get("followUnit") is False else []
-    return f"{kind} {name}{f' under {parent}' if parent else ''}: {', '.join(parts)}"
-
-
-def template_names(template: dict[str, Any]) -> str:
-    children = [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
-    inner = f"({', '.join(sorted(map(template_names, children)))})" if children else ""
-    return template["name"] + inner
-
-
-def test_tree_of_one_unit() -> None:
-    tree = compile_inference(llama())
-    lines = [summary(body) for body in tree.objects()]
-    assert "\n".join(lines) == GOLDEN.strip()
 
 
 def test_root_carries_every_wish_of_the_unit() -> None:
@@ -121,44 +67,6 @@ def test_root_carries_every_wish_of_the_unit() -> None:
     """)
 
 
-def test_priority_is_on_every_group_and_pod() -> None:
-    tree = compile_inference(llama(priorityClassName="high"))
-    for body in tree.objects():
-        if body["kind"] not in {"Workload", "Service", "PodDisruptionBudget"}:
-            assert body["spec"]["priorityClassName"] == "high", body["metadata"]["name"]
-    (workload,) = tree.levels[0].objects
-    assert all(found["priorityClassName"] == "high" for found in templates_of(workload))
-
-
-def test_every_unit_refers_to_the_one_workload() -> None:
-    tree = compile_inference(llama(replicas=3))
-    roots = tree.levels[1].objects
-    assert [root["metadata"]["name"] for root in roots] == ["llama-0", "llama-1", "llama-2"]
-    assert {root["spec"]["workloadRef"]["workloadName"] for root in roots} == {"llama"}
-    assert len(tree.levels[0].objects) == 1
-
-
-def test_suspended_has_neither_a_place_in_the_queue_nor_addresses() -> None:
-    assert not list(compile_inference(llama(suspend=True)).objects())
-
-
-def test_layout_with_holes() -> None:
-    unit = {"prefill": (0, 3), "decode": (1,), "router": ()}
-    tree = compile_inference(llama(), layout=Layout.of({2: unit}, Revision.of(llama().spec)))
-    names_found = [body["metadata"]["name"] for body in tree.objects() if body["kind"] in {"PodGroup", "Pod"}]
-    assert names_found == [
-        "llama-2-prefill-0",
-        "llama-2-prefill-3",
-        "llama-2-decode",
-        "llama-2-router",
-        "llama-2-prefill-0-0",
-        "llama-2-prefill-0-1",
-        "llama-2-prefill-3-0",
-        "llama-2-prefill-3-1",
-        "llama-2-decode-1-0",
-    ]
-
-
 def test_service_publishes_only_the_live_pod_of_an_address() -> None:
     ports = {"ports": [{"name": "http", "port": 8000}]}
     tree = compile_inference(inference(role("router", network=ports)))
@@ -189,16 +97,6 @@ def test_one_budget_of_the_namespace_covers_the_roles_of_the_gang() -> None:
     """)
     labels = [body["metadata"]["labels"] for body in tree.objects() if body["kind"] == "Pod"]
     assert {each["covey.dev/role"] for each in labels if "covey.dev/gang" in each} == {"prefill", "decode"}
-
-
-def test_a_resource_without_a_minimum_needs_no_budget() -> None:
-    bodies = list(compile_inference(inference(role("router", minReplicas=0))).objects())
-    assert "PodDisruptionBudget" not in {body["kind"] for body in bodies}
-    assert not [body for body in bodies if "covey.dev/gang" in body["metadata"]["labels"]]
-
-
-def test_what_is_suspended_has_no_budget() -> None:
-    assert not [body for body in compile_inference(llama(suspend=True)).objects() if body["kind"] != "Workload"]
 
 
 def templates_of(workload: dict[str, Any]) -> list[dict[str, Any]]:

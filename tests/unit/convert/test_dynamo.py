@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.conversions import roles, said
-from covey.convert import ConversionError, convert
+from covey.convert import convert
 from foreign_workloads import Object, container, dynamo_components, dynamo_services
 
 
@@ -30,12 +30,6 @@ def test_services_are_roles_of_one_unit() -> None:
     assert shapes == {"frontend": (1, 1, 1), "vllm-decode-worker": (1, 1, 2), "vllm-prefill-worker": (1, 1, 2)}
     assert found.body["spec"]["replicas"] == 1
     assert "it is called vllm-decode-worker" in {remark.instead for remark in found.remarks}
-
-
-def test_what_dynamo_s_operator_adds_is_said() -> None:
-    found = said(convert(dynamo_services()))
-    assert "adds command, ports, probes" in found["spec"]
-    assert "flags by which the nodes of a replica find each other" in found["spec.services.VllmDecodeWorker.multinode"]
 
 
 def test_a_pod_of_fields_becomes_a_template() -> None:
@@ -88,12 +82,6 @@ def test_a_pod_of_fields_becomes_a_template() -> None:
     assert "spec.services.VllmDecodeWorker.extraPodSpec.schedulerName" in said(found)
 
 
-def test_gpus_have_the_name_that_kubernetes_knows() -> None:
-    assert main(roles(convert(dynamo_services()))["vllm-decode-worker"])["resources"] == {
-        "limits": {"nvidia.com/gpu": "8"}
-    }
-
-
 @pytest.mark.parametrize(
     ("change", "path"),
     [
@@ -108,14 +96,6 @@ def test_what_only_dynamo_does_is_named(change: Object, path: str) -> None:
     assert f"spec.services.VllmDecodeWorker.{path}" in said(convert(service(dynamo_services(), **change)))
 
 
-def test_claims_are_made_by_hand() -> None:
-    document = dynamo_services()
-    document["spec"]["pvcs"] = [
-        {"name": "m", "create": True, "size": "1Ti", "storageClass": "s", "volumeAccessMode": "RWX"}
-    ]
-    assert "create the PersistentVolumeClaim yourself" in said(convert(document))["spec.pvcs[0]"]
-
-
 def test_components_are_roles_with_the_template_s_own_words() -> None:
     found = convert(
         dynamo_components(env=[{"name": "A", "value": "1"}], labels={"team": "x"}, priorityClassName="high")
@@ -126,13 +106,6 @@ def test_components_are_roles_with_the_template_s_own_words() -> None:
     decode = roles(found)["decode"]
     assert decode["template"]["metadata"]["labels"] == {"team": "x", "nvidia.com/dynamo-component-type": "decode"}
     assert main(decode) == container("main", env=[{"name": "A", "value": "1"}])
-
-
-def test_a_minimum_and_none_at_all() -> None:
-    document = component(dynamo_components(), minAvailable=2)
-    document["spec"]["components"][2]["replicas"] = 0
-    found = roles(convert(document))
-    assert (found["decode"]["minReplicas"], found["prefill"]["minReplicas"]) == (2, 0)
 
 
 def test_domains_of_the_graph_and_of_components() -> None:
@@ -146,12 +119,6 @@ def test_domains_of_the_graph_and_of_components() -> None:
     assert "no ClusterTopology racks" in said(found)["spec.topologyConstraint.clusterTopologyName"]
 
 
-@pytest.mark.parametrize(("size", "mounted"), [("16Gi", True), ("0", False), (0, False), (None, False)])
-def test_shared_memory_that_is_asked_for(size: Any, mounted: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    found = main(roles(convert(component(dynamo_components(), sharedMemorySize=size)))["decode"])
-    assert ("volumeMounts" in found) is mounted
-
-
 @pytest.mark.parametrize(
     ("cache", "remarked"), [({"pvcName": "c", "mountPath": "/c"}, False), ({"pvcName": "c"}, True)]
 )
@@ -159,6 +126,14 @@ def test_a_cache_is_mounted_where_its_path_is_told(cache: Object, remarked: bool
     found = convert(component(dynamo_components(), compilationCache=cache))
     assert ("volumeMounts" in main(roles(found)["decode"])) is not remarked
     assert ("spec.components[1].compilationCache" in said(found)) is remarked
+
+
+def test_claims_are_made_by_hand() -> None:
+    document = dynamo_services()
+    document["spec"]["pvcs"] = [
+        {"name": "m", "create": True, "size": "1Ti", "storageClass": "s", "volumeAccessMode": "RWX"}
+    ]
+    assert "create the PersistentVolumeClaim yourself" in said(convert(document))["spec.pvcs[0]"]
 
 
 @pytest.mark.parametrize(
@@ -172,16 +147,3 @@ def test_an_adapter_scales_from_outside(
     monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
     found = roles(convert(component(dynamo_components(), scalingAdapter=adapter)))
     assert (found["decode"].get("scaling") == {"mode": "External"}) is scaled
-
-
-def test_previews_are_named() -> None:
-    document = component(dynamo_components(experimental={"componentGroups": []}), experimental={"failover": {}})
-    assert {"spec.experimental", "spec.components[1].experimental"} <= set(said(convert(document)))
-
-
-def test_a_component_needs_a_pod() -> None:
-    document = dynamo_components()
-    del document["spec"]["components"][1]["podTemplate"]
-    with pytest.raises(ConversionError) as refused:
-        convert(document)
-    assert refused.value.path == "spec.components[1].podTemplate.spec"

@@ -7,7 +7,7 @@ import pytest
 from builders.conversions import said
 from covey.api.inference import DisaggregatedInference
 from covey.api.rules import unsupported_fields
-from covey.convert import ConversionError, Converted, Levels, convert
+from covey.convert import Converted, Levels, convert
 from foreign_workloads import Object, disaggregated_set, leader_worker_set, template
 
 RACKS = Levels({"example.com/rack": "rack"})
@@ -34,18 +34,6 @@ def test_a_group_becomes_a_replica_with_its_leader() -> None:
     assert not found.remarks
 
 
-def test_defaults_are_those_of_the_source() -> None:
-    document = leader_worker_set(leaderWorkerTemplate={"workerTemplate": template()})
-    del document["spec"]["replicas"]
-    assert role_of(convert(document)) == {
-        "name": "engine",
-        "replicas": 1,
-        "minReplicas": 1,
-        "size": 1,
-        "template": template(),
-    }
-
-
 def test_an_exclusive_topology_makes_each_group_a_unit_of_its_own() -> None:
     found = convert(exclusive(leader_worker_set(replicas=3)), RACKS)
     spec = found.body["spec"]
@@ -54,12 +42,6 @@ def test_an_exclusive_topology_makes_each_group_a_unit_of_its_own() -> None:
     assert role_of(found)["replicas"] == 1
     assert "annotations" not in found.body["metadata"]
     assert "pods of others may still lie" in said(found)[f"metadata.annotations[{EXCLUSIVE}]"]
-
-
-def test_a_node_label_of_no_level_is_named() -> None:
-    found = convert(exclusive(leader_worker_set(), "cloud.google.com/gke-nodepool"), RACKS)
-    assert "topology" not in found.body["spec"]
-    assert "cloud.google.com/gke-nodepool is in no level" in said(found)[f"metadata.annotations[{EXCLUSIVE}]"]
 
 
 @pytest.mark.parametrize(
@@ -189,23 +171,6 @@ def test_names_that_only_the_source_sets_are_found_in_templates() -> None:
     assert "compat.lwsLabels" in remarks[0].instead
 
 
-def test_without_replicas_there_is_no_minimum() -> None:
-    with pytest.raises(ConversionError, match="every role has 0 replicas"):
-        convert(leader_worker_set(replicas=0))
-
-
-@pytest.mark.parametrize("number", [-1, "2", True, 1.5])
-def test_a_bad_number_is_refused_by_its_path(number: Any) -> None:
-    with pytest.raises(ConversionError) as refused:
-        convert(leader_worker_set(replicas=number))
-    assert refused.value.path == "spec.replicas"
-
-
-def test_versions_are_those_that_are_known() -> None:
-    with pytest.raises(ConversionError, match=r"is v2 of LeaderWorkerSet.*give it as leaderworkerset\.x-k8s\.io/v1"):
-        convert(leader_worker_set() | {"apiVersion": "leaderworkerset.x-k8s.io/v2"})
-
-
 def test_slices_are_units_and_roles_stay_roles() -> None:
     found = convert(disaggregated_set())
     assert found.body["metadata"] == {"name": "pd", "namespace": "default"}
@@ -230,6 +195,15 @@ def test_a_placement_of_a_kind_that_is_not_known_is_named_whole() -> None:
     assert {"spec.placementPolicy.type", "spec.placementPolicy.topology"} <= set(said(found))
 
 
+def test_a_long_name_is_shortened_and_two_stay_two() -> None:
+    document = disaggregated_set()
+    for number, role in enumerate(document["spec"]["roles"]):
+        role["name"] = f"a-rather-long-name-of-a-role-{number}"
+    found = convert(document)
+    assert [each["name"] for each in found.body["spec"]["roles"]] == ["a-rather-long-name-o", "a-rather-long-name-2"]
+    assert "it is called a-rather-long-name-o" in said(found)["spec.roles[0].name"]
+
+
 def test_a_set_that_is_scaled_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda spec: ["no"] if spec.roles[0].scaling else [])
     document = disaggregated_set()
@@ -245,18 +219,3 @@ def test_a_set_that_is_scaled_from_outside(monkeypatch: pytest.MonkeyPatch) -> N
         f"spec.roles[1].metadata.annotations[{EXCLUSIVE}]",
         "spec.roles[1].metadata.labels",
     }
-
-
-def test_a_role_that_is_off_is_outside_the_gang() -> None:
-    document = disaggregated_set()
-    document["spec"]["roles"][0]["spec"]["replicas"] = 0
-    assert role_of(convert(document))["minReplicas"] == 0
-
-
-def test_a_long_name_is_shortened_and_two_stay_two() -> None:
-    document = disaggregated_set()
-    for number, role in enumerate(document["spec"]["roles"]):
-        role["name"] = f"a-rather-long-name-of-a-role-{number}"
-    found = convert(document)
-    assert [each["name"] for each in found.body["spec"]["roles"]] == ["a-rather-long-name-o", "a-rather-long-name-2"]
-    assert "it is called a-rather-long-name-o" in said(found)["spec.roles[0].name"]

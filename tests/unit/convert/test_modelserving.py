@@ -34,15 +34,6 @@ def test_what_no_policy_names_is_needed_whole(policy: Object | None, minimums: t
     assert tuple(minimum for _, minimum, _ in found.values()) == minimums
 
 
-def test_a_role_of_single_pods_has_no_leader() -> None:
-    document = model_serving()
-    first(document)["workerReplicas"] = 0
-    found = convert(document)
-    assert shapes(found)["prefill"] == (2, 2, 1)
-    assert "leaderTemplate" not in roles(found)["prefill"]
-    assert "is not used" in said(found)["spec.template.roles[0].workerTemplate"]
-
-
 def test_workers_need_a_template() -> None:
     document = model_serving()
     del first(document)["workerTemplate"]
@@ -73,13 +64,6 @@ def test_budgets_of_roles_count_where_roles_are_updated(by_role: bool, monkeypat
     assert ("spec.template.roles[0].maxUnavailable" in said(found)) is not by_role
 
 
-def test_a_tier_is_no_level() -> None:
-    found = convert(model_serving(networkTopology={"groupPolicy": {"mode": "hard", "highestTierAllowed": 2}}))
-    assert "topology" not in found.body["spec"]
-    path = "spec.template.networkTopology.groupPolicy.highestTierAllowed"
-    assert "tier 2 of HyperNodes is no level" in said(found)[path]
-
-
 def test_a_tier_with_the_name_of_a_level_is_that_level() -> None:
     soft = {"mode": "soft", "highestTierName": "rack"}
     document = model_serving(networkTopology={"groupPolicy": {"highestTierName": "block"}, "rolePolicy": soft})
@@ -87,9 +71,3 @@ def test_a_tier_with_the_name_of_a_level_is_that_level() -> None:
     assert found.body["spec"]["topology"] == {"required": "block"}
     assert {str(each["topology"]) for each in roles(found).values()} == {"{'preferred': 'rack'}"}
     assert "tier block of HyperNodes is no level" in str(said(convert(document)))
-
-
-def test_a_name_in_capitals_is_written_small() -> None:
-    document = model_serving()
-    first(document)["name"] = "PreFill"
-    assert set(roles(convert(document))) == {"pre-fill", "decode"}

@@ -51,12 +51,6 @@ def test_a_replica_of_covey_is_always_whole() -> None:
     assert found["spec.template.cliques[2].spec.minAvailable"].startswith("is 3 of 4 pods")
 
 
-def test_replicas_are_units_and_none_is_the_default() -> None:
-    document = pod_clique_set()
-    del document["spec"]["replicas"]
-    assert convert(document).body["spec"]["replicas"] == 0
-
-
 def test_constraints_hold_where_they_stand() -> None:
     document = pod_clique_set(topologyConstraint={"topologyName": "racks", "pack": {"required": "block"}})
     groups(document)[0]["topologyConstraint"] = {"pack": {"required": "rack", "preferred": "host"}}
@@ -68,19 +62,6 @@ def test_constraints_hold_where_they_stand() -> None:
     assert roles(found)["decode-cluster"]["topology"] == {"required": "rack"}
     assert found.body["spec"]["proximity"] == [{"roles": ["frontend"], "level": "rack", "mode": "Preferred"}]
     assert found.remarks == ()
-
-
-def test_a_topology_of_another_project_is_named() -> None:
-    document = pod_clique_set(topologyConstraint={"topologyName": "racks", "pack": {"required": "block"}})
-    found = convert(document)
-    assert found.body["spec"]["topology"] == {"required": "block"}
-    assert "no ClusterTopology racks" in said(found)["spec.template.topologyConstraint.topologyName"]
-
-
-def test_a_constraint_on_a_part_of_a_replica_has_no_counterpart() -> None:
-    document = pod_clique_set()
-    cliques(document)["pworker"]["topologyConstraint"] = {"pack": {"required": "rack"}}
-    assert list(said(convert(document))) == ["spec.template.cliques[2].topologyConstraint"]
 
 
 def test_an_order_is_a_dependency_of_roles_or_waiting_for_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +82,6 @@ def test_in_order_each_clique_follows_the_one_before(monkeypatch: pytest.MonkeyP
     assert [each["role"] for each in found["decode-cluster"]["dependsOn"]] == ["prefill"]
     assert [each["role"] for each in found["prefill"]["dependsOn"]] == ["frontend"]
     assert found["prefill"]["startup"] == "LeaderReady"
-
-
-def test_what_drives_an_autoscaler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
-    document = pod_clique_set(terminationDelay="1h30m")
-    groups(document)[0]["scaleConfig"] = {"minReplicas": 1, "maxReplicas": 4, "metrics": [{"type": "Resource"}]}
-    found = convert(document)
-    assert found.body["spec"]["gang"] == {"terminationDelaySeconds": 5400}
-    assert roles(found)["prefill"]["scaling"] == {"mode": "External", "min": 1, "max": 4}
-    assert list(said(found)) == ["spec.template.podCliqueScalingGroups[0].scaleConfig.metrics"]
 
 
 def several_kinds(**group: Any) -> Object:
@@ -160,19 +131,14 @@ def test_names_have_to_be_those_of_cliques(group: Object, match: str) -> None:
         convert(document)
 
 
-def test_labels_of_a_clique_are_those_of_its_pods() -> None:
-    document = pod_clique_set()
-    cliques(document)["frontend"] |= {"labels": {"app": "a"}, "annotations": {"note": "b"}}
-    template = roles(convert(document))["frontend"]["template"]
-    assert template["metadata"] == {"labels": {"app": "a"}, "annotations": {"note": "b"}}
-
-
-def test_variables_that_covey_lacks_are_named() -> None:
-    document = pod_clique_set()
-    args = ["$(GROVE_PCSG_NAME)-$(GROVE_PCSG_INDEX).$(GROVE_HEADLESS_SERVICE)"]
-    cliques(document)["pworker"]["spec"]["podSpec"]["containers"][0]["args"] = args
-    found = [remark.what.split()[0] for remark in convert(document).remarks]
-    assert found == ["GROVE_HEADLESS_SERVICE", "GROVE_PCSG_NAME"], "the index is set, as what Covey has for it"
+def test_what_drives_an_autoscaler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.convert.draft.unsupported_fields", lambda _: [])
+    document = pod_clique_set(terminationDelay="1h30m")
+    groups(document)[0]["scaleConfig"] = {"minReplicas": 1, "maxReplicas": 4, "metrics": [{"type": "Resource"}]}
+    found = convert(document)
+    assert found.body["spec"]["gang"] == {"terminationDelaySeconds": 5400}
+    assert roles(found)["prefill"]["scaling"] == {"mode": "External", "min": 1, "max": 4}
+    assert list(said(found)) == ["spec.template.podCliqueScalingGroups[0].scaleConfig.metrics"]
 
 
 @pytest.mark.parametrize("delay", ["soon", "4", "4h of it"])

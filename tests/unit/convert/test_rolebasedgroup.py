@@ -31,23 +31,6 @@ def test_a_patch_changes_the_leader_alone() -> None:
     assert "metadata" not in prefill["template"]
 
 
-def test_start_scripts_find_their_leader() -> None:
-    (engine,) = containers(roles(convert(role_based_group()))["prefill"])
-    variables = {each["name"]: each["value"] for each in engine["env"]}
-    assert variables["RBG_LWP_LEADER_ADDRESS"] == "$(COVEY_LEADER_ADDRESS)"
-    assert variables["RBG_LWP_WORKER_INDEX"] == "$(COVEY_INDEX)"
-    assert variables["RBG_LWP_GROUP_SIZE"] == "$(COVEY_SIZE)"
-
-
-def test_variables_that_covey_lacks_are_named_once() -> None:
-    document = role_based_group()
-    args = ["$(RBG_GROUP_NAME) $(RBG_GROUP_NAME) $(RBG_ROLE_INDEX)"]
-    decode = document["spec"]["roles"][2]["standalonePattern"]["template"]
-    decode["spec"]["containers"][0]["args"] = args
-    found = [each for each in convert(document).remarks if each.path.endswith("standalonePattern.template")]
-    assert [each.what for each in found] == ["RBG_GROUP_NAME means nothing to Covey"]
-
-
 def test_a_gang_of_the_group_needs_every_replica() -> None:
     found = convert(
         role_based_group(gang_scheduling="true", gang_scheduling_timeout="120", gang_scheduling_volcano_priority="high")
@@ -60,15 +43,6 @@ def test_a_gang_of_the_group_needs_every_replica() -> None:
     assert found.body["spec"]["gang"] == {"timeoutSeconds": 120}
     assert found.body["spec"]["priorityClassName"] == "high"
     assert "spec.roles" not in said(found)
-
-
-def test_a_timeout_out_of_bounds_is_named() -> None:
-    found = convert(role_based_group(gang_scheduling="true", gang_scheduling_timeout="7200"))
-    assert "gang" not in found.body["spec"]
-    assert (
-        "spec.gang.timeoutSeconds, which it cannot be"
-        in said(found)[f"metadata.annotations[{PREFIX}group-gang-scheduling-timeout]"]
-    )
 
 
 def test_one_domain_for_the_group_but_not_for_every_role() -> None:
@@ -115,14 +89,6 @@ def components(*sizes: int) -> Object:
     return document
 
 
-def test_a_component_of_one_pod_leads() -> None:
-    engine = roles(convert(components(2, 1)))["engine"]
-    assert (engine["size"], containers(engine, "leaderTemplate")[0]["name"]) == (3, "c1")
-    assert said(convert(components(2, 1)))["spec.roles[0].customComponentsPattern.components"].startswith(
-        "part-1 is pod 0"
-    )
-
-
 @pytest.mark.parametrize("sizes", [(2, 2), (1, 1, 2)])
 def test_a_replica_of_more_kinds_is_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ConversionError, match="a replica of Covey is one leader and equal workers"):
@@ -145,3 +111,20 @@ def test_a_role_that_is_not_whole_is_refused_by_its_path(change: Object, path: s
     with pytest.raises(ConversionError) as refused:
         convert(document)
     assert refused.value.path == path
+
+
+def test_a_timeout_out_of_bounds_is_named() -> None:
+    found = convert(role_based_group(gang_scheduling="true", gang_scheduling_timeout="7200"))
+    assert "gang" not in found.body["spec"]
+    assert (
+        "spec.gang.timeoutSeconds, which it cannot be"
+        in said(found)[f"metadata.annotations[{PREFIX}group-gang-scheduling-timeout]"]
+    )
+
+
+def test_a_component_of_one_pod_leads() -> None:
+    engine = roles(convert(components(2, 1)))["engine"]
+    assert (engine["size"], containers(engine, "leaderTemplate")[0]["name"]) == (3, "c1")
+    assert said(convert(components(2, 1)))["spec.roles[0].customComponentsPattern.components"].startswith(
+        "part-1 is pod 0"
+    )

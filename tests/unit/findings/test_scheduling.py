@@ -10,7 +10,7 @@ import pytest
 
 from builders.files import GPU, Object, cluster, covey, inference, node, plan, pod, pod_spec, role, workload, write
 from unit.cli.test_defrag import files
-from unit.cli.test_plan_members import claim, local, with_claim
+from unit.cli.test_plan_changes import claim, local, with_claim
 from unit.cli.test_preempt import serving
 
 RACK = "cloud.provider.com/topology-rack"

@@ -10,9 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import unused_port
 
-from covey.observability import http as module
-from covey.observability import metrics
-from covey.observability.http import CONNECTIONS, Bounds, Listener, bind, parse_address, serve_health
+from covey.observability.http import Bounds, Listener, bind, parse_address, serve_health
 
 
 @pytest.mark.parametrize(
@@ -57,22 +55,6 @@ async def test_probes_and_metrics() -> None:
             assert "covey_build_info" in await answer.text()
         async with session.get(f"{served.metrics_url}/healthz") as answer:
             assert answer.status == 404
-
-
-async def test_endpoints_can_be_switched_off() -> None:
-    async with serve_health("0", "", lambda: (True, ""), lambda: (True, "")) as served:
-        assert (served.metrics_url, served.health_url) == (None, None)
-
-
-async def test_all_interfaces() -> None:
-    port = unused_port()
-    async with (
-        serve_health("0", f":{port}", lambda: (True, ""), lambda: (True, "")) as served,
-        ClientSession() as session,
-    ):
-        assert served.health_url == f"http://127.0.0.1:{port}"
-        async with session.get(f"{served.health_url}/healthz") as answer:
-            assert answer.status == 200
 
 
 async def test_an_address_in_use_frees_the_other() -> None:
@@ -124,25 +106,6 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def test_half_open_connections_keep_no_probe_out_and_stay_bounded() -> None:
-    dropped = metrics.CONNECTIONS_DROPPED._value.get()
-    async with serve_health("0", "127.0.0.1:0", lambda: (True, "ok"), lambda: (True, "ok")) as served:
-        port = int(str(served.health_url).rpartition(":")[2])
-        async with half_open(port, CONNECTIONS + 20) as streams, ClientSession() as session:
-            async with session.get(f"{served.health_url}/healthz") as answer:
-                assert answer.status == 200
-            for reader, _ in streams[:20]:
-                assert await ended(reader), "those that waited longest made room"
-            assert not streams[-1][0].at_eof()
-    assert metrics.CONNECTIONS_DROPPED._value.get() >= dropped + 20
-
-
-async def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEAD", 0.05)
-    async with listening(web.Application(), most=4) as port, half_open(port, 1) as [(reader, _)]:
-        assert await ended(reader)
-
-
 async def test_who_has_a_request_under_way_is_not_sent_away() -> None:
     begun, finish = asyncio.Semaphore(0), asyncio.Event()
 
@@ -171,21 +134,3 @@ async def test_who_has_a_request_under_way_is_not_sent_away() -> None:
             await asyncio.sleep(0)
             assert await ask() == "done"
             assert len(streams) == 2
-
-
-async def test_connections_that_ended_are_forgotten() -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response()
-
-    application = web.Application()
-    application.router.add_get("/", answer)
-    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(3))
-    await made.open()
-    running = asyncio.create_task(made.run())
-    for _ in range(30):
-        async with ClientSession() as session, session.get(f"http://127.0.0.1:{made.address[1]}/") as found:
-            assert found.status == 200
-    assert len(made._idle) <= 2 * 3 + 1
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.close()

@@ -111,25 +111,3 @@ def test_text_for_people() -> None:
     assert "gang admitted" in text
     assert "pods=4" in text
     assert "\x1b" not in text
-
-
-@pytest.mark.parametrize(("level", "form"), [("loud", "json"), ("info", "xml"), ("INFO", "json")])
-def test_what_is_not_known_is_refused(level: str, form: Any) -> None:
-    with pytest.raises(ValueError, match="unknown log"):
-        configure(level, form, io.StringIO())
-
-
-def test_configuring_again_does_not_double_the_lines() -> None:
-    stream = io.StringIO()
-    for _ in range(3):
-        configure("info", "json", stream)
-    get_logger("covey").info("once")
-    assert len(lines(stream)) == 1
-
-
-def test_without_a_configuration_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger().handlers[:] = []
-    get_logger("covey.bare").warning("attention", key=1)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "attention" in err

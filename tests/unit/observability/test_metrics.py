@@ -52,21 +52,6 @@ def _name(family: Family) -> str:
     return family.name
 
 
-def test_the_help_is_plain_text() -> None:
-    found = Families("Nothing").collected_gauge("covey_nothing", "Says `so` or `not`.", "answer")
-    assert found == Family("covey_nothing", "gauge", ("answer",), "Says `so` or `not`.")
-    assert found.help == "Says so or not."
-
-
-def test_a_meaning_is_a_cell_of_a_table(subtests: pytest.Subtests) -> None:
-    for family in families().values():
-        with subtests.test(family.name):
-            assert family.meaning.endswith(".")
-            assert "|" not in family.meaning
-            assert "\n" not in family.meaning
-            assert family.meaning.count("`") % 2 == 0
-
-
 def test_values_that_are_shown_from_the_beginning_are_those_that_are_described() -> None:
     """Prometheus sees no increase in a series that begins with 1: the first of a kind would never be seen."""
     shown = {each.name + "_total": each.samples for each in REGISTRY.collect() if each.type == "counter"}

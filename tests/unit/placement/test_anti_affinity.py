@@ -9,13 +9,12 @@ import pytest
 
 from builders import pods
 from builders.requests import TOPOLOGY, make_node
-from covey.admission.round import plan_round
 from covey.api import constants, core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, with_terms
-from covey.placement.model import Gang, Plan, PodRequest, Refusal, ReplicaRequest, RoleRequest
+from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum
-from covey.placement.terms import Terms, terms_of
+from covey.placement.terms import terms_of
 
 ZONE = "topology.kubernetes.io/zone"
 EVERYWHERE = core.LabelSelector()
@@ -69,16 +68,6 @@ def apart(one: core.Pod, other: core.Pod) -> bool:
     return together
 
 
-def test_a_term_holds_against_pods_without_terms() -> None:
-    assert apart(pod("a", term(app="b"), app="a"), pod("b", app="b"))
-    assert not apart(pod("a", term(app="b"), app="a"), pod("b", app="c"))
-
-
-def test_a_term_holds_between_pods_of_its_own_kind() -> None:
-    assert apart(pod("a", term(app="a"), app="a"), pod("b", term(app="a"), app="a"))
-    assert not apart(pod("a", term(app="b"), app="a"), pod("b", term(app="b"), app="a"))
-
-
 #: What the term says beside its selector, the other pod's namespace, and whether it is meant.
 NAMESPACES = [
     ({}, "ns", True),
@@ -122,14 +111,6 @@ def test_a_thousand_labels_of_no_concern_are_one_shape() -> None:
     assert [n for n, shape in enumerate(shapes) if shape.matched] == [7]
 
 
-def test_terms_that_are_gone_concern_nobody() -> None:
-    inventory = cluster(1, [("n0", pod("s", term(app="a")))])
-    assert nodes_of(gang(pod("a", app="a")), inventory) is None
-    inventory.release("s")
-    assert not inventory.terms
-    assert nodes_of(gang(pod("a", app="a")), inventory) is not None
-
-
 def test_labels_that_change_on_a_bound_pod_count() -> None:
     asked = gang(pod("a", term(app="b")))
     inventory = cluster(1, [("n0", pod("s", app="b"))])
@@ -137,43 +118,3 @@ def test_labels_that_change_on_a_bound_pod_count() -> None:
     changed = pod("s", app="c")
     inventory.hold("s", "n0", shape_of(changed), changed.metadata)
     assert nodes_of(asked, inventory) is not None
-
-
-def test_a_gang_of_the_same_round_counts() -> None:
-    gangs = [gang(pod("a", app="a"), name="g0"), gang(pod("b", term(app="a")), name="g1")]
-    for pair in (gangs, gangs[::-1]):
-        first, second = plan_round([*pair], cluster(1))
-        assert isinstance(first.plan, Plan)
-        assert isinstance(second.plan, Refusal)
-
-
-def test_a_stranger_keeps_us_off_its_whole_zone() -> None:
-    inventory = cluster(4, [("n0", pod("s", term(ZONE, app="a")))])
-    assert nodes_of(gang(*(pod(f"a{n}", app="b") for n in range(31))), inventory) is not None
-    assert nodes_of(gang(*(pod(f"a{n}", app="a") for n in range(17))), inventory) is None
-    found = nodes_of(gang(*(pod(f"a{n}", app="a") for n in range(16))), inventory)
-    assert found is not None
-    assert set(found.values()) == {"n2", "n3"}
-
-
-def test_fits_looks_at_labels_both_ways() -> None:
-    stranger, ours = pod("s", term(app="a"), app="s"), pod("a", app="a")
-    inventory = cluster(1, [("n0", stranger)])
-    assert inventory.fits(shape_of(ours), "n0", ours.metadata) == "pod anti-affinity"
-    assert inventory.fits(shape_of(ours), "n0", pod("b", app="b").metadata) is None
-    keeping = pod("k", term(app="s"))
-    assert inventory.fits(shape_of(keeping), "n0", keeping.metadata) == "pod anti-affinity"
-
-
-def test_terms_are_counted() -> None:
-    (one,) = terms_of(pod("a", term(app="x")))
-    (everybody,) = terms_of(pod("a", term()))
-    terms = Terms([one, one, everybody])
-    meta = pod("b", app="x").metadata
-    assert terms.matching(meta) == {one, everybody}
-    terms.remove(one)
-    terms.remove(everybody)
-    assert terms.matching(meta) == {one}
-    terms.remove(one)
-    assert not terms
-    assert terms.matching(meta) == frozenset()

@@ -20,7 +20,6 @@ from covey.admission.native import MemberPod
 from covey.admission.preemption import Taking, search
 from covey.admission.reservation import choose_arrived
 from covey.admission.victims import Candidate, Terms
-from covey.admission.wake import ask_for_minimum
 from covey.api import core
 from covey.api.constants import (
     CLAIM_EXCLUSIVE,
@@ -32,7 +31,7 @@ from covey.api.constants import (
 )
 from covey.api.constants import RESOURCE_CHANNEL as CHANNEL
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, shape_of, with_terms
+from covey.placement.cluster.shape import EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, shape_of
 from covey.placement.model import Gang, Level, Plan, PodRequest, Refusal, ReplicaRequest, RoleRequest, Topology, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
@@ -93,31 +92,6 @@ def nodes_of(asked: Gang, inventory: Inventory) -> dict[str, str] | None:
 
 A, B = Kind("a"), Kind("b")
 ONLY_A, ONLY_B = Kind("a", exclusive=True), Kind("b", exclusive=True)
-#: Who is there, who comes, and whether there is a place in the same clique.
-PAIRS = [
-    (ONLY_A, ONLY_B, False),
-    (ONLY_A, B, False),
-    (A, ONLY_B, False),
-    (A, B, True),
-    (ONLY_A, Kind(), True),
-    (Kind(), ONLY_B, True),
-    (ONLY_A, ONLY_A, True),
-    (ONLY_A, Kind("a", exclusive=True, unit="1"), False),
-    (ONLY_A, Kind("a", exclusive=True, namespace="other"), False),
-]
-
-
-@pytest.mark.parametrize(("there", "comes", "fits"), PAIRS)
-def test_two_owners_share_a_clique_unless_one_is_exclusive(there: Kind, comes: Kind, *, fits: bool) -> None:
-    inventory = cluster("c0", "c0")
-    hold(inventory, "n0", pod("p", there))
-    new = pod("q", comes)
-    assert (nodes_of(gang("q", new), inventory) is not None) is fits
-    cause = inventory.fits(shape_of(new), "n1", new.metadata)
-    assert cause == (None if fits else EXCLUSIVE_CLIQUE_TAKEN)
-    assert inventory.fits(shape_of(new), "n1", new.metadata, {"p"}) is None
-    inventory.release("p")
-    assert nodes_of(gang("q", new), inventory) is not None
 
 
 def test_a_refusal_names_the_cliques_that_are_taken_and_nodes_that_are_in_none() -> None:
@@ -158,34 +132,6 @@ def test_nobody_closes_a_clique_with_a_native_group_of_which_all_who_may_create_
     hold(inventory, "n0", member)
     assert nodes_of(gang("r", pod("r", B)), inventory) == {"r": "n1"}
     assert nodes_of(gang("q", pod("q", ONLY_B)), inventory) is None  # it has a channel all the same
-
-
-def test_a_node_that_changes_its_clique_takes_what_is_there_along() -> None:
-    inventory = cluster("c0", "c1")
-    hold(inventory, "n0", pod("p", ONLY_A))
-    asked = gang("q", pod("q", ONLY_B))
-    assert nodes_of(asked, inventory) == {"q": "n1"}
-    moved = make_node("n0", labels={"rack": "r0", LABEL_CLIQUE: "c1"}, extra={CHANNEL: 1})
-    inventory.set_node(moved)
-    assert nodes_of(asked, inventory) is None
-    inventory.remove_node("n0")
-    assert nodes_of(asked, inventory) == {"q": "n1"}
-    inventory.set_node(moved)
-    assert nodes_of(asked, inventory) is None
-
-
-def test_any_change_wakes_who_waits_for_a_clique_and_nobody_else_pays_for_it() -> None:
-    inventory = cluster("c0", "c0")
-    waiting, other = gang("q", pod("q", ONLY_B)), gang("b", pod("b", B))
-    assert ask_for_minimum(waiting, inventory).parts is None
-    assert ask_for_minimum(other, inventory).parts is not None
-    assert with_terms(other, inventory.terms) is other
-    with overlay(inventory) as changes:
-        one = pod("p", ONLY_A)
-        changes.hold("p", "n0", shape_of(one), one.metadata)
-        assert ask_for_minimum(other, inventory).parts is None
-        assert nodes_of(other, inventory) is None
-    assert nodes_of(other, inventory) is not None
 
 
 def may_share(placed: list[tuple[str, Kind]], clique_of: dict[str, str | None]) -> bool:
@@ -296,11 +242,6 @@ def test_a_whole_unit_gives_way_where_only_its_clique_is_wanted(comes: Kind, tak
     asked = dataclasses.replace(gang("q", pod("q", comes)), priority=10)
     found = search(asked, inventory, there, Terms(victims.NOW))
     assert ({step.text for step in found.steps} if isinstance(found, Taking) else found.verdict) == taken
-
-
-def test_the_nodes_of_a_claim_are_widened_to_their_cliques() -> None:
-    inventory = cluster("c0", "c0", "c1", None)
-    assert inventory.clique_mates(["n1", "n3", "gone"]) == {"n0", "n1"}
 
 
 def test_of_nodes_that_came_an_exclusive_unit_keeps_none_that_it_cannot_use_and_all_of_a_clique() -> None:

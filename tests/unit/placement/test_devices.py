@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.requests import GPU, TOPOLOGY, make_inventory, make_node
+from builders.requests import GPU, TOPOLOGY
 from covey.picture.floor import Ground
-from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, Share, devices_of, kind_of, report
-from covey.placement.cluster.inventory import path_of
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, devices_of, kind_of, report
 from covey.watching.places import measure
 
 LEVELS = [level.name for level in TOPOLOGY.levels]
@@ -99,45 +97,6 @@ def test_top_says_the_same(drawn: list[Any]) -> None:
         assert (whole.capacity, whole.free, whole.stranded) == (total.total, total.free, total.stranded)
 
 
-def test_a_cluster_with_everything_in_it() -> None:
-    """Two racks of two nodes each: one node is half used, one is cordoned."""
-    inventory = make_inventory({"b/r1": [8, 4], "b/r2": [8, 8]})
-    inventory.set_node(make_node("b-r2-n1", labels={"zone": "z", "block": "b", "rack": "r2"}, cordoned=True))
-    nodes = [
-        devices_of(
-            path_of(TOPOLOGY, state.node.metadata.labels or {}),
-            {},
-            state.allocatable,
-            state.free,
-            closed=state_cause(state.node) is not None,
-        )
-        for state in inventory.nodes.values()
-    ]
-    found = report(nodes, LEVELS, 16)
-    kind = Kind(GPU)
-    assert found.shares == {kind: Share(used=4, whole=16, partial=4, closed=8)}
-    # 20 devices are free on open nodes; a whole-node gang gets 16 of them, but 8 in one rack that could hold 16.
-    assert found.levels[kind, CLUSTER] == LevelReport(16, 28, 1 - 16 / 20)
-    assert found.levels[kind, "rack"] == LevelReport(8, 28, 1 - 8 / 16)
-    assert found.levels[kind, "host"] == LevelReport(8, 12, 0.0, free_domains=2)
-
-
-def test_what_lies_together_is_not_fragmented() -> None:
-    """Half of the cluster is free: first one rack of two, then half of each."""
-    racks: dict[str, list[int]]
-    for racks, expected in (({"r1": [8, 8], "r2": [0, 0]}, 0.0), ({"r1": [8, 0], "r2": [8, 0]}, 0.5)):
-        inventory = make_inventory(racks)
-        nodes = [
-            devices_of(
-                path_of(TOPOLOGY, state.node.metadata.labels or {}), {}, state.allocatable, state.free, closed=False
-            )
-            for state in inventory.nodes.values()
-        ]
-        found = report(nodes, LEVELS, 16)
-        assert found.levels[Kind(GPU), "rack"].fragmentation == expected
-        assert found.levels[Kind(GPU), CLUSTER].fragmentation == 0
-
-
 def test_kinds_that_strangers_make_up_are_counted_and_not_told() -> None:
     made_up = [node(("z", "b", "r", "a"), {Kind(f"x{number}.example.com/thing"): (1, 0)}) for number in range(1000)]
     found = report([*made_up, node(("z", "b", "r", "b"), {H100: (8, 0)})], LEVELS, 16)
@@ -145,11 +104,6 @@ def test_kinds_that_strangers_make_up_are_counted_and_not_told() -> None:
     assert next(iter(found.shares)) == H100
     assert found.dropped == 985
     assert len(found.levels) == 16 * (len(LEVELS) + 1)
-
-
-def test_a_level_that_is_called_cluster_is_not_told_twice() -> None:
-    found = report([node(("z", "b"), {H100: (8, 0)})], ["cluster", "block"], 16)
-    assert found.levels.keys() == {(H100, CLUSTER), (H100, "block")}
 
 
 @pytest.mark.parametrize(
@@ -167,13 +121,3 @@ def test_a_level_that_is_called_cluster_is_not_told_twice() -> None:
 )
 def test_the_product_of_a_kind(resource: str, labels: dict[str, str], product: str) -> None:
     assert kind_of(resource, labels) == Kind(resource, product)
-
-
-def test_what_is_no_device() -> None:
-    ordinary = {"cpu": 64_000, "memory": 2**40, "pods": 110, "hugepages-2Mi": 8, "kubernetes.io/batch-cpu": 3}
-    assert devices_of((), {}, ordinary, ordinary, closed=False).shares == {}
-    assert devices_of((), {}, {GPU: 0}, {}, closed=False).shares == {}
-
-
-def test_an_over_committed_node_has_nothing_free() -> None:
-    assert devices_of((), {}, {GPU: 4}, {GPU: -2}, closed=False).shares == {Kind(GPU): Share(used=4)}

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from builders.requests import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Level, Shape, Topology
+from covey.placement.model import Gang, Level, Plan, Refusal, Shape, Topology, Verdict
 from covey.placement.planner import plan_minimum
+from covey.placement.question.free import CHOICES, choose_plan
+from unit.placement.brute import valid
 
 RACK = {"zone": "z", "block": "b", "rack": "r"}
 
@@ -70,44 +72,12 @@ def test_incremental_equals_rebuilt(history: list[Any]) -> None:
     assert empty_paths == []
 
 
-def test_capacity_held_on_a_node_not_yet_seen_counts_when_it_comes() -> None:
-    inventory = Inventory([TOPOLOGY])
-    inventory.hold("p", "n1", make_shape(3))
-    inventory.set_node(make_node("n1", labels=RACK))
-    assert inventory.free("n1")[GPU] == 5
-    inventory.remove_node("n1")
-    inventory.set_node(make_node("n1", labels=RACK))
-    assert inventory.free("n1")[GPU] == 5
-    assert inventory.holder("p") == "n1"
-
-
 def test_holding_the_same_key_elsewhere_moves_it() -> None:
     inventory = make_inventory({"r1": [8, 8]})
     inventory.hold("p", "b-r1-n0", make_shape(3))
     inventory.hold("p", "b-r1-n1", make_shape(4))
     assert inventory.free("b-r1-n0")[GPU] == 8
     assert inventory.free("b-r1-n1")[GPU] == 4
-
-
-def test_a_heartbeat_changes_nothing() -> None:
-    inventory = make_inventory({"r1": [8]})
-    before = inventory.trees["dc"].root.version
-    node = make_node("b-r1-n0", labels={"zone": "z", "block": "b", "rack": "r1"})
-    status = core.NodeStatus(
-        allocatable=node.status.allocatable,
-        conditions=(core.Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z"),),
-    )
-    inventory.set_node(core.Node(metadata=node.metadata, spec=node.spec, status=status))
-    assert inventory.trees["dc"].root.version == before
-
-
-def test_only_the_domains_of_the_node_change_their_version() -> None:
-    inventory = make_inventory({"b1/r1": [8], "b1/r2": [8], "b2/r1": [8]})
-    tree = inventory.trees["dc"]
-    before = {path: domain.version for path, domain in tree.by_path.items()}
-    inventory.hold("p", "b1-r2-n0", make_shape(1))
-    changed = {path for path, domain in tree.by_path.items() if domain.version != before[path]}
-    assert changed == {(), ("z",), ("z", "b1"), ("z", "b1", "r2"), ("z", "b1", "r2", "b1-r2-n0")}
 
 
 def test_fits_names_the_cause() -> None:
@@ -122,16 +92,6 @@ def test_fits_names_the_cause() -> None:
     assert inventory.fits(make_shape(1, host_ports=port), node) == "host port"
     inventory.set_node(make_node(node, pods=2, labels=RACK))
     assert inventory.fits(make_shape(1), node) == "insufficient pods"
-
-
-def test_a_node_that_lacks_a_level_still_counts_for_the_coarser_ones() -> None:
-    inventory = make_inventory({"b1/r1": [8]})
-    inventory.set_node(make_node("bare", labels={"zone": "z", "block": "b1"}))
-    assert inventory.path("dc", "bare") == ("z", "b1", None, "bare")
-    assert inventory.path("dc", "elsewhere") == ()
-    assert len(inventory.trees["dc"].by_path["z", "b1"].nodes) == 2
-    assert inventory.trees["dc"].by_path["z", "b1"].free[GPU] == 16
-    assert [domain.path for domain in inventory.trees["dc"].at(2)] == [("z", "b1", "r1")]
 
 
 def test_labels_that_do_not_nest_and_missing_levels_are_said() -> None:
@@ -154,19 +114,6 @@ def test_nodes_when_they_share_a_hostname_are_said() -> None:
     assert inventory.warnings("dc") == (
         "nodes b1-r1-n0, clone all have the label kubernetes.io/hostname=b1-r1-n0: to placement they are one host",
     )
-
-
-def test_changing_topologies_rebuilds_the_trees_and_forgets_what_was_planned() -> None:
-    inventory = make_inventory({"b1/r1": [8]})
-    inventory.memo["x"] = 1
-    inventory.set_topologies([TOPOLOGY])
-    assert inventory.memo
-    inventory.set_topologies([Topology("flat", (Level("rack", ("rack",)),))])
-    assert not inventory.memo
-    assert inventory.path("flat", "b1-r1-n0") == ("r1",)
-    assert inventory.path("dc", "b1-r1-n0") == ()
-    inventory.hold("p", "b1-r1-n0", make_shape(8))
-    assert inventory.trees["flat"].by_path["r1",].free[GPU] == 0
 
 
 def test_a_daemon_on_a_gpu_node_does_not_break_into_it() -> None:
@@ -239,14 +186,70 @@ def test_nodes_that_change_between_plans(seed: int) -> None:
         assert answers(GANGS, inventory) == answers(GANGS, fresh)
 
 
-def test_a_node_that_stays_touches_no_sum() -> None:
-    inventory = Inventory([TOPOLOGY])
-    rack = {"zone": "z", "block": "b", "rack": "r"}
-    inventory.set_node(make_node("n", labels=rack))
-    (leaf,) = [domain for domain in inventory.trees["dc"].by_path.values() if domain.path[-1:] == ("n",)]
-    before, changes = leaf.version, inventory.trees["dc"].changes
-    inventory.set_node(make_node("n", labels=rack | {"stamp": "1"}, taints=[TAINT]))
-    assert inventory.trees["dc"].by_path[leaf.path] is leaf
-    assert inventory.trees["dc"].changes == changes
-    assert leaf.version > before
-    assert inventory.nodes["n"].static_cause(SMALL) == "taint only:NoSchedule"
+def gang_of(kinds: list[int], wanted: int) -> Gang:
+    """Single-pod replicas that ask for so many GPUs each, of which any ``wanted`` will do."""
+    role = make_role("w", len(kinds), wanted)
+    replicas = tuple(
+        replace(replica, pods=tuple(replace(pod, shape=make_shape(gpus)) for pod in replica.pods))
+        for replica, gpus in zip(role.replicas, kinds, strict=True)
+    )
+    return make_gang(replace(role, replicas=replicas, free=True))
+
+
+def asked(gang: Gang) -> tuple[list[frozenset[int]], Verdict]:
+    """The choices that were planned when none of them fits, and the verdict."""
+    found: list[frozenset[int]] = []
+
+    def refuse(choice: Gang, _told: bool) -> Refusal:  # noqa: FBT001 - the signature of a planner
+        found.append(choice.roles[0].first)
+        return Refusal(Verdict.INFEASIBLE, ())
+
+    return found, choose_plan(gang, refuse).verdict
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wanted"), [([1] * 200 + [2] * 200, 200), (list(range(1, 1501)), 700), (list(range(1, 1501)), 1499)]
+)
+def test_choices_are_few_however_many_there_are(kinds: list[int], wanted: int) -> None:
+    found, verdict = asked(gang_of(kinds, wanted))
+    assert (len(found), verdict) == (CHOICES, Verdict.UNKNOWN)
+    assert all(len(choice) == wanted for choice in found)
+    looks = [tuple(sorted(kinds[number] for number in choice)) for choice in found]
+    assert len(set(looks)) == CHOICES
+
+
+def test_the_first_choice_is_the_lowest_numbers() -> None:
+    found, verdict = asked(gang_of([1, 2, 1, 2], 2))
+    assert found == [frozenset({0, 1}), frozenset({0, 2}), frozenset({1, 3})]
+    assert verdict is Verdict.INFEASIBLE
+
+
+#: So little work that exact tables give up on anything with several roles.
+TIGHT = 300_000
+
+
+def varied(*numbers: int) -> Gang:
+    roles = [
+        make_role(f"g{i}", n, size=2, shape=make_shape(1 + i % 4, extra={"cpu": 1000 * (i + 1)}), required="rack")
+        for i, n in enumerate(numbers)
+    ]
+    return make_gang(*roles, required="block")
+
+
+def test_a_placement_is_found_role_after_role() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 4, "b1/r2": [8] * 4, "b2/r1": [8] * 2})
+    gang = varied(2, 2, 1, 2, 1)
+    answer = plan_minimum(gang, inventory, TIGHT)
+    assert isinstance(answer, Plan)
+    assert valid(gang, inventory, answer.assignments)
+    assert len(answer.assignments) == 16
+
+
+def test_what_is_neither_found_nor_refuted_is_unknown_and_never_infeasible() -> None:
+    racks = {"b1/r1": [8] * 3 + [5] * 4}
+    gang = varied(2, 2, 2, 2, 2)
+    assert plan_minimum(gang, make_inventory(racks)).verdict is Verdict.ADMITTED
+    answer = plan_minimum(gang, make_inventory(racks), 1)
+    assert isinstance(answer, Refusal)
+    assert answer.verdict is Verdict.UNKNOWN
+    assert answer.message.startswith("the search limit was met: 5 pod shapes on 7 nodes")

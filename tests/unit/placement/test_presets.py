@@ -58,30 +58,11 @@ def preset_of(name: str) -> Topology:
     return next(preset for preset in PRESETS if preset.name == name)
 
 
-@pytest.mark.parametrize("name", TIERS)
-def test_every_tier_is_a_level_of_its_own(name: str) -> None:
-    path = path_of(preset_of(name), {key: key for key in TIERS[name]})
-    assert [value for value in path if value is not None] == TIERS[name]
-
-
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in TIERS.items() for key in keys])
 def test_a_node_that_lacks_a_tier_keeps_the_others(name: str, key: str) -> None:
     rest = [other for other in TIERS[name] if other != key]
     path = path_of(preset_of(name), {other: other for other in rest})
     assert [value for value in path if value is not None] == rest
-
-
-@pytest.mark.parametrize("preset", PRESETS[:-1], ids=lambda preset: preset.name)
-def test_only_the_finest_tier_that_all_nodes_carry_is_not_optional(preset: Topology) -> None:
-    assert sum(not level.optional for level in preset.levels if level.name != "host") == 1
-
-
-def test_the_labels_that_most_nodes_carry_win() -> None:
-    nodes = [make_node(f"k{i}", labels={"cloud.provider.com/topology-block": "b"}) for i in range(3)]
-    nodes += [make_node("c", labels={"nvidia.com/gpu.clique": "u.1"})]
-    found = detect(nodes)
-    assert found is not None
-    assert found.name == "kueue"
 
 
 def test_a_preset_when_one_node_has_the_labels_of_another_alone_then_still_holds() -> None:
@@ -119,11 +100,6 @@ def test_a_label_without_a_value_says_nothing() -> None:
     assert detect([core.Node(metadata=core.Meta(name="n", labels={"topology.kubernetes.io/zone": ""}))]) is None
 
 
-def test_nodes_without_any_known_label_have_no_preset() -> None:
-    assert detect([core.Node(metadata=core.Meta(name="n", labels={"x": "y"}))]) is None
-    assert detect([]) is None
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -148,35 +124,9 @@ def test_superpods_of_two_fabrics_are_two() -> None:
     assert path_of(preset, one)[:3] != path_of(preset, other)[:3]
 
 
-def test_the_first_key_present_gives_the_value() -> None:
-    labels = {"kubernetes.io/hostname": "name", "cloud.google.com/gce-topology-host": "machine"}
-    assert path_of(preset_of("gke"), labels) == (None, None, None, "machine")
-    del labels["cloud.google.com/gce-topology-host"]
-    assert path_of(preset_of("gke"), labels)[-1] == "name"
-
-
 def resource(name: str) -> core.ClusterTopology:
     level = core.TopologyLevelSpec(name="rack", keys=("r",), optional=True)
     return core.ClusterTopology(metadata=core.Meta(name=name), spec=core.ClusterTopologySpec(levels=(level,)))
-
-
-def test_a_cluster_topology_keeps_its_levels() -> None:
-    topology = topology_of(resource("mine"))
-    assert (topology.name, [(level.name, level.keys, level.optional) for level in topology.levels]) == (
-        "mine",
-        [("rack", ("r",), True)],
-    )
-
-
-def test_the_choice_is_the_named_the_default_the_only_one_or_the_detected() -> None:
-    one, two = topology_of(resource("one")), topology_of(resource("two"))
-    nodes = [make_node("n", labels={"nvidia.com/gpu.clique": "u.1"})]
-    assert choose("two", [one, two], [], nodes) == two
-    assert choose("kueue", [one], [], nodes).name == "kueue"
-    assert choose(None, [one, two], ["two"], nodes) == two
-    assert choose(None, {"one": one}, [], nodes) == one
-    assert choose(None, [], [], nodes).name == "nvidia-clique"
-    assert choose(None, [], [], []).name == "kubernetes"
 
 
 def test_an_unclear_choice_is_refused() -> None:

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import GPU, make_gang, make_inventory, make_node, make_role, make_shape
 from covey.api import core
+from covey.placement.capacity.tables import Vector
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Topology
 from covey.placement.planner import plan_minimum
+from covey.placement.sharing import cover
+from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points
 from covey.placement.sharing.prices import Packing
+
+
+def deep(levels: int, nodes: int, per_domain: int, fan: int) -> Inventory:
+    """A tree whose every level separates: so many nodes in each of the finest domains, ``fan`` of those in the next."""
+    inventory = Inventory([Topology("dc", tuple(Level(f"l{depth}", (f"l{depth}",)) for depth in range(levels)))])
+    for number in range(nodes):
+        labels, value = {}, number // per_domain
+        for depth in reversed(range(levels)):
+            labels[f"l{depth}"] = f"v{value}"
+            value //= fan
+        inventory.set_node(make_node(f"n{number}", labels=labels))
+    return inventory
+
 
 counts = st.lists(st.tuples(st.integers(0, 2**50), st.integers(1, 40)), min_size=1, max_size=24)
 
@@ -41,54 +57,6 @@ def test_a_count_that_fills_more_than_a_word_keeps_its_upper_bits() -> None:
     assert packing.pack([2, 0, 0]) > packing.pack([1, 2**80, 3])
 
 
-def deep(levels: int, nodes: int, per_domain: int, fan: int) -> Inventory:
-    """A tree whose every level separates: so many nodes in each of the finest domains, ``fan`` of those in the next."""
-    inventory = Inventory([Topology("dc", tuple(Level(f"l{depth}", (f"l{depth}",)) for depth in range(levels)))])
-    for number in range(nodes):
-        labels, value = {}, number // per_domain
-        for depth in reversed(range(levels)):
-            labels[f"l{depth}"] = f"v{value}"
-            value //= fan
-        inventory.set_node(make_node(f"n{number}", labels=labels))
-    return inventory
-
-
-#: Levels, nodes, nodes in the finest domain, domains in the next broader one; the roles' pods and GPUs.
-TREES = [
-    (5, 20_016, 18, 3, [(600, 8)]),
-    (4, 200, 1, 2, [(60, 8), (60, 4)]),
-    (10, 20_000, 18, 2, [(5000, 8)]),
-    (10, 20_000, 18, 2, [(2500, 8), (2500, 4)]),
-    (10, 2_000, 2, 2, [(40, 8), (40, 4), (40, 2)]),
-]
-
-
-@pytest.mark.slow  # thousands of pods
-@pytest.mark.parametrize(("levels", "nodes", "per_domain", "fan", "roles"), TREES)
-def test_any_tree_that_the_api_allows_is_planned(
-    levels: int, nodes: int, per_domain: int, fan: int, roles: Sequence[tuple[int, int]]
-) -> None:
-    inventory = deep(levels, nodes, per_domain, fan)
-    asked = [make_role(f"r{n}", pods, shape=make_shape(gpus)) for n, (pods, gpus) in enumerate(roles)]
-    plan = plan_minimum(make_gang(*asked), inventory)
-    assert isinstance(plan, Plan)
-    used: dict[str, int] = {}
-    gpus_of = {pod.key: dict(pod.shape.requests)[GPU] for role in asked for r in role.replicas for pod in r.pods}
-    for each in plan.assignments:
-        used[each.node] = used.get(each.node, 0) + gpus_of[each.pod]
-    assert len(plan.assignments) == sum(pods for pods, _ in roles)
-    assert max(used.values()) <= 8
-
-
-def test_in_a_deep_tree_the_fewest_domains_are_taken_at_every_level() -> None:
-    inventory = deep(10, 4096, 2, 2)
-    plan = plan_minimum(make_gang(make_role("w", 32)), inventory)
-    assert isinstance(plan, Plan)
-    number = [len({each.path[: depth + 1] for each in plan.assignments}) for depth in range(10)]
-    assert number == [1, 1, 1, 1, 1, 1, 2, 4, 8, 16]
-    assert all(finer <= 2 * coarser for coarser, finer in pairwise(number))
-
-
 # --- whole hosts, and what is scarce
 
 
@@ -104,12 +72,6 @@ def test_whole_nodes_are_left_whole_where_another_rack_has_room_on_broken_ones(r
     inventory = make_inventory({"r1": [3, 8], "r2": [4, 4, 4, 4]})
     gang = make_gang(make_role("w", 4, shape=make_shape(2)), **rules)
     assert all(node.startswith("b-r2-") for node in chosen(gang, inventory))
-
-
-def test_of_two_racks_the_one_where_fewer_whole_nodes_are_broken_is_taken() -> None:
-    inventory = make_inventory({"b1/r1": [1, 8, 8], "b2/r1": [4, 4, 8, 8]})
-    gang = make_gang(make_role("w", 4, shape=make_shape(4)), required="block")
-    assert chosen(gang, inventory) >= {"b2-r1-n0", "b2-r1-n1"}
 
 
 def test_resources_of_different_measure_are_not_added_up() -> None:
@@ -178,3 +140,71 @@ def test_pods_that_ask_for_the_largest_quantities_are_counted_exactly() -> None:
     assert isinstance(plan_minimum(make_gang(*roles), inventory), Plan)
     roles = [make_role("whole", 1, shape=whole), make_role("half", 3, shape=half)]
     assert not isinstance(plan_minimum(make_gang(*roles), inventory), Plan)
+
+
+#: Prices of two words that may be large, or have nothing in their lowest bits.
+price = st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from([0, 20, 40])).map(
+    lambda each: (each[0] << each[2], each[1] << 30)
+)
+needs = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)
+
+
+@st.composite
+def offers_of(draw: st.DrawFn) -> tuple[Vector, list[list[tuple[Vector, tuple[int, int]]]]]:
+    need = draw(needs)
+    vector = st.tuples(*(st.integers(0, most) for most in need)).filter(any) if any(need) else st.just(need)
+    child = st.lists(st.tuples(vector, price), min_size=1, max_size=9)
+    return need, draw(st.lists(child, max_size=5))
+
+
+def made(need: Vector, children: list[list[tuple[Vector, tuple[int, int]]]]) -> Cover[int]:
+    offers = [
+        Offer(number, {0: (Points([v for v, _ in child], need), np.array([p for _, p in child], dtype=np.int64).T)})
+        for number, child in enumerate(children)
+    ]
+    return Cover(need, offers, words=2)
+
+
+@given(offers_of(), st.booleans(), st.sampled_from([1, 1 << 15]))
+def test_prices_are_the_lowest_however_they_are_worked_out(
+    found: tuple[Vector, list[list[tuple[Vector, tuple[int, int]]]]],
+    kept: bool,  # noqa: FBT001 - hypothesis gives it
+    cells: int,
+) -> None:
+    need, children = found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cover, "_KEPT", 1 << 16 if kept else 0)
+        patch.setattr(cover, "_CELLS", cells)
+        asked = made(need, children)
+        known = dict.fromkeys(product(*(range(most + 1) for most in need)), (NO_WAY, 0))
+        known[(0,) * len(need)] = (0, 0)
+        for child in children:
+            known = {
+                vector: min(
+                    before,
+                    *(
+                        (rest[0] + own[0], rest[1] + own[1])
+                        for point, own in child
+                        if (rest := known[tuple(max(0, a - b) for a, b in zip(vector, point, strict=True))])[0] < NO_WAY
+                    ),
+                    before,
+                )
+                for vector, before in known.items()
+            }
+        for vector, right in known.items():
+            if right[0] >= NO_WAY:
+                assert asked.price(vector)[0] >= NO_WAY
+                continue
+            assert asked.price(vector) == right
+            shares = asked.shares(vector, 0)
+            total = [sum(part) for part in zip(*(share.vector for share in shares), strict=True)] or [0] * len(need)
+            assert tuple(total) == vector
+
+
+def test_in_a_deep_tree_the_fewest_domains_are_taken_at_every_level() -> None:
+    inventory = deep(10, 4096, 2, 2)
+    plan = plan_minimum(make_gang(make_role("w", 32)), inventory)
+    assert isinstance(plan, Plan)
+    number = [len({each.path[: depth + 1] for each in plan.assignments}) for depth in range(10)]
+    assert number == [1, 1, 1, 1, 1, 1, 2, 4, 8, 16]
+    assert all(finer <= 2 * coarser for coarser, finer in pairwise(number))

@@ -6,8 +6,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from builders import pods
 from covey.api import core
@@ -54,12 +52,6 @@ def test_cpu_counts_in_milli_units_and_the_rest_in_whole_ones_rounded_up() -> No
     assert text("ephemeral-storage", 1001) == "1001"
 
 
-@given(st.integers(0, 10**12))
-def test_a_plain_integer_is_itself(value: int) -> None:
-    assert amount("memory", str(value)) == value
-    assert amount("cpu", f"{value}m") == value
-
-
 def container(
     *, restart_policy: str | None = None, limits: dict[str, str | int | float] | None = None, **requests: str
 ) -> core.Container:
@@ -76,37 +68,12 @@ def test_containers_add_up_and_a_pod_takes_one_of_the_pod_limit() -> None:
     assert pod_requests(pod(container(cpu="1"), container(cpu="500m"))) == {"cpu": 1500, "pods": 1}
 
 
-def test_a_pod_without_requests_still_takes_its_place() -> None:
-    assert pod_requests(pod(core.Container())) == {"pods": 1}
-
-
 def test_a_limit_without_a_request_is_the_request() -> None:
     assert pod_requests(pod(container(limits={"nvidia.com/gpu": "8", "cpu": "2"}, cpu="1"))) == {
         "cpu": 1000,
         "nvidia.com/gpu": 8,
         "pods": 1,
     }
-
-
-def test_the_larger_of_starting_and_running_counts() -> None:
-    init = (container(cpu="3"), container(cpu="2", memory="4Gi"))
-    assert pod_requests(pod(container(cpu="2", memory="1Gi"), init=init)) == {
-        "cpu": 3000,
-        "memory": 4 * 2**30,
-        "pods": 1,
-    }
-
-
-def test_an_init_container_runs_beside_the_sidecars_started_before_it() -> None:
-    first = container(cpu="2")
-    sidecar = container(cpu="1", restart_policy="Always")
-    assert pod_requests(pod(container(cpu="1"), init=(first, sidecar)))["cpu"] == 2000
-    assert pod_requests(pod(container(cpu="1"), init=(sidecar, first)))["cpu"] == 3000
-
-
-def test_sidecars_run_beside_the_containers() -> None:
-    sidecar = container(cpu="1", restart_policy="Always")
-    assert pod_requests(pod(container(cpu="2"), init=(sidecar, sidecar)))["cpu"] == 4000
 
 
 def test_pod_level_requests_stand_above_the_containers_and_overhead_is_added() -> None:

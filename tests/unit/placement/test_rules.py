@@ -26,16 +26,6 @@ def test_a_role_that_does_not_follow_lets_the_unit_into_no_crowded_domain() -> N
     assert isinstance(plan_minimum(gang, inventory), Refusal)
 
 
-def test_a_member_that_follows_keeps_its_unit_in_its_domain() -> None:
-    inventory = make_inventory({"r1": [8, 8], "r2": [8]})
-    spread = Spread("rack", required=True, occupied={("z", "b", "r1"): 1})
-    gang = place(make_gang(make_role("w", 2), spread=spread, required="rack"), {"w-0-0": "b-r1-n0"})
-    inventory.hold("w-0-0", "b-r1-n0", make_shape(8))
-    plan = plan_minimum(gang, inventory)
-    assert isinstance(plan, Plan)
-    assert [each.node for each in plan.assignments] == ["b-r1-n1"]
-
-
 def test_a_level_no_finer_than_the_units_adds_nothing() -> None:
     """A node that has a rack but no zone will do, also where a role that does not follow is planned with the unit."""
     inventory = make_inventory({})
@@ -65,13 +55,6 @@ def test_the_minimum_goes_where_the_sets_have_room() -> None:
     assert {each.path[1] for each in plan.assignments} == {"b2"}
     grown = plan_surplus(apply(plan, gang, inventory), inventory)
     assert {each.pod for each in grown.assignments} == {"a-1-0", "b-0-0", "d-0-0"}
-
-
-def test_a_set_that_fits_nowhere_does_not_keep_the_minimum_from_its_place() -> None:
-    plan = plan_minimum(sets(), make_inventory({"b1/r1": [8]}))
-    assert isinstance(plan, Plan)
-    assert [each.pod for each in plan.assignments] == ["a-0-0"]
-    assert isinstance(plan_minimum(sets(), make_inventory({"b1/r1": [4, 4]})), Refusal)
 
 
 def test_preferences_of_like_roles_do_not_make_them_unlike_for_the_verdict() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from builders import pods
+from builders.requests import make_node, make_shape
 from covey.api import constants, core
 from covey.placement.cluster.shape import (
     BIND_MOUNT_OPTIONS,
@@ -15,9 +18,21 @@ from covey.placement.cluster.shape import (
     exclusive,
     shape_cause,
     shape_of,
+    static_cause,
     unmodelled_constraints,
 )
 from covey.placement.model import Shape
+
+GPU_TAINT = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
+
+
+def affinity(*requirements: core.Requirement, fields: tuple[core.Requirement, ...] | None = None) -> core.NodeSelector:
+    term = core.NodeSelectorTerm(match_expressions=requirements or None, match_fields=fields)
+    return core.NodeSelector(node_selector_terms=(term,))
+
+
+def requirement(operator: str, *values: str, key: str = "gen") -> core.Requirement:
+    return core.Requirement(key=key, operator=operator, values=values or None)
 
 
 def anti_affinity(
@@ -40,19 +55,6 @@ def pod(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> c
     return pods.pod(name, labels=labels, spec={"containers": [container], **spec})
 
 
-def test_like_pods_have_one_shape_whatever_they_are_called() -> None:
-    one = shape_of(pod("a", {"covey.dev/replica": "0", "app": "x"}))
-    other = shape_of(pod("b", {"covey.dev/replica": "1", "app": "y"}))
-    assert one is other
-
-
-def test_order_of_selectors_and_tolerations_does_not_matter() -> None:
-    first, second = core.Toleration(key="a"), core.Toleration(key="b")
-    one = shape_of(pod(nodeSelector={"x": "1", "y": "2"}, tolerations=(first, second)))
-    other = shape_of(pod(nodeSelector={"y": "2", "x": "1"}, tolerations=(second, first, second)))
-    assert one is other
-
-
 def test_the_pin_of_a_released_pod_is_no_part_of_its_shape() -> None:
     plain = shape_of(pod())
     assert shape_of(pod(affinity=pinned("n1"))) is plain
@@ -67,13 +69,6 @@ def test_what_stood_beside_the_pin_stays() -> None:
     (term,) = shape.node_affinity.node_selector_terms
     assert term.match_expressions == (zone,)
     assert term.match_fields is None
-
-
-def test_shapes_with_anti_affinity_can_be_hashed_and_are_interned() -> None:
-    one = shape_of(pod("a", {"app": "x"}, affinity=anti_affinity(app="x", tier="t")))
-    other = shape_of(pod("b", {"app": "y"}, affinity=anti_affinity(tier="t", app="x")))
-    assert one is other
-    assert len({one, other}) == 1
 
 
 def port(number: int, ip: str = "", protocol: str = "TCP") -> Shape:
@@ -131,9 +126,47 @@ def test_what_the_planner_does_not_model_is_named() -> None:
     )
 
 
-def test_a_term_without_a_selector_matches_no_pod() -> None:
-    term = core.PodAffinityTerm(
-        topology_key=constants.HOSTNAME_LABEL, namespace_selector=core.LabelSelector(match_labels={"team": "a"})
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        core.Toleration(key="other", operator="Exists"),
+        core.Toleration(key="nvidia.com/gpu", value="absent"),
+        core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute"),
+        core.Toleration(value="present"),
+    ],
+)
+def test_a_taint_that_is_not_tolerated_is_named(toleration: core.Toleration) -> None:
+    node = make_node("n", taints=[GPU_TAINT])
+    assert static_cause(make_shape(tolerations=(toleration,)), node) == "taint nvidia.com/gpu:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matches"),
+    [
+        ("In", ("7", "8"), True),
+        ("In", ("8",), False),
+        ("NotIn", ("8",), True),
+        ("NotIn", ("7",), False),
+        ("Exists", (), True),
+        ("DoesNotExist", (), False),
+        ("Gt", ("6",), True),
+        ("Gt", ("7",), False),
+        ("Lt", ("8",), True),
+        ("Lt", ("seven",), False),
+        ("Near", ("7",), False),
+    ],
+)
+def test_operators_of_node_affinity(operator: str, values: tuple[str, ...], *, matches: bool) -> None:
+    node = make_node("n", labels={"gen": "7"})
+    shape = make_shape(node_affinity=affinity(requirement(operator, *values)))
+    assert static_cause(shape, node) == (None if matches else "node affinity")
+
+
+def test_terms_are_alternatives_and_an_empty_one_matches_nothing() -> None:
+    node = make_node("n", labels={"gen": "7"})
+    empty = core.NodeSelectorTerm()
+    match = core.NodeSelectorTerm(match_expressions=(requirement("In", "7"),))
+    assert static_cause(make_shape(node_affinity=core.NodeSelector(node_selector_terms=(empty, match))), node) is None
+    assert (
+        static_cause(make_shape(node_affinity=core.NodeSelector(node_selector_terms=(empty,))), node) == "node affinity"
     )
-    odd = shape_of(pod(affinity=core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))))
-    assert odd is shape_of(pod())

@@ -78,96 +78,6 @@ def seen(counts: DeviceCounts, resource: str = GPU, node: core.Node = BARE, **he
 FOUR = gpus(4)
 
 
-def test_devices_of_a_class_are_an_amount_of_its_resource() -> None:
-    counts = counts_of(class_of(), slice_of("a", *FOUR[:2], device("mig", "mig"), of=2), slice_of("b", *FOUR[2:], of=2))
-    assert seen(counts) == 4
-    assert counts.is_served(GPU)
-    assert counts.extend(make_node("other", gpus=0)) == make_node("other", gpus=0)
-
-
-def test_without_a_class_nothing_changes() -> None:
-    assert counts_of(slice_of("a", *FOUR)).extend(BARE) is BARE
-
-
-def test_a_node_that_offers_the_resource_by_itself_keeps_its_own_number() -> None:
-    assert seen(counts_of(class_of(), slice_of("a", *FOUR)), node=make_node("n1", gpus=7)) == 7
-
-
-@pytest.mark.parametrize(
-    ("slices", "left"),
-    [
-        ([slice_of("a", *FOUR, of=2)], 0),
-        ([slice_of("a", *FOUR), slice_of("b", device("new"), generation=2)], 1),
-        ([slice_of("a", *FOUR), slice_of("b", device("new"), generation=2, of=2)], 0),
-        ([slice_of("a", *FOUR), slice_of("b", generation=2)], 0),
-        ([slice_of("a", *FOUR), slice_of("b", generation=2, node="n2", pool="n1")], 0),
-        ([slice_of("a", *FOUR[:2], of=2), slice_of("b", *FOUR[1:], of=2)], 0),
-        ([slice_of("a", *FOUR[:2]), slice_of("b", *FOUR, pool="second", of=2)], 2),
-        ([slice_of("a", *FOUR, node=None)], 0),
-    ],
-    ids=[
-        "incomplete",
-        "newer",
-        "newer-incomplete",
-        "newer-empty",
-        "newer-elsewhere",
-        "a-name-twice",
-        "two-pools",
-        "of-all",
-    ],
-)
-def test_only_complete_pools_of_the_newest_generation_count(slices: Sequence[core.ResourceSlice], left: int) -> None:
-    for order in (slices, slices[::-1]):
-        assert seen(counts_of(class_of(), *order)) == left
-        assert seen(counts_of(*order, class_of())) == left
-
-
-@pytest.mark.parametrize(
-    "special",
-    [
-        {"taints": [{"key": "k", "effect": "NoSchedule"}]},
-        {"taints": [{"key": "k", "effect": "NoExecute"}]},
-        {"consumesCounters": [{"counterSet": "s"}]},
-        {"allowMultipleAllocations": True},
-        {"bindingConditions": ["attached"]},
-    ],
-    ids=str,
-)
-def test_tainted_and_special_devices_count_nothing(special: Json) -> None:
-    assert seen(counts_of(class_of(), slice_of("a", *FOUR, device("odd", **special)))) == 4
-
-
-def test_a_taint_of_no_effect_counts() -> None:
-    assert seen(counts_of(class_of(), slice_of("a", device("odd", taints=[{"key": "k", "effect": "None"}])))) == 1
-
-
-def test_taint_rules_count_until_they_go() -> None:
-    counts = counts_of(class_of(), slice_of("a", *FOUR), rule_of("one", device="gpu-1"), rule_of("none", "None"))
-    assert seen(counts) == 3
-    assert set(counts.set_rule(rule_of("one", driver=DRIVER, pool="n1"))) == {"n1"}
-    assert seen(counts) == 0
-    counts.set_rule(rule_of("one", driver="other"))
-    assert seen(counts) == 4
-    counts.set_rule(rule_of("one"))
-    assert seen(counts) == 0
-    counts.remove_rule("one")
-    assert seen(counts) == 4
-
-
-def test_a_claim_of_a_stranger_takes_devices_and_gives_them_back() -> None:
-    counts = counts_of(class_of(), slice_of("a", *FOUR))
-    mine = (DRIVER, "n1", "gpu-2")
-    assert set(counts.set_claim(claim_of("c", mine))) == {"n1"}
-    assert seen(counts) == 3
-    counts.set_claim(claim_of("look", mine, admin=True))
-    assert seen(counts) == 3
-    assert set(counts.set_claim(claim_of("c"))) == {"n1"}
-    assert seen(counts) == 4
-    counts.set_claim(claim_of("c", mine))
-    assert set(counts.remove_claim(("ns", "c"))) == {"n1"}
-    assert seen(counts) == 4
-
-
 def test_a_claim_in_flight_is_counted_once() -> None:
     """What is free is what the node has less what its pods hold: two, before and after the claim is allocated."""
     counts = counts_of(class_of(), slice_of("a", *FOUR))
@@ -189,24 +99,6 @@ def test_a_pod_keeps_what_it_has_of_a_pool_that_is_written_anew() -> None:
     counts.remove_slice("a")
     counts.remove_slice("b")
     assert seen(counts, p=2) - 2 == 0
-
-
-def test_the_newest_class_of_a_resource_stands_behind_it() -> None:
-    old, new = (
-        class_of("old", created="2026-01-01T00:00:00Z"),
-        class_of("new", "device.driver == 'x'", created="2026-01-02T00:00:00Z"),
-    )
-    counts = counts_of(old, new, slice_of("a", *FOUR))
-    assert seen(counts) == 0
-    assert seen(counts, f"{IMPLICIT}old") == 4
-    assert set(counts.remove_class("new")) == {"n1"}
-    assert seen(counts) == 4
-
-
-def test_a_class_without_a_resource_has_the_name_that_every_class_has() -> None:
-    counts = counts_of(class_of(resource=None), slice_of("a", *FOUR))
-    assert seen(counts, f"{IMPLICIT}{DRIVER}") == 4
-    assert counts.problem(f"{IMPLICIT}{DRIVER}") is None
 
 
 @pytest.mark.parametrize(
@@ -232,15 +124,6 @@ def test_what_cannot_be_counted_is_refused_by_name(things: Sequence[Any], resour
     assert counts.problem(resource) is None, "a node's own plugin needs no class"
     counts.remove_node("n2")
     assert counts.problem(resource)
-
-
-def test_devices_that_all_are_special_are_refused_by_name_until_others_come() -> None:
-    counts = counts_of(class_of(), slice_of("a", device("x", consumesCounters=[{"counterSet": "s"}])))
-    assert "share counters" in (counts.problem(GPU) or "")
-    assert not counts.is_served(GPU)
-    counts.set_slice(slice_of("b", *FOUR, node="n2"))
-    assert counts.problem(GPU) is None
-    assert seen(counts, node=make_node("n2", gpus=0)) == 4
 
 
 def test_an_error_of_a_selector_gives_the_node_up_and_no_other() -> None:

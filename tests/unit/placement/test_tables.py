@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.placement.capacity.tables import NEVER, Budget, Projection, SearchLimit, Table, Tables, Vector
+from covey.placement.capacity.tables import NEVER, Budget, Table, Tables, Vector
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip
 
 ENOUGH = 1 << 40
@@ -55,20 +54,6 @@ def test_a_sum_is_every_vector_with_every_other_cut_at_the_caps(case: tuple[Vect
     assert vectors_of(total) == closed(expected)
 
 
-@given(
-    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
-    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
-)
-def test_a_long_curve_is_added_in_pieces(one: set[Vector], other: set[Vector]) -> None:
-    whole, pieces = Tables((15, 10)), Tables((15, 10))
-    with pytest.MonkeyPatch.context() as patch:
-        cut = {tuple(map(min, v, (15, 10))) for v in one}, {tuple(map(min, v, (15, 10))) for v in other}
-        expected = whole.add(table_of(whole, cut[0]), table_of(whole, cut[1]), Budget(ENOUGH))
-        patch.setattr("covey.placement.capacity.tables._CELLS", 20)
-        found = pieces.add(table_of(pieces, cut[0]), table_of(pieces, cut[1]), Budget(ENOUGH))
-    assert (found.values == expected.values).all()
-
-
 @given(pairs())
 def test_union_minus_and_without(case: tuple[Vector, set[Vector], set[Vector]]) -> None:
     caps, one, other = case
@@ -95,25 +80,6 @@ def test_equal_sets_are_one_table_and_points_are_the_maximal_vectors(
     below = closed(one)
     maximal = {v for v in below if not any(w != v and all(a <= b for a, b in zip(v, w, strict=True)) for w in below)}
     assert set(table_of(tables, one).points) == maximal
-
-
-def test_projection_counts_whole_replicas_and_carries_the_rest() -> None:
-    tables = Tables((4, 8))
-    pods = table_of(tables, {(2, 6), (4, 2)})
-    replicas = Tables((3, 4, 8))
-    takes = np.array([[1, 3], [1, 0], [0, 1]])  # a replica of one leader and three workers; single pods beside it
-    counted = replicas.intern(Projection(takes, (3, 4, 8)).of(pods, Budget(ENOUGH)))
-    expected = {
-        (x, a, b) for x, a, b in product(range(4), range(5), range(9)) if (x + a, 3 * x + b) in closed({(2, 6), (4, 2)})
-    }
-    assert vectors_of(counted) == expected
-
-
-def test_a_spent_budget_stops_the_work() -> None:
-    tables = Tables((10, 10))
-    table = table_of(tables, {(5, 0), (0, 5)})
-    with pytest.raises(SearchLimit):
-        tables.add(table, table, Budget(10))
 
 
 @given(

@@ -6,11 +6,9 @@ import pytest
 
 from builders.requests import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.round import apply
-from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.sharing import layout
 from unit.placement.brute import valid
 
 
@@ -26,55 +24,6 @@ def admit(gang: Gang, inventory: Inventory) -> Gang:
 
 def counts(gang: Gang) -> list[int]:
     return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
-
-
-def test_a_replacement_without_room_in_its_domain_is_infeasible_with_the_reason() -> None:
-    inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [8] * 6})
-    gang = make_gang(make_role("w", 1, size=3, required="rack"))
-    inventory.hold("w-0-0", "b1-r1-n0", make_shape())
-    answer = plan_minimum(place(gang, {"w-0-0": "b1-r1-n0"}), inventory)
-    assert isinstance(answer, Refusal)
-    (reason,) = answer.reasons
-    assert (reason.role, reason.scope, reason.level, reason.best_domain) == ("w", "replica", "rack", ("z", "b1", "r1"))
-    assert "2 missing pods of replica 0 must join the others in rack z/b1/r1" in reason.message
-    assert (reason.resource, reason.short) == ("nvidia.com/gpu", "8")
-
-
-def test_shapes_that_share_a_host_port_are_exact_too() -> None:
-    inventory = make_inventory({"r1": [8, 8, 8]})
-    one = make_shape(1, host_ports=(("0.0.0.0", "TCP", 80),))
-    two = make_shape(2, host_ports=(("10.0.0.1", "TCP", 80),))
-    assert counts(admit(make_gang(make_role("a", 2, shape=one), make_role("b", 1, shape=two)), inventory)) == [2, 1]
-    inventory = make_inventory({"r1": [8, 8, 8]})
-    assert isinstance(
-        plan_minimum(make_gang(make_role("a", 2, shape=one), make_role("b", 2, shape=two)), inventory), Refusal
-    )
-
-
-def test_the_limit_of_pods_counts() -> None:
-    inventory = Inventory(make_inventory({}).topologies.values())
-    inventory.set_node(make_node("n", pods=3, labels={"zone": "z"}))
-    assert isinstance(plan_minimum(make_gang(make_role("w", 4, shape=make_shape(1))), inventory), Refusal)
-    assert isinstance(plan_minimum(make_gang(make_role("w", 3, shape=make_shape(1))), inventory), Plan)
-
-
-def test_several_kinds_of_device() -> None:
-    inventory = make_inventory({"r1": [8]})
-    inventory.set_node(
-        make_node("mig", 0, labels={"zone": "z", "block": "b", "rack": "r1"}, extra={"nvidia.com/mig-1g.5gb": 7})
-    )
-    slices = make_shape(0, extra={"nvidia.com/mig-1g.5gb": 1})
-    gang = admit(make_gang(make_role("big", 1), make_role("small", 7, shape=slices), required="rack"), inventory)
-    assert counts(gang) == [1, 7]
-
-
-def test_a_taint_closes_nodes_unless_it_is_tolerated() -> None:
-    inventory = make_inventory({"r1": [8]})
-    taint = core.Taint(key="nvidia.com/gpu", effect="NoSchedule")
-    inventory.set_node(make_node("t", labels={"zone": "z", "block": "b", "rack": "r1"}, taints=[taint]))
-    assert isinstance(plan_minimum(make_gang(make_role("w", 2)), inventory), Refusal)
-    tolerant = make_shape(8, tolerations=(core.Toleration(key="nvidia.com/gpu", operator="Exists"),))
-    assert counts(admit(make_gang(make_role("w", 2, shape=tolerant)), inventory)) == [2]
 
 
 def test_a_placed_partner_outside_the_unit_bars_only_those_that_must_be_near_it() -> None:
@@ -95,20 +44,6 @@ def test_a_finer_rule_does_not_waive_a_coarser_level() -> None:
     rule = Proximity(("a", "b"), "rack", required=True)
     gang = make_gang(make_role("a", 1, required="block"), make_role("b", 1, 0), required="zone", proximity=(rule,))
     assert isinstance(plan_minimum(gang, inventory), Refusal)
-
-
-def test_large_demands_are_shared_out_without_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_COVER_CELLS", 0)
-    inventory = make_inventory({"b1/r1": [8, 4, 2], "b1/r2": [8, 8, 1], "b2/r1": [4, 4, 4]})
-    rule = Proximity(("a",), "rack", required=True)
-    roles = (
-        make_role("a", 3, 2, shape=make_shape(2)),
-        make_role("b", 2, 1, size=2, shape=make_shape(4), required="rack"),
-    )
-    gang = admit(
-        make_gang(*roles, make_role("c", 3, 1, shape=make_shape(1)), required="block", proximity=(rule,)), inventory
-    )
-    assert counts(gang) == [3, 2, 3]
 
 
 @pytest.mark.parametrize("level", ["host", "rack"])

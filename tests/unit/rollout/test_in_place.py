@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from covey.rollout import Budget, Stage
+from covey.rollout import Budget
 from covey.rollout.progress import Gate, Settings, tell
 from unit.rollout.acting import Role, Unit
 
@@ -19,33 +17,6 @@ def in_place(wanted: int, minimum: int = 1, budget: Budget | None = None) -> Rol
 
 def numbers(unit: Unit, name: str = "decode") -> dict[int, str]:
     return {n: each.revision.hash for n, each in sorted(unit.roles[name].replicas.items())}
-
-
-def test_without_surge_nothing_comes_and_nothing_goes() -> None:
-    unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
-    unit.edit("b")
-    seen = []
-    while not unit.is_rolled:
-        unit.step()
-        assert set(numbers(unit)) == {0, 1, 2}
-        assert unit.roles["decode"].ready == 2
-        seen.append("".join(numbers(unit).values()))
-        unit.thrive()
-    assert seen == ["aab", "abb", "bbb"]
-
-
-@pytest.mark.parametrize("wanted", [1, 2, 3, 5])
-def test_a_surge_serves_meanwhile_and_goes_in_the_end(wanted: int) -> None:
-    unit = Unit({"decode": in_place(wanted)})
-    unit.edit("b")
-    most = 0
-    for _ in range(3 * wanted + 3):
-        unit.step()
-        assert unit.roles["decode"].ready >= wanted
-        most = max(most, len(numbers(unit)))
-        unit.thrive()
-    assert numbers(unit) == dict.fromkeys(range(wanted), "b")
-    assert most == wanted + 1
 
 
 def test_the_last_one_is_waited_for_before_the_surge_goes_and_given_up_where_it_does_not_come() -> None:
@@ -82,13 +53,6 @@ def test_a_rollout_goes_on_while_something_is_exchanged() -> None:
     assert tell({0: (state, unit.step())}, "b", progress, Settings(deadline=10.0), 11.0) is None
 
 
-def test_roles_are_exchanged_at_the_same_time() -> None:
-    unit = Unit({"prefill": in_place(4, budget=NO_SURGE), "decode": in_place(2, budget=NO_SURGE)})
-    unit.begin("b")
-    assert "b" in numbers(unit, "prefill").values()
-    assert "b" in numbers(unit, "decode").values()
-
-
 def test_first_new_ones_come_together_where_another_role_is_replaced() -> None:
     """One that is updated in place at once would be alone until the other finds room."""
     unit = Unit({"prefill": Role.serving(2), "decode": in_place(3, budget=NO_SURGE)})
@@ -111,19 +75,6 @@ def test_a_correction_is_exchanged_in_the_pods_that_cannot_start() -> None:
     assert unit.roles["decode"].ready == 2
 
 
-def test_a_reversal_too_and_a_surge_of_it_goes() -> None:
-    unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
-    unit.begin("b")
-    unit.begin("a")
-    assert numbers(unit) == dict.fromkeys(range(3), "a")
-    unit = Unit({"decode": in_place(3)})
-    unit.begin("b")
-    unit.set(Stage.STARTING, [("decode", 3)])
-    unit.begin("a")
-    unit.gone()
-    assert numbers(unit) == dict.fromkeys(range(3), "a")
-
-
 def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
     unit = Unit({"decode": in_place(3)})
     unit.begin("b")
@@ -132,23 +83,3 @@ def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
     unit.gone()
     assert numbers(unit) == {0: "a", 1: "a", 2: "b"}
     assert unit.roles["decode"].ready == 2
-
-
-def test_what_leaves_its_nodes_is_succeeded_elsewhere() -> None:
-    unit = Unit({"decode": in_place(2, budget=NO_SURGE)})
-    unit.leave("decode", 1)
-    unit.begin("b")
-    assert unit.roles["decode"].replicas[1].stage is Stage.GOING
-    assert numbers(unit)[2] == "b"
-
-
-def test_nothing_is_exchanged_while_it_is_paused_and_a_partition_keeps_its_own() -> None:
-    unit = Unit({"decode": in_place(3, budget=NO_SURGE)}, stays=True)
-    unit.begin("b")
-    assert numbers(unit) == dict.fromkeys(range(3), "a")
-    unit.stays = False
-    unit.roles["decode"].budget = replace(NO_SURGE, partition=2)
-    for _ in range(5):
-        unit.step()
-        unit.thrive()
-    assert numbers(unit) == {0: "a", 1: "a", 2: "b"}

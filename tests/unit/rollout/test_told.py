@@ -95,23 +95,6 @@ def test_a_partition_is_no_failure() -> None:
     assert last.next_change_after(Settings(), 5000.0) is None
 
 
-def test_when_a_partition_lets_go_the_clock_begins_again() -> None:
-    role = Role.serving(3, budget=Budget(partition=2))
-    unit = Unit({"prefill": role})
-    unit.edit("b")
-    last = None
-    for now in (0.0, 10.0, 20.0, 5000.0):
-        last = told(unit, last, now, deadline=60)
-        unit.thrive()
-    assert last is not None
-    assert not last.is_late(Settings(deadline=60), 5000.0)
-    role.budget = Budget(partition=1)
-    last = told(unit, last, 5001.0, deadline=60)
-    assert gate(last) is None
-    assert gate(told(unit, last, 5010.0, deadline=60)) is Gate.ROOM
-    assert gate(told(unit, last, 5061.0, deadline=60)) is Gate.FAILED
-
-
 def test_a_partition_holds_when_it_holds_every_unit() -> None:
     unit = Unit({"prefill": Role.serving(3, budget=Budget(partition=2)), "decode": Role.serving(1)})
     unit.edit("b", "prefill")

@@ -59,10 +59,3 @@ def test_waves_are_close_to_the_bound() -> None:
         least_needed += lowest
     print(f"{needed} waves, at least {least_needed}: {needed / least_needed - 1:.1%} more")
     assert needed <= 1.1 * least_needed
-
-
-def test_a_square_takes_no_more_than_it_must() -> None:
-    for prefill in range(2, 11):
-        for decode in range(2, 11):
-            unit = Unit({"prefill": Role.serving(prefill), "decode": Role.serving(decode)})
-            assert waves(unit) == bound(unit)

@@ -1,7 +1,6 @@
 """A view's state, from objects alone."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,22 +16,6 @@ from unit.ui.world import bound, condition, expanded, nodes, owned, stranger, to
 
 def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def test_the_example_is_of_the_contract() -> None:
-    text = (Path(__file__).parent / "example.json").read_bytes()
-    state = msgspec.json.decode(text, type=contract.State)
-    assert plain(state) == msgspec.json.decode(text)
-
-
-def test_nodes_with_strangers_and_levels_worth_a_box() -> None:
-    found = nodes(2, 2, blocks=2)
-    parts = draw([*found, stranger("job", "n0-0-0", 3)])
-    assert parts.topology == contract.Topology("kueue", ("block", "rack"), ())
-    assert (parts.resource, parts.device, parts.scale) == ("nvidia.com/gpu", "GPU", 1)
-    assert parts.nodes["n0-0-0"] == contract.Node(("b0", "r0"), 8, 3, None)
-    assert parts.nodes["n1-1-1"] == contract.Node(("b1", "r1"), 8, 0, None)
-    assert parts.pods == {}
 
 
 def test_a_preset_that_running_units_keep_when_nodes_of_another_join_then_is_still_drawn() -> None:
@@ -52,11 +35,6 @@ def test_a_preset_that_running_units_keep_when_nodes_of_another_join_then_is_sti
     assert board.parts().topology.name == "kueue"
     board.drop(kept)
     assert board.parts().topology.name == "nvidia-clique"
-
-
-def test_nothing_at_all() -> None:
-    parts = draw([])
-    assert (parts.nodes, parts.gangs, parts.pods, parts.waiting, parts.resource) == ({}, {}, {}, {}, "cpu")
 
 
 def test_a_gang_its_pods_and_its_places() -> None:
@@ -118,13 +96,6 @@ def test_a_held_rollout_and_a_suspended_gang() -> None:
     assert draw([suspended[""]]).waiting == {}
 
 
-def test_letters_are_the_same_in_all_gangs_and_colours_are_not() -> None:
-    first, second = expanded("b", created="2026-01-01T00:00:00Z"), expanded("a", created="2026-01-02T00:00:00Z")
-    gangs = draw([*second.values(), *first.values()]).gangs
-    assert [(each.letter, each.ink) for each in gangs["default/b"].roles] == [("P", 0), ("D", 1)]
-    assert [(each.letter, each.ink) for each in gangs["default/a"].roles] == [("P", 2), ("D", 3)]
-
-
 def test_a_resource_that_is_not_understood_is_told_beside_the_others() -> None:
     odd = msgspec.structs.replace(expanded("odd")[""], spec={"roles": [{"name": 5}, "x"]})  # type: ignore[type-var]
     gangs = draw([odd, expanded("llm")[""]]).gangs
@@ -138,31 +109,6 @@ def test_labels_of_strangers_are_numbers_that_a_browser_has(value: str) -> None:
     (drawn,) = draw([pod]).pods.values()
     assert 0 <= drawn.unit < 2**53
     assert plain(drawn)["replica"] == drawn.replica
-
-
-def test_pods_of_a_gang_that_may_not_be_read_are_shown_all_the_same() -> None:
-    parts = draw([bound(expanded("llm")["llm-0-decode-0-0"], "n0-0-0"), *nodes(1)])
-    assert parts.gangs == {}
-    assert [each.gang for each in parts.pods.values()] == ["default/llm"]
-
-
-def test_of_other_namespaces_than_those_looked_at_pods_are_only_counted() -> None:
-    board = Board(["mine"])
-    for thing in (*nodes(1), bound(expanded("llm")["llm-0-decode-0-0"], "n0-0-0")):
-        board.update(thing)
-    parts = board.parts()
-    assert (parts.pods, parts.nodes["n0-0-0"].others) == ({}, 8)
-
-
-def test_a_heartbeat_changes_nothing() -> None:
-    board = Board()
-    node, *_ = nodes(1)
-    board.update(node)
-    board.change()
-    board.update(
-        msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="7")), node
-    )
-    assert board.change() == {}
 
 
 def test_gangs_of_other_controllers_are_counted() -> None:

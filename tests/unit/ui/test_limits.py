@@ -1,9 +1,11 @@
 """Bounds on what viewers may have under way, and that nothing is done for those who have gone."""
 
+from __future__ import annotations
+
 import asyncio
-import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
@@ -12,10 +14,10 @@ from aiohttp.test_utils import TestServer
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
-from covey.ui.feed import Sender
+from covey.ui.contract import Mode
+from covey.ui.feed import Ended, Feed, Sender, Stream, Who
 from covey.ui.gate import OwnToken
 from covey.ui.headers import Limits
-from covey.ui.process import serve_link
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 
@@ -69,108 +71,6 @@ async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: t
         await asyncio.gather(first, second, return_exceptions=True)
 
 
-async def test_service_accounts_of_a_namespace_share_what_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, going_on = asyncio.Semaphore(0), asyncio.Event()
-
-    accounts = {f"{home}-{number}": home for home in ("evil", "good", "other") for number in (1, 2, 3)}
-    homes = {identity_of(token): home for token, home in accounts.items()}
-
-    async def tenant(_viewers: Viewers, credentials: Credentials) -> str | None:
-        return homes.get(credentials.identity)
-
-    async def read_story(*_: object) -> None:
-        reading.release()
-        await going_on.wait()
-        raise Busy("over")
-
-    monkeypatch.setattr(Viewers, "tenant", tenant)
-    monkeypatch.setattr("covey.ui.server.read_story", read_story)
-    limits = Limits(tenant_questions=2, account_questions=3)
-    gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
-    app = Server(gate, Viewers(gate.mode, limits=limits, clock=SYSTEM), limits=limits).application()
-    async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
-
-        async def ask(token: str) -> str:
-            async with session.get("/api/gangs/a/b/story", headers={"Authorization": f"Bearer {token}"}) as answer:
-                return await answer.text()
-
-        tasks = [asyncio.create_task(ask(token)) for token in ("evil-1", "evil-2", "good-1")]
-        for _ in tasks:
-            await reading.acquire()
-        assert "service accounts ask too much" in await ask("evil-3")
-        assert "service accounts ask too much" in await ask("other-1"), "all accounts together"
-        tasks.append(asyncio.create_task(ask("admin")))
-        await reading.acquire()
-        going_on.set()
-        assert all("over" in text for text in await asyncio.gather(*tasks))
-
-
-async def test_nobody_is_asked_any_more_for_who_has_gone(
-    silent: tuple[Silent, Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("covey.kube.client._SECONDS", 3600)
-    there, connection = silent
-    links: asyncio.Queue[str] = asyncio.Queue()
-    serving = asyncio.create_task(serve_link(connection, "127.0.0.1:0", links.put_nowait))
-    base, _, code = (await links.get()).partition("/#code=")
-    async with ClientSession(base) as session:
-        async with session.post("/api/session", json={"code": code}) as answer:
-            headers = {"Authorization": f"Bearer {(await answer.json())['token']}"}
-        asking = asyncio.create_task(session.get("/api/gangs/a/b/story", headers=headers))
-        await there.heard.wait()
-        asking.cancel()
-    await asyncio.wait_for(there.left.wait(), 120)
-    serving.cancel()
-    await asyncio.gather(serving, asking, return_exceptions=True)
-
-
-async def test_plans_are_made_one_by_one_though_their_viewers_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, released, running, most = threading.Event(), threading.Event(), 0, 0
-    read = asyncio.Semaphore(0)
-
-    def plan(*_: object) -> str:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        begun.set()
-        released.wait()
-        running -= 1
-        return "planned"
-
-    async def read_facts(*_: object) -> tuple[None, tuple[()]]:
-        read.release()
-        return None, ()
-
-    async def tenant(*_: object) -> None:
-        return None
-
-    monkeypatch.setattr(Viewers, "tenant", tenant)
-    monkeypatch.setattr("covey.ui.server.plan", plan)
-    monkeypatch.setattr("covey.ui.server.read_facts", read_facts)
-    gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
-    async with (
-        TestServer(Server(gate, Viewers(gate.mode, clock=SYSTEM)).application()) as server,
-        ClientSession() as session,
-    ):
-        headers = {"Authorization": "Bearer x", "Content-Type": "text/plain"}
-
-        async def ask() -> int:
-            async with session.post(server.make_url("/api/plan"), data="a", headers=headers) as answer:
-                return answer.status
-
-        gone = asyncio.create_task(ask())
-        await read.acquire()
-        await asyncio.to_thread(begun.wait)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        second = asyncio.create_task(ask())
-        await read.acquire()
-        await asyncio.sleep(0.2)  # where it could begin, it would have begun
-        released.set()
-        assert await second == 200
-    assert most == 1
-
-
 async def test_a_page_that_takes_nothing_is_cut() -> None:
     ended = asyncio.get_running_loop().create_future()
 
@@ -193,3 +93,109 @@ async def test_a_page_that_takes_nothing_is_cut() -> None:
             while await reader.read(1 << 20):
                 pass  # what was on its way
         writer.close()
+
+
+async def test_a_stream_begins_with_the_whole_and_goes_on_with_changes() -> None:
+    stream = Stream(lambda: b"whole", 3)
+    stream.push(b"lost in the whole")
+    assert await stream.next() == ("snapshot", b"whole")
+    for change in (b"1", b"2"):
+        stream.push(change)
+    assert [await stream.next() for _ in range(2)] == [("change", b"1"), ("change", b"2")]
+
+
+async def test_a_page_that_is_too_slow_gets_the_whole_again() -> None:
+    stream = Stream(lambda: b"whole", 3)
+    await stream.next()
+    for number in range(50):
+        stream.push(b"%d" % number)
+    assert await stream.next() == ("snapshot", b"whole")
+    stream.push(b"new")
+    assert await stream.next() == ("change", b"new")
+
+
+async def test_the_end_comes_before_all_that_waits() -> None:
+    stream = Stream(lambda: b"whole", 3)
+    stream.push(b"1")
+    stream.end(Ended("no more"))
+    with pytest.raises(Ended, match="no more"):
+        await stream.next()
+
+
+class Standing:
+    """A feed with a stream, at which somebody looks."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.streams, self.used_at = 1, 0.0
+
+    async def run(self) -> None:
+        await asyncio.sleep(3600)
+
+
+@pytest.fixture
+async def viewers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Viewers]:
+    """Views whose viewers are named by their tokens; the API server is not asked."""
+    names: list[str] = []
+
+    async def ask(_client: object) -> Who:
+        return Who(names[-1], names[-1].split(":")[2] if ":" in names[-1] else None)
+
+    monkeypatch.setattr("covey.ui.viewers.ask_who", ask)
+    monkeypatch.setattr("covey.ui.viewers.Feed", Standing)
+    found = Viewers(Mode.TOKEN, limits=Limits(feeds=6, views=3, tenant_feeds=2, account_feeds=4), clock=SYSTEM)
+    found.names = names  # type: ignore[attr-defined] # for ``look``
+    sweeping = asyncio.create_task(found.run())
+    yield found
+    sweeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await sweeping
+
+
+async def look(viewers: Viewers, name: str, namespaces: Sequence[str] = ()) -> Feed:
+    viewers.names.append(name)  # type: ignore[attr-defined]
+    return await viewers.feed(
+        Credentials(identity_of(name), Connection(Configuration(host="http://127.0.0.1:1"))), namespaces
+    )
+
+
+def account(namespace: str, name: str) -> str:
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+async def test_many_accounts_of_one_namespace_are_one_viewer(viewers: Viewers) -> None:
+    await look(viewers, account("evil", "a"))
+    await look(viewers, account("evil", "b"))
+    with pytest.raises(Busy, match="the service accounts of evil look at 2 views"):
+        await look(viewers, account("evil", "c"))
+    await look(viewers, account("good", "a"))
+
+
+async def test_whose_namespace_a_viewer_is_of_is_asked_once(viewers: Viewers) -> None:
+    def credentials(name: str) -> Credentials:
+        return Credentials(identity_of(name), Connection(Configuration(host="http://127.0.0.1:1")))
+
+    await look(viewers, account("ours", "a"))
+    viewers.names.append("on-call")  # type: ignore[attr-defined] # who is asked for from here on
+    assert await viewers.tenant(credentials(account("ours", "a"))) == "ours"
+    assert await viewers.tenant(credentials("on-call")) is None
+    viewers.names.append(account("evil", "b"))  # type: ignore[attr-defined]
+    assert await viewers.tenant(credentials(account("evil", "b"))) == "evil"
+
+
+async def test_users_find_room_whatever_accounts_there_are(viewers: Viewers) -> None:
+    for namespace in ("a", "b", "c", "d"):
+        await look(viewers, account(namespace, "x"))
+    with pytest.raises(Busy, match="4 views of service accounts are open"):
+        await look(viewers, account("e", "x"))
+    await look(viewers, "on-call")
+    await look(viewers, "on-call", ["prod"])
+    with pytest.raises(Busy, match="6 views are open"):
+        await look(viewers, "somebody-else")
+
+
+async def test_a_view_that_nobody_looks_at_makes_room_for_another_of_its_namespace(viewers: Viewers) -> None:
+    first = await look(viewers, account("ours", "a"))
+    await look(viewers, account("ours", "b"))
+    first.streams = 0
+    await look(viewers, account("ours", "c"))
+    assert len(viewers) == 2

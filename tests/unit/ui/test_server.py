@@ -13,7 +13,7 @@ from covey.kube.errors import Forbidden, Unreachable
 from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
-from covey.ui.headers import Limits, bearer_token, is_meant, is_strange
+from covey.ui.headers import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 
@@ -135,29 +135,6 @@ async def test_what_is_too_large_or_no_name_or_of_another_type(here: tuple[Here,
             assert answer.status == status, path
 
 
-async def test_an_api_server_that_does_not_answer_is_said(here: tuple[Here, ClientSession]) -> None:
-    made, session = here
-    token = await token_of(made, session)
-    async with session.get("/api/state", headers=token) as answer:
-        assert answer.status == 502
-        assert "does not answer" in (await answer.json())["error"]["what"]
-
-
-def test_viewers_own_tokens_and_nothing_else() -> None:
-    gate = OwnToken(NOBODY)
-    found = gate.credentials("abc")
-    assert found.connection.server == NOBODY.server
-    assert found.connection.configuration.api_key == {"BearerToken": "Bearer abc"}
-    assert not NOBODY.configuration.api_key
-    assert "abc" not in found.identity
-    assert found.identity == gate.credentials("abc").identity != gate.credentials("abd").identity
-    for token in (None, ""):
-        with pytest.raises(Closed):
-            gate.credentials(token)
-    with pytest.raises(Closed):
-        gate.redeem("x")
-
-
 def test_a_used_code_is_told_from_a_wrong_one() -> None:
     gate = Link(NOBODY, lambda _: None)
     with pytest.raises(Closed):
@@ -195,30 +172,3 @@ async def test_only_who_is_not_let_in_is_asked_to_sign_in(error: Exception, stat
         session.get(server.make_url("/api/state")) as answer,
     ):
         assert answer.status == status
-
-
-@pytest.mark.parametrize(
-    ("header", "token"),
-    [
-        (None, None),
-        ("", None),
-        ("Bearer", None),
-        ("Bearer ", None),
-        ("bearer abc", "abc"),
-        ("Bearer a b", None),
-        ("Basic abc", None),
-        ("Bearer a\x00b", None),
-        ("Bearer é", None),
-    ],
-)
-def test_tokens_of_headers(header: str | None, token: str | None) -> None:
-    assert bearer_token(header) == token
-
-
-def test_names_and_sites() -> None:
-    assert is_meant({"Host": "LOCALHOST:1"}, {"localhost:1"})
-    assert not is_meant({}, {"localhost:1"})
-    assert is_meant({"Host": "anything"}, None)
-    assert not is_strange("POST", {"Origin": "http://a:1", "Host": "a:1", "Sec-Fetch-Site": "same-origin"})
-    assert is_strange("POST", {"Origin": "http://a:2", "Host": "a:1"})
-    assert not is_strange("GET", {"Host": "a:1"})

@@ -8,7 +8,7 @@ from covey.api import core
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
 from covey.ui.chronicle import Chronicle, Event, Pod
-from covey.ui.story import MOST_EVENTS, tell
+from covey.ui.story import tell
 from unit.ui.world import condition, expanded, told
 
 NOW = 1_767_225_700.0
@@ -48,11 +48,6 @@ def event(
 
 def kinds(story: Any) -> list[tuple[str, str]]:
     return [(each.kind, each.source) for each in story.events]
-
-
-def test_a_resource_that_has_just_come() -> None:
-    story = tell(Chronicle(resource()), NOW)
-    assert (story.gang, story.now, kinds(story)) == ("default/llm", "2026-01-01T00:01:40Z", [("created", "metadata")])
 
 
 def test_the_life_of_replicas_with_their_slowest_pod() -> None:
@@ -144,13 +139,3 @@ def test_an_event_and_a_condition_that_say_the_same_are_one() -> None:
         NOW,
     )
     assert kinds(story) == [("created", "metadata"), ("ready", "event")]
-
-
-def test_a_long_story_loses_its_beginning() -> None:
-    events = tuple(
-        event("Odd", "Dance", eventTime=f"2026-01-01T{number // 60:02d}:{number % 60:02d}:30Z")
-        for number in range(MOST_EVENTS + 20)
-    )
-    story = tell(Chronicle(resource(), events=events), NOW)
-    assert (len(story.events), story.left_out) == (MOST_EVENTS, 21)
-    assert story.events[-1].time > story.events[0].time > "2026-01-01T00:20:00Z"

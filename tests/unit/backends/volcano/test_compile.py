@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import inference, inferences
-from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends.volcano import Volcano
 from covey.backends.volcano.groups import canonical
@@ -64,37 +63,6 @@ def test_kthenas_example() -> None:
     assert groups(kthena()) == [yaml.safe_load(GOLDEN)]
 
 
-def test_a_pod_is_of_its_units_group_and_gated() -> None:
-    pod = next(body for body in pods(kthena(replicas=2)) if body["metadata"]["labels"][names.LABEL_UNIT] == "1")
-    assert pod["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "llama-1"}
-    assert pod["spec"]["schedulerName"] == "volcano"
-    assert pod["spec"]["schedulingGates"] == [{"name": names.GATE_GANG}]
-    assert names.LABEL_POD_GROUP not in pod["metadata"]["labels"]  # by which the scheduler process would take it
-
-
-def test_the_templates_own_annotations_stay_but_not_another_group() -> None:
-    own = {"metadata": {"annotations": {"a": "b", "scheduling.k8s.io/group-name": "mine"}}, **template()}
-    pod = pods(inference(workers("decode", template=own)))[0]
-    assert pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "llama-0"}
-
-
-def test_queue_and_priority_stand_there_only_when_asked_for() -> None:
-    plain = groups(kthena())[0]["spec"]
-    assert {"queue", "priorityClassName", "networkTopology", "minTaskMember"}.isdisjoint(plain)
-    asked = groups(kthena(queue="gpus", priorityClassName="high"))[0]["spec"]
-    assert (asked["queue"], asked["priorityClassName"]) == ("gpus", "high")
-
-
-def test_a_role_outside_the_gang_has_subgroups_but_no_minimum() -> None:
-    resource = inference(workers("decode"), workers("router", replicas=3, minReplicas=0))
-    spec = groups(resource)[0]["spec"]
-    assert spec["minMember"] == 1
-    assert [(policy["name"], policy["minSubGroups"]) for policy in spec["subGroupPolicy"]] == [
-        ("decode", 1),
-        ("router", 0),
-    ]
-
-
 def test_topology_of_unit_and_roles() -> None:
     resource = inference(
         workers("prefill", size=2, topology={"required": "rack"}), workers("decode"), topology={"required": "block"}
@@ -120,11 +88,6 @@ def test_replicas_of_two_sizes_are_told_apart_by_revision() -> None:
     ]
     expressions = [each["labelSelector"]["matchExpressions"][0] for each in spec["subGroupPolicy"]]
     assert [each["values"] for each in expressions] == [[old.roles["decode"].hash], [new.roles["decode"].hash]]
-
-
-@pytest.mark.parametrize("resource", [kthena(suspend=True), kthena(replicas=0)])
-def test_no_units_no_groups(resource: DisaggregatedInference) -> None:
-    assert groups(resource) == []
 
 
 @given(inferences())
@@ -180,11 +143,6 @@ def test_requests_are_counted_as_a_scheduler_does() -> None:
     }
 
 
-def test_what_cannot_be_read_is_left_to_the_api_server() -> None:
-    resource = inference(workers("decode", template=template({"cpu": "a lot"})))
-    assert "minResources" not in groups(resource)[0]["spec"]
-
-
 @pytest.mark.parametrize(
     ("resource", "value", "text"),
     [
@@ -211,3 +169,15 @@ def test_amounts_are_written_as_go_writes_them(resource: str, value: int, text: 
 @given(st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"]), st.integers(0, 2**50))
 def test_an_amount_is_the_same_when_read_again(resource: str, value: int) -> None:
     assert amount(resource, canonical(resource, value)) == value
+
+
+def test_what_cannot_be_read_is_left_to_the_api_server() -> None:
+    resource = inference(workers("decode", template=template({"cpu": "a lot"})))
+    assert "minResources" not in groups(resource)[0]["spec"]
+
+
+def test_queue_and_priority_stand_there_only_when_asked_for() -> None:
+    plain = groups(kthena())[0]["spec"]
+    assert {"queue", "priorityClassName", "networkTopology", "minTaskMember"}.isdisjoint(plain)
+    asked = groups(kthena(queue="gpus", priorityClassName="high"))[0]["spec"]
+    assert (asked["queue"], asked["priorityClassName"]) == ("gpus", "high")

@@ -8,7 +8,6 @@ import pytest
 from covey.api import core
 from covey.backends import Identity, Owned
 from covey.backends.volcano import Volcano
-from covey.compile import type_of
 from covey.operator.objects import add_digest, has_drifted
 from unit.backends.volcano.objects import kthena
 
@@ -39,30 +38,10 @@ def admitted(status: dict[str, Any]) -> core.Condition:
     return report.admitted
 
 
-def test_without_a_group_there_is_nothing_to_say() -> None:
-    assert Volcano().read_back("llama", 1, objects({})) is None
-
-
-def test_volcanos_own_sentence_is_passed_on() -> None:
-    said = admitted({"phase": "Inqueue", "conditions": [UNSCHEDULABLE]})
-    assert said.status == "False"
-    assert said.message == f"Volcano: {UNSCHEDULABLE['message']} (phase Inqueue)"
-
-
-def test_silence_says_where_to_look() -> None:
-    assert "whether vc-scheduler runs, and whether the queue exists" in admitted({}).message
-    assert admitted({"phase": "Pending"}).message.endswith("(phase Pending)")
-
-
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
 def test_conditions_that_ceased_to_hold_are_not_told(phase: str) -> None:
     """Volcano only ever adds them."""
     assert admitted({"phase": phase, "conditions": [UNSCHEDULABLE, SCHEDULED], "running": 6}).status == "True"
-
-
-@pytest.mark.parametrize("phase", ["Unknown", "Inqueue", "Pending"])
-def test_a_loss_is_told(phase: str) -> None:
-    assert admitted({"phase": phase, "conditions": [UNSCHEDULABLE, SCHEDULED], "running": 5}).status == "False"
 
 
 def test_what_volcano_adds_is_no_drift() -> None:
@@ -81,10 +60,3 @@ def test_what_volcano_adds_is_no_drift() -> None:
     assert not Volcano().is_fixed(found, wanted)
     stored["spec"]["minMember"] = 1
     assert has_drifted(wanted, msgspec.convert(stored, Owned))
-
-
-def test_pods_keep_their_group() -> None:
-    resource = kthena()
-    pods = [msgspec.convert(body, core.Pod) for body in Volcano().compile(resource).objects() if body["kind"] == "Pod"]
-    group = next(Volcano().compile(resource).objects())
-    assert Volcano().in_use({}, pods) == {(type_of(group), "llama-0")} == {(TYPE, "llama-0")}

@@ -9,7 +9,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
 from covey.kube.resources import VOLCANO_POD_GROUPS
-from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena, template, workers
+from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena, workers
 
 KEPT = frozenset(probe.name for probe in Volcano().probes())
 CLUSTER = Cluster(kept=KEPT, hyper_nodes=HyperNodes(DISCOVERED))
@@ -72,30 +72,11 @@ def test_what_it_does_not(resource: DisaggregatedInference, words: str) -> None:
     )
 
 
-def test_every_field_is_named_at_once() -> None:
-    resource = kthena(spread={"level": "rack"}, topology={"required": "zone", "preferred": "rack"})
-    assert [sentence.split(":")[0] for sentence in refusals(resource)] == [
-        "spec.topology.required zone",
-        "spec.topology.preferred",
-        "spec.spread",
-    ]
-
-
 def test_tiers_that_contradict_the_levels() -> None:
     wrong = HyperNodes((hyper_node("r", 2, "rack", children=("b",)), hyper_node("b", 1, "block", nodes=".*")))
     resource = inference(workers("prefill", topology={"required": "rack"}), topology={"required": "block"})
     (sentence,) = refusals(resource, Cluster(hyper_nodes=wrong))
     assert "level block is broader than rack, and its HyperNodes have tier 1 and 2" in sentence
-
-
-def test_levels_are_not_judged_where_nobody_has_looked() -> None:
-    assert refusals(kthena(topology={"required": "zone"}), Cluster()) == ()
-
-
-def test_requests_that_come_from_limits_count() -> None:
-    limited: dict[str, Any] = template()
-    limited["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
-    assert refusals(inference(workers("decode", template=limited))) == ()
 
 
 # Whether the cluster can do it at all
@@ -115,10 +96,6 @@ def test_requests_that_come_from_limits_count() -> None:
 )
 def test_an_older_volcano_is_not_used_at_all(cluster: Cluster, words: str) -> None:
     assert words in (Volcano().absent(cluster) or "")
-
-
-def test_a_volcano_with_subgroups_is() -> None:
-    assert Volcano().absent(CLUSTER) is None
 
 
 def test_probes_ask_for_what_a_release_before_1_14_drops() -> None:

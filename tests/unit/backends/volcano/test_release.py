@@ -71,18 +71,6 @@ def test_a_minimum_goes_as_one() -> None:
     assert let_go.waits[1].message == "waits until every pod of the minimum exists: prefill 0/2, decode 0/1"
 
 
-def test_not_before_all_of_it_is_there() -> None:
-    let_go = Volcano().release(progress(GANG, every(COMPLETE, prefill_1=BORN)))
-    assert let_go.slots == ()
-    assert let_go.waits[0].message == "waits until every pod of the minimum exists: prefill 1/2, decode 1/1"
-
-
-def test_not_before_its_group_is_there() -> None:
-    let_go = Volcano().release(progress(GANG, every(COMPLETE), objects={}))
-    assert let_go.slots == ()
-    assert let_go.waits[0].message == "waits until its PodGroup exists"
-
-
 def test_not_under_a_group_that_knows_a_lower_minimum() -> None:
     """Volcano would start the gang without what the new minimum adds."""
     before = inference(
@@ -91,39 +79,6 @@ def test_not_under_a_group_that_knows_a_lower_minimum() -> None:
     let_go = Volcano().release(progress(GANG, every(COMPLETE), objects=stored(before)))
     assert let_go.slots == ()
     assert let_go.waits[0].message == "waits until its PodGroup has the new minimum"
-
-
-def test_the_rest_of_a_minimum_follows_when_the_operator_was_interrupted() -> None:
-    let_go = Volcano().release(progress(GANG, every(COMPLETE, prefill_0=LET_GO)))
-    assert gone(let_go.slots) == {"0 prefill 1", "0 decode 0"}
-
-
-def test_surplus_waits_for_every_role() -> None:
-    waiting = every(COMPLETE, prefill_0=BOUND, prefill_1=BOUND, decode_0=LET_GO)
-    assert Volcano().release(progress(GANG, waiting)).slots == ()
-    bound = {**waiting, ("decode", 0): BOUND}
-    assert gone(Volcano().release(progress(GANG, bound)).slots) == {"0 prefill 2", "0 decode 1"}
-
-
-def test_surplus_that_is_not_complete_is_kept() -> None:
-    bound = every(BOUND, prefill_2=BORN, decode_1=COMPLETE)
-    assert gone(Volcano().release(progress(GANG, bound)).slots) == {"0 decode 1"}
-
-
-def test_surplus_waits_again_after_a_loss() -> None:
-    lost = every(BOUND, prefill_0=BORN, prefill_2=COMPLETE)
-    assert Volcano().release(progress(GANG, lost)).slots == ()
-    again = {**lost, ("prefill", 0): COMPLETE}
-    assert gone(Volcano().release(progress(GANG, again)).slots) == {"0 prefill 0"}
-
-
-def test_minimums_go_before_surplus_of_other_units() -> None:
-    first = every(COMPLETE, prefill_0=BOUND, prefill_1=BOUND, decode_0=BOUND)
-    let_go = Volcano().release(progress(GANG, first, every(COMPLETE)))
-    assert gone(let_go.slots) == {"1 prefill 0", "1 prefill 1", "1 decode 0"}
-    # A minimum that waits for room keeps nobody.
-    waits = every(COMPLETE, prefill_0=LET_GO, prefill_1=LET_GO, decode_0=LET_GO)
-    assert gone(Volcano().release(progress(GANG, first, waits)).slots) == {"0 prefill 2", "0 decode 1"}
 
 
 def test_running_is_no_word_for_a_minimum() -> None:
