@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from builders import pods
-from builders.requests import make_node, make_shape
 from covey.api import constants, core
 from covey.placement.cluster.shape import (
     BIND_MOUNT_OPTIONS,
@@ -18,7 +15,6 @@ from covey.placement.cluster.shape import (
     exclusive,
     shape_cause,
     shape_of,
-    static_cause,
     unmodelled_constraints,
 )
 from covey.placement.model import Shape
@@ -123,50 +119,4 @@ def test_what_the_planner_does_not_model_is_named() -> None:
     assert unmodelled_constraints(pod(topologySpreadConstraints=(soft,))) == ()
     assert unmodelled_constraints(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
         "persistentVolumeClaim",
-    )
-
-
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        core.Toleration(key="other", operator="Exists"),
-        core.Toleration(key="nvidia.com/gpu", value="absent"),
-        core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute"),
-        core.Toleration(value="present"),
-    ],
-)
-def test_a_taint_that_is_not_tolerated_is_named(toleration: core.Toleration) -> None:
-    node = make_node("n", taints=[GPU_TAINT])
-    assert static_cause(make_shape(tolerations=(toleration,)), node) == "taint nvidia.com/gpu:NoSchedule"
-
-
-@pytest.mark.parametrize(
-    ("operator", "values", "matches"),
-    [
-        ("In", ("7", "8"), True),
-        ("In", ("8",), False),
-        ("NotIn", ("8",), True),
-        ("NotIn", ("7",), False),
-        ("Exists", (), True),
-        ("DoesNotExist", (), False),
-        ("Gt", ("6",), True),
-        ("Gt", ("7",), False),
-        ("Lt", ("8",), True),
-        ("Lt", ("seven",), False),
-        ("Near", ("7",), False),
-    ],
-)
-def test_operators_of_node_affinity(operator: str, values: tuple[str, ...], *, matches: bool) -> None:
-    node = make_node("n", labels={"gen": "7"})
-    shape = make_shape(node_affinity=affinity(requirement(operator, *values)))
-    assert static_cause(shape, node) == (None if matches else "node affinity")
-
-
-def test_terms_are_alternatives_and_an_empty_one_matches_nothing() -> None:
-    node = make_node("n", labels={"gen": "7"})
-    empty = core.NodeSelectorTerm()
-    match = core.NodeSelectorTerm(match_expressions=(requirement("In", "7"),))
-    assert static_cause(make_shape(node_affinity=core.NodeSelector(node_selector_terms=(empty, match))), node) is None
-    assert (
-        static_cause(make_shape(node_affinity=core.NodeSelector(node_selector_terms=(empty,))), node) == "node affinity"
     )
