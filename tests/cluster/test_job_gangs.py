@@ -110,21 +110,19 @@ def test_the_conformance_test_s_gang_that_fits_completes(jobs: Jobs, nodes: AddN
 
 @pytest.mark.slow
 def test_the_conformance_test_s_gang_that_does_not_fit_gets_no_node(jobs: Jobs, nodes: AddNodes, covey: Covey) -> None:
-    """Negative: of 1,000 pods none has a node or runs for 30 s; the gang was refused once, and others pass it by (J5)."""
+    """Negative: of 1,000 pods none is created for 30 s; the gang was refused once, and others pass it by (J5)."""
     nodes(blocks=1, racks=1, nodes=1)
     jobs.post(job("huge", 1000))
     assert "huge" in jobs.await_refusal("huge")
     asked = plans(covey)
     ends = time.monotonic() + 30
     while time.monotonic() < ends:
-        pods = jobs.pods_of("huge")
-        assert not [name_of(pod) for pod in pods if node_of(pod) or pod["status"]["phase"] == "Running"]
+        assert not jobs.pods_of("huge")
         time.sleep(1)
-    assert len(pods) == 1000
     assert plans(covey) == asked
     jobs.post(job("small", 2))
     jobs.await_complete("small")
-    assert not any(node_of(pod) for pod in jobs.pods_of("huge"))
+    assert not jobs.pods_of("huge")
 
 
 def plans(covey: Covey) -> float:
@@ -136,18 +134,16 @@ def plans(covey: Covey) -> float:
 def test_the_groups_of_a_job_are_its_own_and_go_with_it(jobs: Jobs, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=1)
     made = jobs.post(job("train", 3, {"covey.dev/gang": "2"}, cpu="1000", suspend=True))
-    time.sleep(1)
-    assert not jobs.all("PodGroup")
+    jobs.post(job("later", 1))
+    jobs.await_complete("later")  # by then it has been looked at
+    assert [*map(name_of, jobs.all("PodGroup"))] == []
     jobs.patch("train", {"suspend": False})
     group = eventually(lambda: jobs.get("PodGroup", "train"), 30, "the group is there")
     assert group["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
     assert jobs.get("Workload", "train")["spec"]["controllerRef"]["kind"] == "Job"
-    assert all(map(is_gated, jobs.await_job_pods("train", 3)))
-    jobs.patch("train", {"suspend": True})
-    eventually(lambda: not (jobs.all("PodGroup") or jobs.all("Workload")), 30, "the groups have gone")
-    jobs.patch("train", {"suspend": False})
-    eventually(lambda: jobs.get("PodGroup", "train"), 30, "the group is there again")
+    assert "train" in jobs.await_refusal("train")
+    assert not jobs.pods_of("train")
     jobs.end("train")
     eventually(lambda: not (jobs.all("PodGroup") or jobs.all("Workload")), 60, "the groups have gone with the Job")
 
@@ -160,23 +156,18 @@ def test_later_completions_wait_for_nobody(jobs: Jobs, nodes: AddNodes) -> None:
 
 
 def test_a_suspended_job_is_a_gang_again_when_it_goes_on(jobs: Jobs, nodes: AddNodes) -> None:
-    """Pods that are done belong to the former group: what is left starts together."""
+    """Pods that are done belong to the former gang: what is left starts together."""
     [node] = nodes(blocks=1, racks=1, nodes=1)
     # Pods that are done count, too: after the first two none is made before the Job is suspended.
     quota = {"metadata": {"name": "two"}, "spec": {"hard": {"count/pods": "2"}}}
     jobs.cluster.api("POST", jobs.path("ResourceQuota"), quota)
     eventually(lambda: jobs.get("ResourceQuota", "two").get("status", {}).get("hard"), 60, "the quota is counted")
-    jobs.post(job("train", 2, completions=4, suspend=True))
-    jobs.patch("train", {"suspend": False})
+    jobs.post(job("train", 2, completions=4))
     eventually(lambda: jobs.read("train")["status"].get("succeeded", 0) == 2, 60, "half of them are done")
     jobs.patch("train", {"suspend": True})
     eventually(lambda: not jobs.all("PodGroup"), 30, "the group has gone")
     jobs.delete("ResourceQuota", "two")
     jobs.cluster.kubectl("cordon", node)
-    bound = int(time.time())
-    eventually(
-        lambda: time.time() >= bound + 1, 5, "the second of the last bind is over: times of objects have no parts"
-    )
     jobs.patch("train", {"suspend": False})
     group = eventually(lambda: jobs.get("PodGroup", "train"), 30, "the group is there again")
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
@@ -247,14 +238,13 @@ def test_a_stranger_s_pod_completes_no_gang(jobs: Jobs, nodes: AddNodes) -> None
     jobs.cluster.api("POST", jobs.path("ResourceQuota"), quota)
     eventually(lambda: jobs.get("ResourceQuota", "few")["status"]["used"]["pods"] == "1", 60, "the quota is counted")
     jobs.post(job("train", 2))
-    jobs.await_job_pods("train", 1)
 
     def waits() -> bool:
         conditions = {each["type"]: each for each in jobs.get("PodGroup", "train")["status"]["conditions"]}
-        return conditions["Admitted"]["message"].endswith("1 of 2 replicas exist")
+        return "pods 2 needed, 1 left" in conditions["Admitted"]["message"]
 
-    eventually(waits, 60, "the gang waits for its second pod")
-    assert not any(map(node_of, jobs.all("Pod")))
+    eventually(waits, 60, "the gang waits for quota")
+    assert [*map(name_of, jobs.all("Pod"))] == ["stranger"]
     jobs.delete("ResourceQuota", "few")
     jobs.await_complete("train")
     assert is_gated(jobs.get("Pod", "stranger"))
@@ -365,7 +355,6 @@ def test_a_name_that_is_taken_is_said(jobs: Jobs, nodes: AddNodes) -> None:
     eventually(lambda: jobs.get("PodGroup", "train")["metadata"]["ownerReferences"], 30, "the group is the Job's")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
 @pytest.mark.parametrize(("pods", "cpu"), [(4, "100m"), (2, "90")], ids=["quota", "room"])
 def test_a_job_when_its_gang_cannot_start_has_no_pods_and_its_deadline_does_not_run(
     jobs: Jobs, nodes: AddNodes, pods: int, cpu: str

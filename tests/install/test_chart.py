@@ -473,7 +473,8 @@ def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_p
     without, served = offline.render(), offline.render({"gangs": {"jobs": True}})
     names = {(each["kind"], each["metadata"]["name"]) for each in without}
     added = [each for each in served if (each["kind"], each["metadata"]["name"]) not in names]
-    assert {each["metadata"]["name"] for each in added} == {"covey-jobs", "covey-job-gangs"}
+    wanted = {"covey-jobs", "covey-queued-jobs", "covey-account-jobs", "covey-job-gangs"}
+    assert {each["metadata"]["name"] for each in added} == wanted
     manifests = composed(tmp_path, "jobs")
     for each in added:
         other = find(manifests, each["kind"], each["metadata"]["name"])
@@ -483,7 +484,7 @@ def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_p
     before, after = (find(objects, "ClusterRole", "covey-operator")["rules"] for objects in (without, served))
     own = find(manifests, "ClusterRole", "covey-operator-jobs")["rules"]
     assert own == [rule for rule in after if rule not in before]
-    assert own == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]}]
+    assert own == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch", "patch"]}]
     for objects, is_on in ((without, False), (served, True), (manifests, True)):
         spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
         assert ("--job-gangs" in spec["containers"][0]["args"]) is is_on

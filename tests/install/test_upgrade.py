@@ -193,11 +193,25 @@ def waiting_job(site: Site) -> Iterator[None]:
     """A labelled Job whose pods have no room; they start together when there is some."""
     jobs = Jobs(site.cluster, site.namespace)
     jobs.post(job("train", 2, pod={"nodeSelector": {"site": site.namespace}}))
-    jobs.await_job_pods("train", 2)
+    before = jobs.await_job_pods("train", 2)
     jobs.await_refusal("train")
     yield
+    assert uids(jobs.pods_of("train")) == uids(before), "a Job whose pods are there goes on as before"
     site.add_nodes(1)
     jobs.await_complete("train")
+
+
+def suspended_job(site: Site) -> Iterator[None]:
+    """A labelled Job that its user has suspended stays so, and waits for its turn once it is resumed."""
+    jobs = Jobs(site.cluster, site.namespace)
+    jobs.post(job("mine", 2, pod={"nodeSelector": {"site": site.namespace}}, suspend=True))
+    yield
+    assert jobs.read("mine")["spec"]["suspend"]
+    jobs.patch("mine", {"suspend": False})
+    jobs.await_refusal("mine")
+    assert not jobs.pods_of("mine")
+    site.add_nodes(1)
+    jobs.await_complete("mine")
 
 
 def leader_worker_set(site: Site) -> Iterator[None]:
@@ -281,6 +295,7 @@ PARTS: Final[tuple[Part, ...]] = (
     sidecar_that_restarted,
     claim_in_flight,
     waiting_job,
+    suspended_job,
     leader_worker_set,
     nodes_asked_for,
     quota_too_small,

@@ -34,9 +34,10 @@ def refused(cluster: Cluster, body: Object) -> str | None:
 
 def test_in_kubernetes_136_jobs_are_prepared() -> None:
     with Cluster(kubernetes="1.36", kwok=False) as cluster:
-        cluster.apply([each for each in policies() if each["metadata"]["name"] == "covey-jobs"])
+        cluster.apply([each for each in policies() if each["metadata"]["name"] in {"covey-jobs", "covey-queued-jobs"}])
         eventually(lambda: is_in_force(cluster), 60, "the policies are in force")
         made = cluster.api("POST", PATH, job("train", 2))
+        assert made["spec"]["suspend"]
         assert made["spec"]["template"]["spec"]["schedulingGates"] == [GATE]
 
 

@@ -34,6 +34,7 @@ def find_debts(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
         _of_slices,
         _of_quotas,
         _of_node_life_cycle,
+        _of_job_controller,
     ):
         yield from debt(lists)
     yield from _of_kube_scheduler(lists, schedulers)
@@ -60,6 +61,34 @@ def _is_started(pod: Object) -> bool:
     # Started before: what makes it unready since then, a test does.
     started = "startTime" in pod.get("status", {}) and "Ready" in conditions
     return started or (conditions.get("Ready") != "True" and any(conditions.get(gate) != "True" for gate in gates))
+
+
+def _of_job_controller(lists: Lists) -> Iterator[str]:
+    """Every Job has been looked at as it is, which makes its pods, or deletes them; and pods that run are done soon."""
+    live: dict[str, list[Object]] = {}
+    for pod in lists["Pod"]:
+        meta = pod["metadata"]
+        owners = [each["uid"] for each in meta.get("ownerReferences", ()) if each["kind"] == "Job"]
+        if "batch.kubernetes.io/job-tracking" in meta.get("finalizers", ()):
+            if "deletionTimestamp" in meta or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+                yield f"job controller: pod {meta['name']} is to be counted"
+            elif "nodeName" in pod["spec"]:
+                yield f"kubelet: pod {meta['name']} of a Job is to be done"
+        for uid in owners:
+            live.setdefault(uid, []).append(pod)
+    for job in lists["Job"]:
+        meta, status, is_suspended = job["metadata"], job.get("status", {}), bool(job["spec"].get("suspend"))
+        conditions = {each["type"]: each["status"] == "True" for each in status.get("conditions", ())}
+        if conditions.keys() & {"Complete", "Failed"}:
+            continue
+        pods = [
+            pod
+            for pod in live.get(meta["uid"], ())
+            if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+        ]
+        is_looked_at = is_suspended == conditions.get("Suspended", False) and is_suspended != ("startTime" in status)
+        if not is_looked_at or status.get("active", 0) != len(pods) or (is_suspended and pods):
+            yield f"job controller: Job {meta['name']} is to be looked at"
 
 
 def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:

@@ -34,6 +34,7 @@ RECORDED: Final = (
     Resource("apps", "v1", "controllerrevisions", "ControllerRevision"),
     resources.RESOURCE_QUOTAS,
     resources.NODES,
+    resources.JOBS,
     resources.PODS,
     resources.EVENTS,
 )

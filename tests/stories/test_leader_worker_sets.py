@@ -132,8 +132,13 @@ def test_pods_when_one_of_them_loses_its_place_before_the_bind_are_replaced(stag
 
 @pytest.mark.parametrize(
     "labels",
-    [{f"{_LWS}/name": "llm"}, _MARK, {f"{_LWS}/name": "llm", **_MARK, "covey.dev/inference": "llm"}],
-    ids=["of a LeaderWorkerSet without the label", "of nobody's with it", "Covey's own"],
+    [
+        {f"{_LWS}/name": "llm"},
+        {f"{_LWS}/name": "llm", "covey.dev/gang": "false"},
+        _MARK,
+        {f"{_LWS}/name": "llm", **_MARK, "covey.dev/inference": "llm"},
+    ],
+    ids=["of a LeaderWorkerSet without the label", "that says no", "of nobody's with it", "Covey's own"],
 )
 def test_pod_when_it_is_not_meant_is_stored_as_it_was(stage: Stage, labels: Object) -> None:
     body = {"metadata": {"name": "a", "labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
@@ -141,6 +146,16 @@ def test_pod_when_it_is_not_meant_is_stored_as_it_was(stage: Stage, labels: Obje
     assert made["metadata"]["labels"] == labels
     assert made["spec"]["schedulerName"] == "default-scheduler"
     assert "schedulingGates" not in made["spec"]
+
+
+def test_worker_when_its_leader_lacks_the_label_is_told_so(stage: Stage, sets: Sets) -> None:
+    """The leader starts by itself, and nobody makes the group for which the worker waits."""
+    sets.leaders("llm", 2, marks={})
+    sets.workers("llm", 0, 2)
+    [worker] = members(stage, "llm-0", 1)
+    assert is_gated(worker)
+    [note] = stage.event_notes("Unsupported")
+    assert "leader llm-0 lacks the label covey.dev/gang" in note
 
 
 def test_exclusive_topology_is_refused_by_a_sentence(stage: Stage) -> None:

@@ -120,15 +120,26 @@ def adapt_children(parent: core.NativeGroup, children: list[core.Group]) -> list
     return [_with_policy(each, _ONE_POD) if each.spec.scheduling_policy.gang is None else each for each in children]
 
 
-def adapt_root(group: core.NativeGroup, pods: Iterable[core.Pod]) -> core.NativeGroup:
-    """A PodGroup without a parent counts as a gang until it is bound, for as long as a pod of that time is there.
+def adapt_root(group: G, pods: Iterable[core.Pod]) -> G:
+    """A PodGroup of another controller, without a parent, as what it is now: a gang, or ``basic``.
 
-    Members are bound all or none. After that pods end one by one, as a Job's do, and what comes in their places is placed
-    one by one: the minimum might never be met again. Upstream has it so, too (``PodGroupInitiallyScheduled``).
+    It is a gang whenever no member runs, and at least its minimum waits. While one runs, what comes is placed one by one:
+    pods end and come anew one by one, as a Job's do, and the minimum might never be met again. So it is in upstream, too
+    (``PodGroupInitiallyScheduled``), which remembers it; this is read from the present.
+
+    Of a labelled Job the operator keeps the minimum at what is left of it. That of a native group stays, so fewer pods
+    than that are its last ones where others have ended.
     """
-    if group.kind != "PodGroup" or not any(pod.spec.node_name and not podstate.dying(pod) for pod in pods):
+    if group.kind != "PodGroup" or (gang := group.spec.scheduling_policy.gang) is None:
         return group
-    return _with_policy(group, core.SchedulingPolicy(basic={}))
+    there = list(podstate.members(group, pods))
+    basic = core.SchedulingPolicy(basic={})
+    if any(podstate.bound(pod) and not podstate.dying(pod) for pod in there):
+        return _with_policy(group, basic)
+    if isinstance(group, core.NativeGroup) and sum(map(podstate.counts, there)) < (gang.min_count or 0):
+        has_ended = any(pod.spec.node_name and not podstate.dying(pod) for pod in there)
+        return msgspec.structs.replace(_with_policy(group, basic), is_rest=True) if has_ended else group
+    return group
 
 
 def _with_policy(group: G, policy: core.SchedulingPolicy) -> G:

@@ -20,6 +20,7 @@ import msgspec
 
 from covey.admission import gangs, podstate
 from covey.admission.entitlement import FIRST, Lane
+from covey.admission.expected import expected_wait, is_expected
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.order import Line, Order, Queue
 from covey.admission.reservation import scarce
@@ -34,6 +35,7 @@ from covey.api.constants import (
     PURPOSE_EVACUATION,
     PURPOSE_SUCCESSION,
     REASON_INFEASIBLE,
+    REASON_RESERVED,
     REASON_UNKNOWN,
     REASON_WAITING,
 )
@@ -41,6 +43,8 @@ from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
 #: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
 SETTLE: Final = 2.0
+#: What is said of a gang whose pods are created only now.
+RESERVED: Final = "nodes are reserved for the pods of its minimum, which are about to be created"
 
 
 class Want(Enum):
@@ -115,6 +119,8 @@ def assess(
     if isinstance(topology, UnplannableError):
         return _blocked_entry(unit, topology, kept, before, now)
     decision = replace(kept, topology=topology)
+    if (wait := expected_wait(unit.root)) is not None:
+        return _blocked_entry(unit, UnplannableError(*wait), decision, before, now)
     if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
         return Entry(unit, Want.NOTHING, replace(decision, claim=None))  # most units, most of the time
     try:
@@ -136,9 +142,15 @@ def assess(
     replaces = decision.claim is not None and decision.claim.purpose in {PURPOSE_EVACUATION, PURPOSE_SUCCESSION}
     decision, kept = replace(decision, claim=None), decision
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
-        since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
+        is_rest = isinstance(unit.root, core.NativeGroup) and unit.root.is_rest
+        same = before is not None and before.want in {Want.SURPLUS, *([Want.SETTLED] if is_rest else [])}
+        since = _since(before if same else None, now)
+        if is_rest and now < since + SETTLE:
+            return Entry(unit, Want.SETTLED, decision, gang, since)  # more of them may be about to come
         decision = kept if replaces else decision
         return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_requested_resources(unit, shape))
+    if any(map(is_expected, unit.pods())):
+        decision = replace(decision, reason=REASON_RESERVED, message=RESERVED)
     return Entry(unit, Want.NOTHING, decision, gang)
 
 

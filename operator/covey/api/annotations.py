@@ -8,6 +8,9 @@ left alone.
 
 Nodes that an autoscaler is asked for, for a root: a JSON object of ``since`` (RFC 3339), ``waitSeconds`` and ``labels``.
 
+Pods of a suspended Job that are not created before they have places: a JSON object of ``pod`` (one like all of them, as
+the API server would store it), and of ``waits`` and ``reason`` where no places are looked for yet.
+
 All are read as anybody may have written them.
 """
 
@@ -17,6 +20,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from covey.api import core
 
@@ -123,3 +128,27 @@ def read_asked(text: str | None) -> NodesAsked | None:
     if since is None or not isinstance(wait, int | float) or not wait >= 0 or not isinstance(labels, dict):
         return None
     return NodesAsked(since, min(wait, LONGEST_WAIT), labels)
+
+
+class Expected(core.Read, frozen=True):
+    """The pods that a suspended Job would have: ``pod`` is like all of them.
+
+    ``waits``: why no places are looked for yet, with the ``reason`` of the condition that says so.
+    """
+
+    pod: core.Pod | None = None
+    waits: str = ""
+    reason: str = ""
+
+
+def dump_expected(expected: Expected | None) -> str | None:
+    """The annotation; None for nothing."""
+    return msgspec.json.encode(expected).decode() if expected is not None else None
+
+
+def read_expected(text: str | None) -> Expected | None:
+    """Read the annotation; None where it says nothing, or cannot be understood."""
+    try:
+        return msgspec.json.decode(text or "null", type=Expected | None)
+    except (ValueError, RecursionError):
+        return None

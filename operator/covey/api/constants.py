@@ -46,6 +46,8 @@ LABEL_GANG: Final = "covey.dev/gang"
 LABEL_JOB_GANG: Final = "covey.dev/gang"
 #: The Job controller's, on the pods of a Job.
 LABEL_JOB_NAME: Final = "batch.kubernetes.io/job-name"
+#: Kueue's: a Job that has it waits in a queue of Kueue's, which suspends it and resumes it.
+LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 #: Kubernetes' own, on what Covey makes for no single resource.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "covey"
@@ -68,6 +70,7 @@ LABEL_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LABEL_LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 #: LeaderWorkerSet's annotation on its pods: how many a group has, the leader included.
 ANNOTATION_LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+ANNOTATION_LWS_LEADER: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 LWS_LABELS: Final = (
     LABEL_LWS_NAME,
     "leaderworkerset.sigs.k8s.io/group-index",
@@ -140,6 +143,17 @@ ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 ANNOTATION_EVICTIONS_REFUSED: Final = f"{SCHEDULING_GROUP}/evictions-refused"
 #: Beside it: nodes that an autoscaler is asked for, as a JSON object (``api.annotations``).
 ANNOTATION_CAPACITY_ASKED: Final = f"{SCHEDULING_GROUP}/capacity-asked"
+
+#: On the PodGroup of a Job, from the operator: the pods that are not created before they have their places, or why they
+#: are not asked for yet, as a JSON object (``api.annotations``).
+ANNOTATION_EXPECTED: Final = f"{SCHEDULING_GROUP}/expected"
+
+#: On a Job: who suspends it. ``"true"``: Covey does, until it is the gang's turn; ``"false"``: Covey has resumed it. A Job
+#: without it is suspended and resumed by others alone.
+ANNOTATION_QUEUED: Final = "covey.dev/queued"
+#: Beside it: when Covey resumed the Job last (RFC 3339), and how often it has suspended it again since its gang last ran.
+ANNOTATION_RESUMED: Final = "covey.dev/resumed"
+ANNOTATION_GIVEN_UP: Final = "covey.dev/given-up"
 
 #: On a resource, from people and programs: any text that was not there before asks how many replicas of each role could
 #: have places now.
@@ -238,6 +252,8 @@ REASON_INFEASIBLE: Final = "Infeasible"
 REASON_UNKNOWN: Final = "SearchLimit"
 REASON_WAITING: Final = "Waiting"
 REASON_BELOW_MINIMUM: Final = "BelowMinimum"
+#: A gang has places that are reserved for its pods, which are not created yet.
+REASON_RESERVED: Final = "Reserved"
 REASON_QUOTA_EXCEEDED: Final = "QuotaExceeded"
 #: A root names no queue although several select its namespace; one that does not exist; one that is not for it.
 REASON_QUEUE_AMBIGUOUS: Final = "QueueAmbiguous"

@@ -186,6 +186,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Asked": Explanation("An autoscaler has been asked for nodes, and has not answered yet."),
     "Coming": Explanation("The autoscaler makes nodes; the unit is placed as soon as they are Ready."),
+    names.REASON_RESERVED: Explanation(
+        "Nodes are reserved for the pods of a labelled Job, which are created next; after a minute they are free again."
+    ),
     names.REASON_BELOW_MINIMUM: Explanation(
         "A unit that has served has lost replicas and has fewer than its minimum; they are being replaced.",
         "See which pods are missing and why; the message of Admitted says what keeps successors from a place.",

@@ -41,6 +41,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "release_budgets",
         "Delete the budgets of gangs, so that nodes can be drained without Covey.",
     ),
+    "release-jobs": ("release_jobs", "release_jobs", "Resume the Jobs that Covey suspends until it is their turn."),
     "version": ("version", "version", "Print client and server versions."),
 }
 

@@ -184,8 +184,7 @@ class Reconciler:
     def _without_room(self, key: Key, planned: Plan) -> Plan:
         """Leave only running minimums in a plan's creations while others of the namespace may need the room first."""
         later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
-        quotas, every = self._caches.quotas, self._caches.inferences.every()
-        if not later or not (quotas.settles(key[0], (each.metadata.key for each in every)) or quotas.rests(key)):
+        if not later or not (self._caches.may_need_room(key[0]) or self._caches.quotas.rests(key)):
             return planned
         self._caches.look_again(key, REST)
         create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)

@@ -23,12 +23,20 @@ from typing import Final
 
 from covey.admission import podstate, queue
 from covey.admission.entitlement import Entitlement
+from covey.admission.expected import is_expected
 from covey.admission.queue import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
 from covey.api import core
-from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.api.constants import (
+    REASON_DENIED,
+    REASON_FAILED,
+    REASON_INFEASIBLE,
+    REASON_RESERVED,
+    REASON_UNKNOWN,
+    REASON_WAITING,
+)
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import domains_of
@@ -55,6 +63,10 @@ GATHER: Final = 0.01
 ATTEMPTS: Final = 3
 #: Why a node is shut to a plan while others were not tried; no refusal shows it.
 TRIED: Final = "tried before"
+#: Seconds for which nodes are reserved for pods that are about to be created.
+RESERVED: Final = 60.0
+#: What a unit's status says when they were not.
+NOT_CREATED: Final = f"the pods of its minimum were not created while nodes were reserved for them ({RESERVED:.0f} s)"
 #: What a unit's status says when the planner itself failed on it.
 FAILED: Final = "the planner failed on this gang; the scheduler's log has the details"
 
@@ -98,6 +110,8 @@ class Admission:
         self._rooms: set[str] = set()
         self._relabelled = False
         self._aside: dict[Key, _Aside] = {}
+        #: Units with nodes that are reserved for pods which do not exist yet, and the end of that.
+        self._reserved: dict[Key, asyncio.TimerHandle] = {}
         self._misses = Misses()
         self._breath = context.breath
         self._books = Books(
@@ -243,6 +257,7 @@ class Admission:
                 root = self._dirty.pop()
                 with self._alone(root):
                     self._books.assess(root)
+                    self._look_at_expected(root)
                 await self._breath.take()
             self._books.release()
             rooms, self._rooms = self._rooms, set()
@@ -407,6 +422,9 @@ class Admission:
         self._quotas.note(entry.unit)
         claim = entry.decision.claim if aside.want is Want.SURPLUS else None
         decision = replace(entry.decision, reason=None, message="", claim=claim, succession=None)
+        waits = any(map(is_expected, entry.unit.pods()))
+        if waits:
+            decision = replace(decision, reason=REASON_RESERVED, message=queue.RESERVED)
         placed = place(aside.gang, {each.pod.metadata.uid: each.node for each in placements})
         self._books.enter(
             root, replace(entry, want=Want.NOTHING, decision=decision, gang=placed, since=None, refused=False)
@@ -416,8 +434,51 @@ class Admission:
         topology = entry.decision.topology
         assert topology is not None, "it was planned in one"
         self._queueing.topologies.keep(entry.unit, topology)
+        if waits:
+            # Pinned are they all together, once the last one is there.
+            self._cache.arrived.update(each.pod.metadata.uid for each in placements if not is_expected(each.pod))
+            self._look_at_expected(root)
+            return
         rank = rank_of(aside.gang, surplus=aside.want is Want.SURPLUS)
         self._commits.admit(root, topology.name, placements, aside.want, rank)
+
+    def _look_at_expected(self, root: Key) -> None:
+        """Reserve nodes for pods that are about to be created, for a while, and pin these there when all of them are."""
+        entry = self._books.shelf.entries.get(root)
+        capacity, pods = self._cache.capacity, [*entry.unit.pods()] if entry is not None else []
+        expected = [pod for pod in pods if is_expected(pod)]
+        if any(pod.metadata.uid in capacity.assumed for pod in expected):
+            if root not in self._reserved:
+                self._reserved[root] = asyncio.get_running_loop().call_later(RESERVED, self._end_reservation, root)
+            return
+        if (timer := self._reserved.pop(root, None)) is not None:
+            timer.cancel()
+        arrived = [pod for pod in pods if pod.metadata.uid in self._cache.arrived] if self._cache.arrived else []
+        if entry is None or expected or not arrived:
+            return
+        topology = entry.decision.topology
+        if topology is None or not entry.unit.minimum_met(
+            lambda pod: podstate.place_of(pod, capacity.assumed) is not None
+        ):
+            for pod in arrived:
+                self._cache.unassume(pod.metadata.uid)
+            return
+        self._cache.arrived.difference_update(pod.metadata.uid for pod in arrived)
+        places = [(pod, capacity.assumed[pod.metadata.uid]) for pod in arrived]
+        placements = [
+            Placement(pod, node, domains_of(topology, self._cache.path(topology, node))) for pod, node in places
+        ]
+        self._commits.admit(root, topology.name, placements, Want.MINIMUM, rank_of(_gang_of(entry), surplus=False))
+
+    def _end_reservation(self, root: Key) -> None:
+        """Give up nodes that were reserved for pods which nobody has created."""
+        del self._reserved[root]
+        unit = self._cache.index.unit(root)
+        self._books.parking.park(root, REASON_WAITING, NOT_CREATED)
+        for pod in unit.pods() if unit is not None else ():
+            if is_expected(pod) or pod.metadata.uid in self._cache.arrived:
+                self._cache.unassume(pod.metadata.uid)
+        self.mark(root)
 
     def _still_good(self, entry: Entry, plan: Plan) -> list[Placement] | None:
         """Hold the plan's room, unless something it was made from has changed while it was made."""
@@ -425,7 +486,7 @@ class Admission:
         assert topology is not None
         held: list[Placement] = []
         for each in plan.assignments:
-            pod = self._cache.index.pod(each.pod)
+            pod = self._cache.index.member(each.pod)
             good = pod is not None and podstate.counts(pod) and podstate.obstacle(pod) is None
             if pod is None or not good or self._cache.capacity.refusal(pod, each.node):
                 for other in held:

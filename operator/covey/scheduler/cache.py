@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.admission import podstate
+from covey.admission.expected import find_expected
 from covey.admission.native import MemberPod, Stored, adapt
 from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
@@ -25,6 +26,7 @@ from covey.api.constants import (
     ANNOTATION_AVOID,
     ANNOTATION_CAPACITY_ASKED,
     ANNOTATION_EVICTIONS_REFUSED,
+    ANNOTATION_EXPECTED,
     ANNOTATION_SUCCESSION,
 )
 from covey.kube.client import Client
@@ -56,6 +58,7 @@ _FROM_OPERATOR: Final = (
     ANNOTATION_AVOID,
     ANNOTATION_EVICTIONS_REFUSED,
     ANNOTATION_CAPACITY_ASKED,
+    ANNOTATION_EXPECTED,
     ANNOTATION_SUCCESSION,
 )
 
@@ -105,6 +108,8 @@ class Cache:
         self.volumes = Volumes()
         self.capacity = Capacity(self._counted_spec)
         self._listeners: list[Listener] = []
+        #: UIDs of pods that have the place of one that was expected, until they are pinned there with their mates.
+        self.arrived: set[str] = set()
         #: As what pods are read, wherever they come from.
         self.pod_type = MemberPod if native else core.Pod
         self.pods = Reflector(client, PODS, self.pod_type, clock=clock, on_event=self._on_pod)
@@ -233,7 +238,8 @@ class Cache:
 
     def unassume(self, uid: str) -> None:
         """Take a decision back; the room is free again unless the watch says otherwise."""
-        latest = self.index.pod(uid)
+        latest = self.index.member(uid)
+        self.arrived.discard(uid)
         if latest is None:
             freed = self.capacity.remove_pod(uid)
         else:
@@ -271,9 +277,11 @@ class Cache:
             self._drop_pod(pod)
             return
         self.volumes.set_pod(pod)
+        self._take_expected_place(pod)
         roots = self.index.set_pod(pod)
         freed = self.capacity.set_pod(pod, self.index.holding(pod))
         self.devices.set_pod(pod, freed)
+        self._expect_pods(self.index.leaf_of(pod))
         self._tell_units(roots)
         for listener in self._listeners:
             listener.pod(pod)
@@ -285,11 +293,53 @@ class Cache:
         roots = self.index.remove_pod(pod.metadata.uid)
         freed = self.capacity.remove_pod(pod.metadata.uid)
         self.devices.remove_pod(pod, freed)
+        self.arrived.discard(pod.metadata.uid)
+        self._expect_pods(self.index.leaf_of(pod))
         self._tell_units(roots)
         for listener in self._listeners:
             listener.gone(pod)
         if freed:
             self._tell_room(freed)
+
+    def _take_expected_place(self, pod: core.Pod) -> None:
+        """Give a pod that has come the place of one that was expected, at once: nobody gets in between."""
+        group = self.index.leaf_of(pod)
+        expected = self.index.expected(group) if group is not None else {}
+        if group is None or not expected or self.index.pod(pod.metadata.uid) is not None:
+            return
+        if not podstate.is_member(pod, group) or not podstate.counts(pod) or podstate.obstacle(pod) is not None:
+            return
+        shape = self.capacity.shape(pod)
+        for uid, stand_in in expected.items():
+            node = self.capacity.assumed.get(uid)
+            if node is not None and self.capacity.shape(stand_in) == shape:
+                self._remove_expected(uid)
+                self.index.set_expected(group, {other: each for other, each in expected.items() if other != uid})
+                self.capacity.assume(pod, node)
+                self.arrived.add(pod.metadata.uid)
+                return
+
+    def _expect_pods(self, group: core.Group | None) -> None:
+        """Have a group expect as many pods as it lacks (``admission.expected``)."""
+        if group is None or group.is_native:
+            return
+        before = self.index.expected(group)
+        known = self.index.group(group)
+        pods = find_expected(group, self.index.existing(group), before) if known is group else {}
+        if pods == before:
+            return
+        freed = [node for uid in before.keys() - pods.keys() if (node := self._remove_expected(uid))]
+        for uid, pod in pods.items():
+            if uid not in before:
+                self.volumes.set_pod(pod)
+                self.capacity.set_pod(pod, None)
+        self._tell_units(self.index.set_expected(group, pods))
+        for node in freed:
+            self._tell_room(node)
+
+    def _remove_expected(self, uid: str) -> str | None:
+        self.volumes.remove_pod(uid)
+        return self.capacity.remove_pod(uid)
 
     def _on_node(self, event: str, node: core.Node, previous: core.Node | None) -> None:
         name = node.metadata.name
@@ -312,6 +362,7 @@ class Cache:
         changed = self.index.remove_group(group) if event == "DELETED" else self.index.set_group(group)
         if event == "DELETED" or previous is None or previous.metadata.controller != group.metadata.controller:
             self._look_at_pins(group)
+        self._expect_pods(group)
         if event != "DELETED" and previous is not None and _same_wish(group, previous):
             for root in changed:
                 for listener in self._listeners:

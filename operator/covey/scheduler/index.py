@@ -8,8 +8,10 @@ matter: what hangs under a parent that is not there yet belongs to no unit until
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from covey.admission import podstate
+from covey.admission.expected import ExpectedPod, is_of_job
 from covey.admission.native import adapt_children, adapt_root
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
@@ -30,6 +32,9 @@ class Index:
         self._children: dict[Name, set[Key]] = {}
         self._pods: dict[Name, dict[str, core.Pod]] = {}
         self._by_uid: dict[str, core.Pod] = {}
+        #: Pods that do not exist yet, by UID; they are members of units and nothing else.
+        self._expected: dict[Name, Mapping[str, ExpectedPod]] = {}
+        self._expected_by_uid: dict[str, ExpectedPod] = {}
         #: Those of them that are being deleted, or drain.
         self._ending: dict[str, core.Pod] = {}
         self._declared: dict[Name, dict[str, int]] = {}
@@ -106,6 +111,16 @@ class Index:
             self._pods.pop(leaf, None)
         return self._touch(set(), self._root_of_leaf(leaf))
 
+    def set_expected(self, group: core.Group, pods: Mapping[str, ExpectedPod]) -> set[Key]:
+        """Store the pods, by UID, that a PodGroup expects. Returns the roots whose units it changed."""
+        leaf = group.metadata.key
+        for uid in self._expected.pop(leaf, {}):
+            del self._expected_by_uid[uid]
+        if pods:
+            self._expected[leaf] = pods
+            self._expected_by_uid.update(pods)
+        return self._touch(set(), self.root_of(group))
+
     def set_declared(self, workload: Name, positions: Mapping[str, int]) -> set[Key]:
         """Store the order of a Workload's templates; empty forgets it. Returns the roots that refer to the Workload."""
         roots = set(self._of_workload.get(workload, ()))
@@ -125,8 +140,8 @@ class Index:
         group = self._root(root)
         if group is None:
             return None
-        if isinstance(group, core.NativeGroup):
-            group = adapt_root(group, podstate.members(group, self._pods_of(group)))
+        if isinstance(group, core.NativeGroup) or is_of_job(group):
+            group = adapt_root(group, self._pods_of(group))
         unit = build_unit(group, self._children_of, self._pods_of, self._declared.get(workload_key(group)))
         self._units[root] = unit
         return unit
@@ -134,6 +149,10 @@ class Index:
     def root(self, key: Key) -> core.Group | None:
         """A group that has no parent."""
         return self._root(key)
+
+    def group(self, like: core.Group) -> core.Group | None:
+        """The group of the same kind and name as it was stored last."""
+        return self._groups.get(key_of(like))
 
     def roots(self) -> list[Key]:
         """The keys of all roots."""
@@ -157,8 +176,16 @@ class Index:
         return [pod for group in self.groups(root) if group.kind == "PodGroup" for pod in self._pods_of(group)]
 
     def pod(self, uid: str) -> core.Pod | None:
-        """A pod by UID."""
+        """A pod by UID; not one that is only expected."""
         return self._by_uid.get(uid)
+
+    def member(self, uid: str) -> core.Pod | None:
+        """A pod by UID, or one that is expected."""
+        return self._by_uid.get(uid) or self._expected_by_uid.get(uid)
+
+    def expected(self, group: core.Group) -> Mapping[str, ExpectedPod]:
+        """The pods that a PodGroup expects, by UID."""
+        return self._expected.get(group.metadata.key, {})
 
     def pods(self) -> Iterable[core.Pod]:
         """Every pod of the cluster."""
@@ -220,8 +247,13 @@ class Index:
         found = [child for key in sorted(keys) if _same_owner(child := self._groups[key], group)]
         return adapt_children(group, found) if isinstance(group, core.NativeGroup) else found
 
-    def _pods_of(self, group: core.Group) -> Iterable[core.Pod]:
+    def existing(self, group: core.Group) -> Iterable[core.Pod]:
+        """The pods that carry the label of a PodGroup."""
         return self._pods.get(group.metadata.key, {}).values()
+
+    def _pods_of(self, group: core.Group) -> Iterable[core.Pod]:
+        expected = self._expected.get(group.metadata.key)
+        return chain(self.existing(group), expected.values()) if expected else self.existing(group)
 
     def _touch(self, changed: set[Key], root: Key | None) -> set[Key]:
         if root is not None:

@@ -34,6 +34,7 @@ from covey.api.constants import (
     REASON_INVALID_TOPOLOGY,
     REASON_UNKNOWN,
     REASON_UNSCHEDULABLE,
+    REASON_WAITING,
 )
 from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
@@ -141,8 +142,8 @@ class Parking:
         return self._is(root, REASON_UNKNOWN) and not self._parked[root].stirred
 
     def note_answer(self, root: Key) -> None:
-        """The planner gave an answer: only what others refused counts on."""
-        if not self.was_denied(root) and not self._is(root, REASON_UNSCHEDULABLE):
+        """The planner gave an answer: only what others refused, or did not do, counts on."""
+        if not any(self._is(root, reason) for reason in (REASON_DENIED, REASON_UNSCHEDULABLE, REASON_WAITING)):
             self.forget(root)
 
     def accept(self, root: Key) -> None:

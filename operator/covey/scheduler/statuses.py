@@ -146,7 +146,8 @@ class StatusWriter:
         if left > 0:
             self._queue.add_after(root, left)
             return
-        if (not unit.root.status.conditions or unit.root.is_native) and not any(unit.pods()):
+        silent = decision.reason in {None, REASON_WAITING}
+        if ((not unit.root.status.conditions and silent) or unit.root.is_native) and not any(unit.pods()):
             self._pacer.drop(root)
             return  # groups without pods: there is nothing to decide yet; of Kubernetes' own, or any more
         wanted = self._wanted_statuses(unit, decision)

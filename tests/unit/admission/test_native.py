@@ -165,6 +165,18 @@ def test_a_flat_group_is_a_gang_until_it_is_bound() -> None:
     assert not unit_of(group("g", {"gang": {"minCount": 3}}), going, pod("b")).one_by_one
 
 
+def test_a_native_group_when_one_of_its_pods_has_succeeded_is_a_gang_for_those_that_wait() -> None:
+    """A suspended Job has such pods until they are collected; fewer pods than the minimum are the rest of what has run."""
+    ended = pod("old", nodeName="n1")
+    ended = msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase="Succeeded"))
+    waiting = [pod(f"new-{number}") for number in range(4)]
+    assert unit_of(group("g", {"gang": {"minCount": 4}}), ended, *waiting).root.spec.scheduling_policy.gang
+    rest = unit_of(group("g", {"gang": {"minCount": 5}}), ended, *waiting)
+    assert rest.root.spec.scheduling_policy.gang is None
+    first = unit_of(group("g", {"gang": {"minCount": 5}}), *waiting)
+    assert first.root.spec.scheduling_policy.gang == core.GangPolicy(min_count=5)
+
+
 def test_a_tree_of_many_groups_costs_no_look_at_every_name_for_each() -> None:
     """Ten thousand groups under one, which whoever makes native groups can have, held up the process for 10 s."""
     looks = 0

@@ -47,6 +47,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "operator",
         "scheduler",
         "release-budgets",
+        "release-jobs",
         "version",
     ):
         assert f"\n  {name} " in result.stdout
@@ -103,7 +104,14 @@ def test_version_without_a_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *(["explain", "x"], ["status", "x"], ["top"], ["release-budgets", "-A"], ["drain", "x"]),
+        *(
+            ["explain", "x"],
+            ["status", "x"],
+            ["top"],
+            ["release-budgets", "-A"],
+            ["release-jobs", "-A"],
+            ["drain", "x"],
+        ),
         ["plan", "-f", EXAMPLES / "router.yaml", "--cluster"],
     ],
 )

@@ -13,17 +13,12 @@ from builders.files import cluster, covey, inference, role
 from builders.members import cache, group, member, node, pod, put, role_groups, root_key
 from builders.steps import count_steps
 from covey.api import core
-from covey.operator.model.job import group_patch
 from covey.placement.cluster.claims import Ask
 from covey.placement.cluster.selectors import canonical_selector
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.releases import DOUBT
 from scheduler_loop import Loop, settle
-from unit.admission.test_native import group as native_group
-from unit.admission.test_native import pod as native_pod
-from unit.admission.test_native import unit_of
 from unit.cli.test_plan_devices import arguments_of, claiming, template_body
-from unit.operator.test_job_gangs import job, stored
 from unit.scheduler.test_dra_claims import claim, tell, with_claims
 from unit.scheduler.test_dra_claims import cluster as dra_cluster
 from unit.scheduler.test_dra_claims import gang as dra_gang
@@ -126,21 +121,3 @@ async def test_a_pin_when_kube_scheduler_fails_at_it_is_undone_as_one_that_it_re
         put(made, pinned)
         await settle()
     assert "release" in [verb for verb, *_ in writes.said]
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_the_group_of_a_job_when_the_job_was_suspended_and_resumed_unseen_is_a_gang() -> None:
-    """``basic`` is what the group became when the Job first ran; no pod of it is there now."""
-    resumed = job(status={"startTime": "2026-01-01T02:00:00Z"})
-    former = stored({"schedulingPolicy": {"basic": {}}})
-    policy = {**former.spec, **group_patch(resumed, former, ())}["schedulingPolicy"]
-    assert {key: value for key, value in policy.items() if value is not None} == {"gang": {"minCount": 4}}
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 15")
-def test_a_native_group_when_one_of_its_pods_has_succeeded_is_a_gang_for_those_that_wait() -> None:
-    ended = native_pod("old", nodeName="n1")
-    ended = msgspec.structs.replace(ended, status=msgspec.structs.replace(ended.status, phase="Succeeded"))
-    waiting = [native_pod(f"new-{number}") for number in range(4)]
-    found = unit_of(native_group("g", {"gang": {"minCount": 4}}), ended, *waiting)
-    assert found.root.spec.scheduling_policy.gang == core.GangPolicy(min_count=4)

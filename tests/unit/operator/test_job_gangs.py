@@ -14,7 +14,7 @@ from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Retryable
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.operator.execute.jobs import LeaderGroups
-from covey.operator.model.job import Job, disruption, has_lost_place, make_groups, make_leader_group
+from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups, make_leader_group
 
 NAME = "scheduling.covey.dev/pod-group"
 
@@ -45,6 +45,13 @@ def pod(bound: str | None = None, *, owner: str = "job", **metadata: Any) -> cor
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}] if bound else []
     spec = {"containers": [], **({"nodeName": "n1"} if bound else {})}
     return msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": conditions}}, core.Pod)
+
+
+def test_the_group_of_a_job_when_a_former_release_has_made_it_basic_is_a_gang() -> None:
+    """That was what it became when the Job first ran; what it is now is read from its pods."""
+    assert group_patch(job(), stored()) == {}
+    patch = group_patch(job(parallelism=2), stored({"schedulingPolicy": {"basic": {}}}))
+    assert patch == {"spec": {"desiredCount": 2, "schedulingPolicy": {"gang": {"minCount": 2}, "basic": None}}}
 
 
 def test_only_pods_of_jobs_that_were_released_and_have_no_node_are_replaced() -> None:
@@ -101,7 +108,11 @@ def test_a_leader_without_its_group_says_why(answer: ApiError, owner: dict[str, 
             told.append(reason)
 
     made = LeaderGroups(
-        cast("Client", Denying()), cast("EventRecorder", Recorder()), lambda _: leader(), lambda _: None
+        cast("Client", Denying()),
+        cast("EventRecorder", Recorder()),
+        lambda _: leader(),
+        lambda _: None,
+        lambda _: None,
     )
     with pytest.raises(Retryable):
         asyncio.run(made(("ns", "llm-0")))

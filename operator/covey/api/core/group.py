@@ -227,13 +227,15 @@ class NativeGroup(Group, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.k8s.io`` as one of Covey's (``admission.native``).
 
     ``metadata.name`` is one that no group of Covey's can have; ``original`` is its own. ``is_one_of``: its policy is
-    ``basic``, below another group. ``refusal``: what Covey cannot carry, in a sentence.
+    ``basic``, below another group. ``is_rest``: of a gang that has run fewer pods than its minimum wait. ``refusal``: what
+    Covey cannot carry, in a sentence.
     """
 
     is_native: ClassVar[bool] = True
 
     original: str = ""
     is_one_of: bool = False
+    is_rest: bool = False
     refusal: str | None = None
 
 

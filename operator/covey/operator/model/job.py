@@ -3,18 +3,21 @@
 The label ``covey.dev/gang`` says how many pods start together: ``"true"`` for ``parallelism``, or a number. The admission
 policy of the chart has prepared the Job's template; a Job whose template does not name its own group is left alone.
 
-A gang counts until it was bound once. From then on the group is ``basic``: later pods, of further completions or in
-place of failed ones, are placed one by one, since a Job that is nearly done has fewer pods than its minimum for good.
+From Kubernetes 1.36 on that policy suspends the Job, with a mark (``covey.dev/queued``), so that it has no pods, is
+charged by no quota, and its deadline does not run before it is its turn (``model.job_queue``). What its user, or Kueue,
+suspends is theirs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final
+
+import msgspec
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.annotations import Expected, dump_expected
 from covey.backends import Owned
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
 
@@ -47,7 +50,8 @@ class JobSpec(core.Read, frozen=True):
     parallelism: int = 1
     completions: int | None = None
     suspend: bool = False
-    template: Template = Template()
+    #: As it is written: pods are made of it.
+    template: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class JobStatus(core.Read, frozen=True):
@@ -67,11 +71,29 @@ class Job(core.Read, frozen=True):
     status: JobStatus = JobStatus()
 
     @property
+    def template(self) -> Template:
+        """The part of the pods' template that groups depend on."""
+        return msgspec.convert(self.spec.template, Template)
+
+    @property
+    def is_managed(self) -> bool:
+        """Covey suspends and resumes the Job: it has Covey's mark, and no queue of Kueue's."""
+        mark = self.metadata.annotation(names.ANNOTATION_QUEUED)
+        has_run = mark == "false" and not self.spec.suspend
+        return (has_run or self.is_queued) and self.metadata.label(names.LABEL_KUEUE_QUEUE) is None
+
+    @property
+    def is_queued(self) -> bool:
+        """Covey suspends the Job, until it is its turn; not so what its user has suspended since it ran."""
+        return self.spec.suspend and self.metadata.annotation(names.ANNOTATION_QUEUED) == "true"
+
+    @property
     def pod_count(self) -> int:
-        """Pods that the Job controller makes at a time; 0 where the Job has no group."""
+        """Pods that the Job controller makes at a time once it may; 0 where the Job has no group."""
         ended = any(core.condition(self.status.conditions, kind) for kind in ("Complete", "Failed"))
-        is_member = self.spec.template.metadata.label(names.LABEL_POD_GROUP) == self.metadata.name
-        if self.spec.suspend or ended or not is_member or self.metadata.deletion_timestamp is not None:
+        is_member = self.template.metadata.label(names.LABEL_POD_GROUP) == self.metadata.name
+        is_suspended = self.spec.suspend and not (self.is_queued and self.is_managed)
+        if is_suspended or ended or not is_member or self.metadata.deletion_timestamp is not None:
             return 0
         if self.spec.completions is None:
             return max(0, self.spec.parallelism)
@@ -88,31 +110,31 @@ class Job(core.Read, frozen=True):
 
 
 def gang_spec(job: Job) -> Object:
-    """The fields of the PodGroup's spec that change with the Job, as long as the gang has not been bound."""
+    """The fields of the PodGroup's spec that change with the Job."""
     return {"schedulingPolicy": {"gang": {"minCount": job.minimum}}, "desiredCount": job.pod_count}
 
 
-def group_patch(job: Job, stored: Owned, pods: Iterable[core.Pod]) -> Object:
+def group_patch(job: Job, stored: Owned, expected: Expected | None = None) -> Object:
     """The merge patch that brings a PodGroup up to date; empty where it is.
 
     Args:
         job: one that wants pods.
         stored: its PodGroup.
-        pods: the Job's.
+        expected: the pods that are not created before they have places.
     """
-    was_bound = "basic" in stored.spec["schedulingPolicy"] or any(_is_bound_since(stored, job, pod) for pod in pods)
-    wanted: Object = {"schedulingPolicy": {"basic": {}}} if was_bound else gang_spec(job)
-    policy = {"gang": None, "basic": None, **wanted["schedulingPolicy"]}
-    patch = {"desiredCount": None, **wanted, "schedulingPolicy": policy}
-    return (
-        {}
-        if wanted.items() <= stored.spec.items() and patch["desiredCount"] == stored.spec.get("desiredCount")
-        else patch
-    )
+    wanted = gang_spec(job)
+    patch: Object = {}
+    if not wanted.items() <= stored.spec.items():
+        # Former releases made a gang basic once it was bound.
+        patch["spec"] = {**wanted, "schedulingPolicy": {"basic": None, **wanted["schedulingPolicy"]}}
+    text = dump_expected(expected)
+    if text != stored.metadata.annotation(names.ANNOTATION_EXPECTED):
+        patch["metadata"] = {"annotations": {names.ANNOTATION_EXPECTED: text}}
+    return patch
 
 
-def make_groups(job: Job) -> tuple[Object, Object]:
-    """The Workload and the PodGroup of a Job."""
+def make_groups(job: Job, expected: Expected | None = None) -> tuple[Object, Object]:
+    """The Workload and the PodGroup of a Job; the latter tells of pods that are not created before they have places."""
     name = job.metadata.name
     owner = {
         "apiVersion": JOBS.api_version,
@@ -128,16 +150,18 @@ def make_groups(job: Job) -> tuple[Object, Object]:
         "labels": {names.LABEL_JOB_GANG: "true"},
         "ownerReferences": [owner],
     }
-    priority_class = job.spec.template.spec.priority_class_name
+    priority_class = job.template.spec.priority_class_name
     common = gang_spec(job) | ({"priorityClassName": priority_class} if priority_class else {})
     workload = {
         "controllerRef": {"apiGroup": JOBS.group, "kind": JOBS.kind, "name": name},
         "podGroupTemplates": [{"name": TEMPLATE, **common}],
     }
     group = {"workloadRef": {"workloadName": name, "templateName": TEMPLATE}, **common}
+    text = dump_expected(expected)
+    notes = {"annotations": {names.ANNOTATION_EXPECTED: text}} if text is not None else {}
     return (
         {"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind, "metadata": metadata, "spec": workload},
-        {"apiVersion": POD_GROUPS.api_version, "kind": POD_GROUPS.kind, "metadata": metadata, "spec": group},
+        {"apiVersion": POD_GROUPS.api_version, "kind": POD_GROUPS.kind, "metadata": metadata | notes, "spec": group},
     )
 
 
@@ -168,22 +192,6 @@ def make_leader_group(leader: core.Pod) -> Object | None:
             **({"priorityClassName": priority_class} if priority_class else {}),
         },
     }
-
-
-def _is_bound_since(group: Owned, job: Job, pod: core.Pod) -> bool:
-    """Tell whether a pod was bound in the time of its group, even if it has ended since: members are bound all or none.
-
-    A Job that was suspended has pods of its former group still; those that were bound within the second in which the group
-    was made count as its own.
-    """
-    scheduled = core.condition(pod.status.conditions, "PodScheduled")
-    owner = pod.metadata.controller
-    return (
-        pod.spec.node_name is not None
-        and (owner is not None and owner.uid == job.metadata.uid)
-        and scheduled is not None
-        and (scheduled.last_transition_time or "") >= group.metadata.creation_timestamp
-    )
 
 
 def has_lost_place(pod: core.Pod) -> bool:

@@ -138,6 +138,10 @@ class Caches:
         self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root)
         self._subscribe()
 
+    def may_need_room(self, namespace: str) -> bool:
+        """Tell whether a resource of a namespace may need its room first, since it was not looked at yet."""
+        return self.quotas.settles(namespace, (each.metadata.key for each in self.inferences.every()))
+
     async def run(self) -> None:
         """Keep everything current until cancelled."""
         expose([*self._reflectors(), *self.informers])

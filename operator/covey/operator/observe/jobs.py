@@ -13,8 +13,9 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS
-from covey.kube.watch import EventType
+from covey.kube.watch import DELETED, EventType
 from covey.operator.model.job import Job, has_lost_place
+from covey.operator.model.job_queue import is_pinned, own_pods
 from covey.operator.observe.watched import Key, Watched
 
 #: The index of pods by their Job.
@@ -74,16 +75,31 @@ class Jobs:
         """The pods of a Job, or of a namesake."""
         return (pod for reflector in self.pods.reflectors for pod in reflector.by_index(_JOB, key))
 
+    def goes_whole(self, pod: core.Pod) -> bool:
+        """Tell whether a pod goes with all of its gang, since Covey suspends the Job: its controller counts no failure then."""
+        jobs = (self.jobs.get(key) for key in _job_of(pod))
+        return any(job is not None and job.is_managed and not self._runs(job) for job in jobs)
+
+    def _runs(self, job: Job) -> bool:
+        pods = own_pods(job, self.pods_of(job.metadata.key))
+        return any(pod.spec.node_name and not core.is_terminal(pod) for pod in pods)
+
     def _on_change(self, _kind: EventType, item: Any, _before: Any) -> None:
         # The groups of a Job have its name.
         self._look_at(item.metadata.key)
 
-    def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
-        if pod.spec.node_name and (before is None or not before.spec.node_name):
+    def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        was, now = (_progress(each) if each is not None else None for each in (before, pod))
+        if kind == DELETED or was != now:
             for key in _job_of(pod):
                 self._look_at(key)
         if has_lost_place(pod):
             self._replace(pod.metadata.key)
+
+
+def _progress(pod: core.Pod) -> tuple[object, ...]:
+    """What of a pod counts for whether its gang runs."""
+    return pod.spec.node_name, is_pinned(pod), has_lost_place(pod), core.is_terminal(pod)
 
 
 def _job_of(pod: core.Pod) -> tuple[Key, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -22,10 +23,10 @@ from covey.api import core
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
-from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
+from covey.kube.resources import JOBS, LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.fit import Demand, merge_demands
+from covey.operator.quota.fit import Balance, Demand, Shortage, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
@@ -61,10 +62,10 @@ class Quotas:
         self._quotas.subscribe(self._on_quota)
         self._ranges.subscribe(self._on_range)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: Resources that were looked at, those that wait, and the pods that come first, all by namespace.
+        #: Resources that were looked at, those that wait and what wakes them, and the pods that come first, by namespace.
         self._seen: dict[str, set[Key]] = {}
         self._settled: set[str] = set()
-        self._waiting: dict[str, set[Key]] = {}
+        self._waiting: dict[str, dict[Key, Callable[[float], None]]] = {}
         self._first: dict[str, dict[Key, Demand]] = {}
         self._clock = clock.monotonic
         #: Amounts last known to be taken, when some last came free, and since when a resource is kept waiting for that.
@@ -106,17 +107,18 @@ class Quotas:
                 self._compare(quota)
             yield tuple(found)
 
-    def note(self, key: Key, *, waits: bool, first: Demand | None) -> None:
+    def note(self, key: Key, *, waits: bool, first: Demand | None, wake: Callable[[float], None] | None = None) -> None:
         """Note whether a resource waits for quota, and its pods that come first.
 
         Args:
             key: its namespace and name.
             waits: quotas have no room for some of its pods.
             first: those of them that come before other resources' pods.
+            wake: has it looked at in some seconds, where that is no matter of a DisaggregatedInference.
         """
         self._drop(key)
         if waits:
-            self._waiting.setdefault(key[0], set()).add(key)
+            self._waiting.setdefault(key[0], {})[key] = wake or partial(self._enqueue_after, key)
         if first:
             self._first.setdefault(key[0], {})[key] = first
 
@@ -163,8 +165,8 @@ class Quotas:
         self._drop(key)
 
     def _drop(self, key: Key) -> None:
-        waiting = self._waiting.get(key[0], set())
-        waiting.discard(key)
+        waiting = self._waiting.get(key[0], {})
+        waiting.pop(key, None)
         if not waiting:
             self._waiting.pop(key[0], None)
         first = self._first.get(key[0], {})
@@ -184,5 +186,57 @@ class Quotas:
         self._wake(item.metadata.namespace)
 
     def _wake(self, namespace: str) -> None:
-        for key in self._waiting.get(namespace, ()):
-            self._enqueue_after(key, REST)
+        for wake in list(self._waiting.get(namespace, {}).values()):
+            wake(REST)
+
+
+class Room:
+    """The quotas of namespaces as they concern Jobs: these are resumed by the same balance as pods are created.
+
+    Args:
+        quotas: of all namespaces.
+        unsettled: tells whether a resource of a namespace may need its room first (``Quotas.settles``).
+        again: has a Job looked at in some seconds.
+    """
+
+    def __init__(self, quotas: Quotas, unsettled: Callable[[str], bool], again: Callable[[Key, float], None]) -> None:
+        self._quotas = quotas
+        self._unsettled = unsettled
+        self._again = again
+
+    def ranges(self, namespace: str) -> tuple[core.LimitRange, ...]:
+        """The LimitRanges of a namespace."""
+        return self._quotas.ranges(namespace)
+
+    def find_shortages(self, key: Key, demand: Demand) -> tuple[Shortage, ...]:
+        """Find what quotas lack for the pods of a Job; it is woken when that may have changed."""
+        return self._find_shortages(key, demand, self._quotas.of(key[0]))
+
+    def reserve(self, key: Key, demand: Demand) -> None:
+        """Keep quota for pods of a Job that are about to come."""
+        self._quotas.note(_named(key), waits=False, first=demand)
+
+    def forget(self, key: Key) -> None:
+        """Keep nothing for a Job, and do not wake it."""
+        self._quotas.forget(_named(key))
+
+    @contextlib.asynccontextmanager
+    async def take(self, key: Key, demand: Demand) -> AsyncIterator[bool]:
+        """Be the only one that creates pods in a namespace, and keep quota for those of a Job; False where it has none."""
+        async with self._quotas.turn(key[0], wanted=True) as quotas:
+            late = quotas is not None and (self._unsettled(key[0]) or self._quotas.rests(_named(key)))
+            if late or (quotas is not None and self._find_shortages(key, demand, quotas)):
+                yield False
+                return
+            self.reserve(key, demand)
+            yield True
+
+    def _find_shortages(self, key: Key, demand: Demand, quotas: Sequence[core.ResourceQuota]) -> tuple[Shortage, ...]:
+        short = Balance(quotas, self._quotas.reserved_demand(_named(key))).shortages(demand)
+        self._quotas.note(_named(key), waits=bool(short), first=None, wake=partial(self._again, key))
+        return short
+
+
+def _named(key: Key) -> Key:
+    """No resource has such a name."""
+    return (key[0], f"{JOBS.kind}/{key[1]}")

@@ -7,7 +7,7 @@ controllers make.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from covey.kube.watch import EventType
 from covey.operator.execute.jobs import JobGroups, JobPods, LeaderGroups
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
+from covey.operator.observe.quotas import Quotas, Room
 from covey.operator.observe.watched import Key, Watched
 
 #: Workers of each kind: a Job has two groups, and a gang that is released has many pods.
@@ -39,40 +40,53 @@ class JobGangs:
         client: to the API server, for watches.
         namespaces: where Jobs are looked for; empty means everywhere.
         clock: the time.
+        quotas: of all namespaces.
+        unsettled: tells whether a resource of a namespace may need its room first.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        clock: Clock,
+        quotas: Quotas,
+        unsettled: Callable[[str], bool],
+    ) -> None:
         self._clock = clock
+        self._room = Room(quotas, unsettled, self._look_again)
         self._jobs: WorkQueue[Key] = WorkQueue("job", clock=clock.monotonic, share_of=lambda key: key[0])
         self._pods: WorkQueue[Key] = WorkQueue("job-pod", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
-        self._found = Jobs(
+        self.found = Jobs(
             *(client, namespaces, partial(self._add, self._jobs), partial(self._add, self._pods)), clock=clock
         )
 
     async def run(self) -> None:
         """Keep the caches current until cancelled."""
-        expose(self._found.jobs.reflectors)
-        await self._found.run()
+        expose(self.found.jobs.reflectors)
+        await self.found.run()
 
     async def work(self, client: Client, recorder: EventRecorder) -> None:
         """Work the queues until cancelled; only the process that leads does."""
-        found = self._found
+        found = self.found
         await found.wait_until_synced()
         self._leads = True
         for job in found.jobs.every():
             self._jobs.add(job.metadata.key)
         for pod in filter(has_lost_place, found.pods.every()):
             self._pods.add(pod.metadata.key)
-        kinds = {kind: each.get for kind, each in found.groups.items()}
-        groups = JobGroups(client, recorder, found.jobs.get, kinds, found.pods_of)
+        groups = JobGroups(client, recorder, found, self._room, self._look_again, self._clock.wall)
+        pods = JobPods(client, found.pods.get, self._clock.wall, found.goes_whole)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._jobs, groups, _WORKERS))
-            group.create_task(run_workers(self._pods, JobPods(client, found.pods.get, self._clock.wall), _WORKERS))
+            group.create_task(run_workers(self._pods, pods, _WORKERS))
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately (``_are_alive``)."""
-        return _are_alive(self._found.reflectors)
+        return _are_alive(self.found.reflectors)
+
+    def _look_again(self, key: Key, seconds: float) -> None:
+        self._jobs.add_after(key, seconds)
 
     def _add(self, queue: WorkQueue[Key], key: Key) -> None:
         # Nobody empties the queues of a process that waits to lead, and names of Jobs and pods do not come again.
@@ -135,7 +149,8 @@ class LeaderWorkerSets:
 
     def __init__(self, client: Client, namespaces: Sequence[str], clock: Clock) -> None:
         # Covey's own pods may have the labels of LeaderWorkerSet as well.
-        labels = f"{names.LABEL_LWS_NAME},{names.LABEL_GANG},!{names.LABEL_INFERENCE}"
+        gang = f"{names.LABEL_GANG},{names.LABEL_GANG}!=false"
+        labels = f"{names.LABEL_LWS_NAME},{gang},!{names.LABEL_INFERENCE}"
         self._queue: WorkQueue[Key] = WorkQueue("leader", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
         self._pods = Watched(client, PODS, core.Pod, namespaces, clock=clock, labels=labels)
@@ -161,21 +176,31 @@ class LeaderWorkerSets:
             self._on_pod("ADDED", pod, None)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lost.work(client, recorder))
-            made = LeaderGroups(client, recorder, self._pods.get, self._groups.get)
+            made = LeaderGroups(client, recorder, self._pods.get, self._groups.get, self._worker_of)
             group.create_task(run_workers(self._queue, made, _WORKERS))
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately (``_are_alive``)."""
         return self._lost.is_alive() and _are_alive(self._groups.reflectors)
 
-    def _on_pod(self, _kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+    def _worker_of(self, leader: Key) -> core.Pod | None:
+        """The youngest worker that names a leader, whose own pod may lack the label."""
+        named = (pod for pod in self._pods.every() if (pod.metadata.namespace, _leader_of(pod)) == leader)
+        return max(named, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+
+    def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
         is_new = before is None or before.metadata.uid != pod.metadata.uid
-        if self._leads and is_new and pod.metadata.label(names.LABEL_LWS_WORKER) == "0":
-            self._queue.add(pod.metadata.key)
+        if self._leads and is_new and kind != "DELETED":
+            self._queue.add((pod.metadata.namespace, _leader_of(pod)))
 
     def _on_group(self, kind: EventType, group: Owned, _before: Owned | None) -> None:
         if self._leads and kind == "DELETED":
             self._queue.add(group.metadata.key)
+
+
+def _leader_of(pod: core.Pod) -> str:
+    """The name of the leader of a pod's group; its own where it is the leader."""
+    return pod.metadata.annotation(names.ANNOTATION_LWS_LEADER) or pod.metadata.name
 
 
 def _are_alive(reflectors: Sequence[Reflector[Any]]) -> bool:

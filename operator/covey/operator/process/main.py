@@ -110,7 +110,8 @@ class OperatorProcess:
             clock=clock,
         )
         if settings.job_gangs:
-            self._foreign.append(JobGangs(watching, settings.namespaces, clock))
+            quotas, unsettled = self._caches.quotas, self._caches.may_need_room
+            self._foreign.append(JobGangs(watching, settings.namespaces, clock, quotas, unsettled))
         if settings.native_groups:
             self._foreign.append(LostPlaces.of_native_groups(watching, settings.namespaces, clock))
         if settings.leader_worker_sets:
