@@ -28,7 +28,7 @@ among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
-	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-image cluster crds dist docs docs-pictures kustomize-schema reference fmt image image-check lint \
+	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-rollout bench-shapes bench-image cluster crds dist docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 # By group: the first expression that matches a target's name.
@@ -143,6 +143,14 @@ bench-claims: $(READY) binaries ## What gives way to gangs: 5,000 nodes full wit
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/native.py $(ARGS)
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/quality.py
+
+bench-shapes: $(READY) binaries ## Small deployments and large ones, with surplus and without, beside native; what each request costs
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/native.py --from resources --gangs 50 --nodes 500 --minimum 1 --minimum 4 $(ARGS)
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/native.py --from resources --gangs 200 --nodes 1000 --minimum 1 --minimum 4 $(ARGS)
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/request_costs.py
+
+bench-rollout: $(READY) binaries ## A rollout on a full cluster, alone and beside a rival that waits for its nodes
+	@PYTHONPATH=.:operator:dev:tests $(BIN)/python bench/full_rollout.py $(ARGS)
 
 bench-kai: $(READY) binaries ## The shape of KAI's own scale test, 1,024 pods on all GPUs of 512 nodes, beside native
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/kai.py $(ARGS)

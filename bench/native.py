@@ -332,7 +332,8 @@ def main() -> int:
         print_table(f"from {start}", [row for row in results if row["from"] == start])
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))
-    return int(any(row["problems"] for row in results))
+    # What native leaves out is a figure of it.
+    return int(any(row["problems"] for row in results if not row["case"].startswith("native")))
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
