@@ -40,8 +40,6 @@ from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs
 
 GROUPS_PER_TREE: Final = 2
 PODS_PER_GROUP: Final = 4
-#: The scheduler name of system ``direct``, whose pods Covey binds itself.
-DIRECT: Final = "covey-direct"
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ async def _begin(client: Client, case: Case, objects: Objects, trees: Sequence[T
     if case.resources:
         if case.system == "native":
             return await write_trees(client, objects, trees, services=case.services)
-        return await create_resources(client, trees, case.places, DIRECT if case.system == "direct" else "")
+        return await create_resources(client, trees, case.places)
     created: dict[str, float] = {}
     await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
     return created
@@ -281,8 +279,7 @@ def start_scheduler(cluster: Cluster, system: str) -> None:
     if system == "native":
         cluster.start_scheduler("clientConnection: {qps: 5000, burst: 5000}")
     else:
-        flags = [f"--direct-scheduler-name={DIRECT}"] if system == "direct" else []
-        scheduler = cluster.start_covey("scheduler", *flags)
+        scheduler = cluster.start_covey("scheduler")
         cluster.start_scheduler(programs.scheduler_config(scheduler, leader_elect=False))
 
 
@@ -300,7 +297,7 @@ def main() -> int:
     parser.add_argument("--gangs", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
-    parser.add_argument("--system", choices=["native", "services", "covey", "direct"], action="append")
+    parser.add_argument("--system", choices=["native", "services", "covey"], action="append")
     parser.add_argument("--topology", choices=["none", "rack"], action="append")
     parser.add_argument("--from", dest="starts", choices=["resources", "trees"], action="append")
     parser.add_argument(

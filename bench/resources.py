@@ -13,7 +13,7 @@ from covey.kube.client import Client
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS, SERVICES
 
 
-def resource_of(tree: Tree, namespace: str = NAMESPACE, scheduler: str = "") -> dict[str, Any]:
+def resource_of(tree: Tree, namespace: str = NAMESPACE) -> dict[str, Any]:
     """The DisaggregatedInference that expands to such a tree: one role for each group, all its pods are the minimum."""
     roles = [
         {
@@ -27,8 +27,6 @@ def resource_of(tree: Tree, namespace: str = NAMESPACE, scheduler: str = "") -> 
     spec: dict[str, Any] = {"roles": roles} | ({"topology": {"required": tree.level}} if tree.level else {})
     if tree.priority:
         spec |= {"priorityClassName": tree.priority, "preemption": {"delaySeconds": 0, "minRunSeconds": 0}}
-    if scheduler:
-        spec["schedulerName"] = scheduler
     return {"metadata": {"name": tree.name, "namespace": namespace}, "spec": spec}
 
 
@@ -36,7 +34,6 @@ async def create_resources(
     client: Client,
     trees: Sequence[Tree],
     namespaces: Sequence[str] = (NAMESPACE,),
-    scheduler: str = "",
     width: int = 48,
 ) -> Mapping[str, float]:
     """Create one resource for each tree, over the namespaces by turns; when each was sent, by name."""
@@ -45,7 +42,7 @@ async def create_resources(
 
     async def create(tree: Tree) -> None:
         sent[tree.name] = time.monotonic()
-        await client.create(DISAGGREGATED_INFERENCES, resource_of(tree, places[tree.name], scheduler))
+        await client.create(DISAGGREGATED_INFERENCES, resource_of(tree, places[tree.name]))
 
     await _each(create, trees, width)
     return sent

@@ -70,11 +70,11 @@ def test_where_the_api_is_absent_one_line_says_so_and_gangs_go_on() -> None:
         assert {each["level"] for each in absent} == {"info"}
 
 
-def test_beside_a_kube_scheduler_of_the_user_s_only_direct_binding_is_planned(cluster: Cluster, tmp_path: Path) -> None:
+def test_beside_a_kube_scheduler_of_the_user_s_no_native_group_is_planned(cluster: Cluster, tmp_path: Path) -> None:
     """Mode Existing: nobody can see whether that kube-scheduler plans the groups too, so each is refused by name."""
     cluster.stop_all()
     cluster.install_rbac(RIGHTS)
-    attached = Attachment(cluster, tmp_path, "--native-groups", "--direct-scheduler-name=direct")
+    attached = Attachment(cluster, tmp_path, "--native-groups")
     cluster.start_scheduler(attached.beside_stock())
     cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": "attached"}})
     eventually(lambda: cluster.api("GET", "/api/v1/namespaces/attached/serviceaccounts/default"))
@@ -85,7 +85,4 @@ def test_beside_a_kube_scheduler_of_the_user_s_only_direct_binding_is_planned(cl
     foreign.pods("called", 2, containers=containers)
     message = foreign.await_condition("called", "False", "Waiting")
     assert "is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan" in message
-    foreign.gang("direct", 2)
-    foreign.pods("direct", 2, containers=containers, schedulerName="direct")
-    foreign.await_bound("direct", 2)
     assert all(map(is_gated, foreign.of_group("called")))

@@ -83,7 +83,6 @@ MATRIX: dict[str, dict[str, Any]] = {
         "log": {"level": "debug", "format": "console"},
         "scheduler": {
             "name": "gangs",
-            "directSchedulerName": "direct",
             "reserveAfter": "10m",
             "maxHold": "1m",
             "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
@@ -160,7 +159,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"scheduler": {"consolidation": {"level": "rack"}}}, "the metric of moves was taken out"),
-        ({"scheduler": {"directSchedulerName": "covey-scheduler"}}, "scheduler.directSchedulerName: a kube-scheduler"),
+        ({"scheduler": {"directSchedulerName": "direct"}}, "binding without kube-scheduler was taken out"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
         ({"admissionPolicy": {"exemptGroups": ["system:authenticated"]}}, "at '/admissionPolicy/exemptGroups/0'"),
         ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),

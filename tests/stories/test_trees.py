@@ -13,7 +13,7 @@ from cluster.workbench import name_of, uid_of
 from covey.api import constants
 from denial import MARK, WORDS, Policy
 from localcluster import request
-from scheduler_trees import GATE, GROUP, REQUIRED, SCHEDULER, START_GATE, Role, gates_of, node_of, pin_of, resources
+from scheduler_trees import GATE, GROUP, REQUIRED, SCHEDULER, START_GATE, Role, node_of, pin_of, resources
 from stage import Stage
 from stage.play import RACK, ROOT, Trees, replace_released
 from stage.record import states
@@ -21,7 +21,6 @@ from stage.record import states
 LABEL = "scheduling.covey.dev/pod-group"
 PINNED = constants.ANNOTATION_PINNED
 STARTED = (GATE, START_GATE)
-DIRECT = "covey-direct"
 VOLUMES = "/api/v1/persistentvolumes"
 #: A pod's wish about nodes as users write it: all that a pin has to keep.
 EXPRESSION = {"key": "kubernetes.io/hostname", "operator": "Exists"}
@@ -291,30 +290,6 @@ def test_group_when_it_is_deleted_by_hand_gives_its_pins_room_back(stage: Stage,
     assert "8 more nvidia.com/gpu" in stage.refusal("second", of=ROOT)
     stage.delete("PodGroup", "first-decode")
     stage.ready(1, inference="second")
-
-
-def test_direct_scheduler_binds_gangs_of_its_name_alone_and_finishes_what_its_predecessor_began(
-    stage: Stage, bench: Trees
-) -> None:
-    stage.nodes(nodes=8)
-    stage.restart(scheduler={"direct_scheduler_name": DIRECT})
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    direct = {"schedulerName": DIRECT}
-    bench.unit("spread", Role("decode", spec=direct | {"topologySpreadConstraints": [spread]}))
-    stage.settle()
-    message = stage.condition("Admitted", "spread", of=ROOT)[2]
-    assert "has topologySpreadConstraints, which only kube-scheduler knows" in message
-    assert DIRECT in message
-    with stage.away("kube-scheduler"):
-        bench.unit("others", Role("decode", size=2))
-        death = stage.kill("scheduler", at=9)
-        bench.unit("ours", *(Role(name, size=2, spec=direct) for name in ("prefill", "decode")))
-        for pod in stage.ready(4, inference="ours"):
-            assert pin_of(pod) == node_of(pod)
-        assert death.at is not None
-        assert not stage.bound(inference="others")
-        assert not any(map(gates_of, stage.pods(inference="others")))
-    stage.ready(2, inference="others")
 
 
 def test_pin_when_a_policy_denies_it_floods_nobody_and_keeps_nobodys_room(stage: Stage, bench: Trees) -> None:

@@ -176,7 +176,7 @@ def find_unread(pod: core.Pod) -> str | None:
     )
 
 
-def obstacle(pod: core.Pod, direct: str) -> str | None:
+def obstacle(pod: core.Pod) -> str | None:
     """The reason for which a member of a native group is not planned beside a kube-scheduler of the user's.
 
     That one may know the groups too: nobody can see its feature gates. It would hold each pod of a gang that it has not
@@ -184,11 +184,10 @@ def obstacle(pod: core.Pod, direct: str) -> str | None:
 
     Args:
         pod: an unbound member of any group.
-        direct: the scheduler name that no kube-scheduler serves; empty for none.
     """
-    if pod.spec.scheduling_group is None or (direct and pod.spec.scheduler_name == direct):
+    if pod.spec.scheduling_group is None:
         return None
     return (
         f"pod {pod.metadata.name} is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
-        " as well (mode Existing): give it the name of --direct-scheduler-name, or use mode Dedicated"
+        " as well (mode Existing): install Covey in mode Dedicated"
     )

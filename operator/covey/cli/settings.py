@@ -182,7 +182,6 @@ class SchedulerConfig(Common):
     kube_scheduler_cert_file: str = CallerFiles().cert_file
     kube_scheduler_key_file: str = CallerFiles().key_file
     scheduler_name: Profiles = (DEFAULT_SCHEDULER_NAME,)
-    direct_scheduler_name: str = ""
     client_name: ClientNames = (CLIENT_NAME,)
     yield_to_priority: int = SYSTEM_PRIORITY
     guarded_resource: Resources = GUARDED
@@ -202,14 +201,8 @@ class SchedulerConfig(Common):
         """The settings that the process takes.
 
         Raises:
-            InputError: a certificate without its key, or a pod without its namespace, or the other way round; a
-                kube-scheduler's name for direct binding.
+            InputError: a certificate without its key, or a pod without its namespace, or the other way round.
         """
-        if self.direct_scheduler_name in self.scheduler_name:
-            what = (
-                f"{self.direct_scheduler_name} is a profile of kube-scheduler, which binds its pods (--scheduler-name)"
-            )
-            raise InputError("--direct-scheduler-name", what, "give a name that no kube-scheduler serves")
         if bool(self.pod_name) != bool(self.pod_namespace):
             raise InputError("--pod-name", "a pod is found by its name and its namespace", "give --pod-namespace too")
         files = (self.tls_cert_file, self.tls_private_key_file)
@@ -225,7 +218,6 @@ class SchedulerConfig(Common):
                 self.kube_scheduler_ca_file, self.kube_scheduler_cert_file, self.kube_scheduler_key_file
             ),
             scheduler_names=self.scheduler_name,
-            direct_scheduler_name=self.direct_scheduler_name,
             client_names=self.client_name,
             yields_to=self.yield_to_priority,
             guarded_resources=self.guarded_resource,

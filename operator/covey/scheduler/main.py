@@ -45,7 +45,6 @@ from covey.scheduler.claims import Terms
 from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
-from covey.scheduler.direct import DirectBinding
 from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
@@ -265,16 +264,15 @@ class _Leader:
         callers: Callers,
     ) -> None:
         cache = context.cache
-        self._direct = DirectBinding(cache, binder, settings.direct_scheduler_name, leads=context.leads)
-        obstacle = partial(podstate.obstacle, served=settings.planned_names, marked=settings.attached)
+        obstacle = partial(podstate.obstacle, served=settings.scheduler_names, marked=settings.attached)
         refuses_native = settings.native_groups and settings.attached
-        beside = partial(native.obstacle, direct=settings.direct_scheduler_name) if refuses_native else _nothing
+        beside = native.obstacle if refuses_native else _nothing
         self._queueing = Queueing(
             cache,
             topologies,
             context.clock,
             reserve_after=settings.reserve_after,
-            obstacle=lambda pod: beside(pod) or obstacle(pod) or self._direct.obstacle(pod),
+            obstacle=lambda pod: beside(pod) or obstacle(pod),
         )
         self._recorder = context.recorder
         self._unread = UnreadGroups(context) if settings.native_groups else None
@@ -311,7 +309,6 @@ class _Leader:
 
     async def run(self) -> None:
         """Decide for ever."""
-        self._direct.begin()
         self._queueing.topologies.begin(self._tell_detection, self._tell_twin)
         if self._unread is not None:
             self._unread.begin()

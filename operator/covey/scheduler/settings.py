@@ -79,8 +79,7 @@ class Settings:
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
     whole cluster, because capacity is held by pods of every owner. ``reserve_after``, ``max_hold``
     and ``max_min_run`` are in seconds. ``identity`` names this process in leases and events; empty means host name and process id.
-    ``scheduler_names``: the profiles of the kube-scheduler that calls. ``direct_scheduler_name``: one that no
-    kube-scheduler serves, whose pods this process binds itself; empty for none. ``client_names``: names of certificates
+    ``scheduler_names``: the profiles of the kube-scheduler that calls. ``client_names``: names of certificates
     that may call. ``yields_to``: the priority of ordinary pods from which on gangs give way to them.
     ``guarded_resources``: those for whose pods an attached kube-scheduler asks the guard, or ``*`` for all pods.
     ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any. ``native_groups``: groups of
@@ -94,7 +93,6 @@ class Settings:
     tls: Tls | None = None
     caller_files: CallerFiles = CallerFiles()
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
-    direct_scheduler_name: str = ""
     client_names: tuple[str, ...] = (CLIENT_NAME,)
     yields_to: int = SYSTEM_PRIORITY
     guarded_resources: tuple[str, ...] = GUARDED
@@ -116,11 +114,6 @@ class Settings:
     pod_namespace: str = ""
     connections: int = 64
     native_groups: bool = False
-
-    @property
-    def planned_names(self) -> tuple[str, ...]:
-        """The scheduler names whose pods are planned."""
-        return (*self.scheduler_names, *filter(None, [self.direct_scheduler_name]))
 
     def guards(self, resource: str) -> bool:
         """Tell whether kube-scheduler asks the guard for pods that want this resource."""

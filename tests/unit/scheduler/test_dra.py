@@ -10,10 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from builders.devices import DRIVER, GPU, IS_GPU, claim_body, class_body, gpus, slice_body, tell
-from builders.members import cache, drop, member, node, pod, put, root_key
+from builders.members import cache, drop, node, pod, put, root_key
 from covey.api import core
 from covey.scheduler.cache import Cache
-from covey.scheduler.direct import DirectBinding
 from scheduler_loop import Loop, tree
 
 
@@ -61,17 +60,6 @@ def test_a_claim_that_denies_its_pod_is_not_counted_beside_it(first: str) -> Non
     drop(made, bound)
     assert free(made) == 4
     assert not made.devices._made
-
-
-def test_pods_bound_without_kube_scheduler_may_not_have_devices_that_it_allocates() -> None:
-    made = made_of(*tree("one", gpus=4))
-    direct = DirectBinding(made, None, "covey-direct", leads=lambda: True)  # type: ignore[arg-type]
-    mine = member("decode", 0, root="one", gpus=4)
-    wanted = replace(mine, spec=replace(mine.spec, scheduler_name="covey-direct"))
-    assert f"{GPU} of a DeviceClass, which only kube-scheduler knows" in (direct.obstacle(wanted) or "")
-    assert direct.obstacle(mine) is None
-    tell(made, slice_body("slice-n1", *gpus(4)), "DELETED")
-    assert direct.obstacle(wanted) is None
 
 
 async def test_classes_that_change_let_others_have_their_turn_and_all_stays_until_they_are_judged() -> None:

@@ -161,11 +161,6 @@ def operator(config: str | None, **flags: Any) -> None:
     help="The profiles that are served; repeatable, or with commas. Default: covey-scheduler.",
 )
 @click.option(
-    "--direct-scheduler-name",
-    metavar="NAME",
-    help="A scheduler name that no kube-scheduler serves: its pods are bound by this process. Default: none.",
-)
-@click.option(
     "--pod-name", metavar="NAME", help="The pod of this process; behind a Service it is labelled when active."
 )
 @click.option("--pod-namespace", metavar="NS", help="That pod's namespace.")
