@@ -84,7 +84,7 @@ def find_absences(inference: DisaggregatedInference, leases: Iterable[Lease] | N
     if operator is None and not behind:
         pass  # It may run without a lease, as in a debugger.
     elif operator is None or operator.is_expired:
-        yield _away(operator, OPERATOR, f"No operator has looked at it{since}" if behind else "No operator runs")
+        yield _away(operator, OPERATOR, f"No operator has looked at it{since}" if behind else "No operator leads")
     elif operator.namespaces and namespace not in operator.namespaces:
         watched = ", ".join(operator.namespaces)
         yield Advice(

@@ -82,7 +82,7 @@ def test_resource_that_no_operator_has_seen_says_who_should(leases: tuple[Lease,
 
 def test_resource_of_an_operator_that_is_gone_says_so_whatever_its_status() -> None:
     assert told(resource(seen()), lease(ago=60), BOTH[1]).startswith(
-        "No operator runs: lease covey-system/covey-operator"
+        "No operator leads: lease covey-system/covey-operator"
     )
 
 
