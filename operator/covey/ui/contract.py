@@ -220,6 +220,8 @@ class Gang(Shape, frozen=True):
     """The first thing that is wrong."""
     advice: tuple[Advice, ...]
     """The gravest first."""
+    status: str
+    """The word that ``kubectl get`` shows as STATUS; empty where no operator has written one."""
 
 
 class Pod(Shape, frozen=True):

@@ -93,6 +93,7 @@ def _gang(
         _rollout(inference),
         tuple(sorted(conditions, key=lambda each: not each.wrong)),
         advise(inference, pods),
+        status.summary.status if status is not None and status.summary is not None else "",
     )
 
 
@@ -103,7 +104,7 @@ def _unknown(stored: Inference, problem: str) -> contract.Gang:
     return contract.Gang(
         meta.namespace, meta.name, State.WAITING.value, problem, 0, 0, meta.creation_timestamp,
         suspended=False, draining=going, backend="", problem=problem, roles=(), units=(), rollout=None, conditions=(),
-        advice=(),
+        advice=(), status="",
     )  # fmt: skip
 
 

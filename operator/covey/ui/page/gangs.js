@@ -51,5 +51,7 @@ export function stateWords(gang) {
   if (gang.suspended) return "suspended";
   const units = gang.total > 1 ? `, ${gang.ready} of ${many(gang.total, "unit")}` : "";
   const rollout = gang.rollout ? gang.rollout.paused ? ", rollout paused" : gang.rollout.hold ? ", rollout held" : `, rolling out` : "";
-  return `${gang.state}${units}${rollout}`;
+  // Of what serves, or is on its way, the state says enough.
+  const word = gang.status && gang.state !== "ready" && gang.status.toLowerCase() !== gang.state ? `${gang.status}, ` : "";
+  return `${word}${gang.state}${units}${rollout}`;
 }
