@@ -191,7 +191,9 @@ def test_refusal_is_what_people_see_wherever_they_look(stage: Stage) -> None:
     assert "prefill" in message or "decode" in message
     assert "block" in message
     assert "8 more nvidia.com/gpu" in message or "(8 nvidia.com/gpu) is missing" in message
-    assert message in stage.kubectl("get", "dinf", "-o", "wide")
+    short = stage.status()["summary"]["message"]
+    assert message.startswith(short.removesuffix(" …"))
+    assert short in stage.kubectl("get", "dinf", "-o", "wide")
     assert message in stage.kubectl("describe", "dinf", "llm")
     assert message in stage.event_notes("Infeasible")
     assert stage.kubectl("get", "pods", "--no-headers").count("SchedulingGated") == 4

@@ -246,11 +246,11 @@ def test_columns_show_replicas_units_and_pods_as_they_are(stage: Stage) -> None:
 
     stage.nodes(nodes=4)
     stage.create(*pair(), replicas=2)
-    assert row() == ["prefill", "1/2", "decode", "1/2", "1/2", "False", "4/4"]
+    assert row() == ["PartiallyAdmitted", "prefill", "1/2", "decode", "1/2", "1/2", "False", "4/4"]
     assert stage.condition("Admitted")[:2] == ("False", "PartiallyAdmitted")
     stage.nodes(nodes=6)
-    assert row() == ["prefill", "2/2", "decode", "2/2", "2/2", "True", "4/4"]
+    assert row() == ["Serving", "prefill", "2/2", "decode", "2/2", "2/2", "True", "4/4"]
     stage.change(suspend=True)
-    assert row() == ["prefill", "0/0", "decode", "0/0", "0/0", "False", "0/0"]
+    assert row() == ["Suspended", "prefill", "0/0", "decode", "0/0", "0/0", "False", "0/0"]
     assert "suspended: no pods, and no place in the queue" in stage.kubectl("get", "dinf", "--output=wide")
     assert "llm" not in stage.kubectl("get", "cvpg,cvcpg", "--output=wide")

@@ -290,8 +290,8 @@ def _reason(conditions: Sequence[Status]) -> str:
     return "" if ready["reason"] == names.READY else str(ready["message"])
 
 
-#: Characters of the column MESSAGE: three quarters of a wide terminal.
-_MESSAGE: Final = 120
+#: Characters of the column MESSAGE: a clause or two, which name the cause.
+_MESSAGE: Final = 160
 
 
 def shorten(message: str) -> str:
