@@ -10,11 +10,13 @@ from typing import Any, Final
 import pytest
 from kubernetes.client import ApiException
 
+from builders import files
 from builders.manifests import role
 from cluster.conftest import AddNodes
 from cluster.scraping import await_scrape, scrape
 from cluster.serving import Serving, check_history, serving, workers
 from cluster.workbench import Workbench, uid_of
+from covey import __version__
 from localcluster import Cluster, Process, eventually, programs
 from localcluster.programs import Program
 from scheduler_trees import Bench, Role, gates_of, node_of, pin_of
@@ -190,3 +192,20 @@ def test_what_is_made_while_nobody_leads_is_expanded_by_who_does_next(cluster: C
     bench.await_pods(1)
     assert standby.alive
     leader.kill()
+
+
+def test_lease_of_a_leader_tells_people_who_looks_after_resources(cluster: Cluster, namespace: str) -> None:
+    def covey(*arguments: str) -> str:
+        result = files.covey(*arguments, "--kubeconfig", cluster.kubeconfig)
+        assert result.exit_code == 0, result.output
+        return " ".join(result.output.split())
+
+    first = start(cluster, "operator", "a", "--namespace=team-a")
+    eventually(lambda: f"Operator Version: {__version__} Scheduler Version: none runs" in covey("version"))
+    Workbench(cluster, namespace).create()
+    assert f"watches namespaces team-a, and not {namespace}" in covey("explain", "llm", "-n", namespace)
+    assert first.stop(timeout=60) == 0
+    assert "Operator Version: none runs" in covey("version")
+    said = covey("explain", "llm", "-n", namespace)
+    assert "no operator has looked at it yet" in said
+    assert "lease covey-system/covey-operator is held by nobody" in said
