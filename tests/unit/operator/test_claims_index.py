@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from covey.api import constants as names
 from covey.backends import Owned
-from covey.kube.client import Client
-from covey.kube.clock import SYSTEM
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.model.claimed import RootClaim
-from covey.operator.observe.caches import Caches
-from covey.operator.observe.watched import Key, Requeue
+from covey.operator.observe.watched import Key
+from unit.operator.seen import Seen
 
 VICTIM, OTHER, CHAT = ("ml", "llama"), ("ml", "batch"), ("prod", "chat")
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
-class Seen:
-    """Caches that are shown roots by hand; ``asked``: who was to be looked at since the last question."""
-
-    def __init__(self) -> None:
-        self._asked: set[Key] = set()
-        self.caches = Caches(
-            cast("Client", None), Requeue(self._asked.add, lambda key, _: self._asked.add(key)), clock=SYSTEM
-        )
-
-    @property
-    def asked(self) -> set[Key]:
-        found = set(self._asked)
-        self._asked.clear()
-        return found
+class Roots(Seen):
+    """Caches that are shown roots."""
 
     def show(self, kind: str, root: Owned, resource: str = COMPOSITE_POD_GROUPS.type) -> None:
-        self.caches.objects[resource].reflectors[0]._take(kind, root)  # type: ignore[arg-type] # one of the kinds
+        self.watch(self.caches.objects[resource], root, kind)
 
     def claims(self, key: Key) -> tuple[RootClaim, ...]:
         return self.caches.claims.of(key)
@@ -63,7 +49,7 @@ def root(
 
 @pytest.mark.parametrize("resource", [COMPOSITE_POD_GROUPS.type, POD_GROUPS.type])
 def test_each_resource_sees_what_is_named_of_it(resource: str) -> None:
-    seen = Seen()
+    seen = Roots()
     seen.show(ADDED, root(victim(VICTIM, "a"), victim(OTHER, "b"), victim(VICTIM, "c")), resource)
     (found,) = seen.claims(VICTIM)
     assert (found.uid, found.namespace, found.name, found.purpose) == ("root", *CHAT, "Preemption")
@@ -82,21 +68,21 @@ def test_each_resource_sees_what_is_named_of_it(resource: str) -> None:
     ids=["deleted", "no root", "nobody named"],
 )
 def test_what_is_not_obeyed(made: Owned) -> None:
-    seen = Seen()
+    seen = Roots()
     seen.show(ADDED, made)
     assert not seen.claims(VICTIM)
 
 
 def test_both_sides_are_looked_at_when_a_claim_comes_changes_and_goes() -> None:
-    seen = Seen()
+    seen = Roots()
     seen.show(ADDED, root(victim(VICTIM, "a")))
-    assert seen.asked == {VICTIM, CHAT}
+    assert set(seen.asked) == {VICTIM, CHAT}
     seen.show(MODIFIED, root(victim(OTHER, "b"), version=2))
-    assert seen.asked == {VICTIM, OTHER, CHAT}
+    assert set(seen.asked) == {VICTIM, OTHER, CHAT}
     seen.show(MODIFIED, root(victim(OTHER, "b"), version=3))
-    assert seen.asked == {CHAT}, "nothing has changed for those that it names"
+    assert set(seen.asked) == {CHAT}, "nothing has changed for those that it names"
     seen.show(MODIFIED, root(victim(OTHER, "b"), version=4, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert seen.asked == {OTHER, CHAT}
+    assert set(seen.asked) == {OTHER, CHAT}
     assert not seen.claims(OTHER)
     seen.show(DELETED, root(victim(OTHER, "b"), version=5))
     assert OTHER not in seen.asked, "it is known already"

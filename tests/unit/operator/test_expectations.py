@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.core import rfc3339
 from covey.compile import Owner, Slot
 from covey.compile.revision import Revision
-from covey.kube.client import Client
-from covey.kube.clock import SYSTEM, Clock
 from covey.operator.model.observed import Observed
-from covey.operator.observe.caches import Caches
 from covey.operator.observe.expectations import PATIENCE
-from covey.operator.observe.watched import Requeue
 from covey.operator.plan import Plan
 from covey.operator.replicas.scale import running_revisions
 from unit.operator.answering import refuse
+from unit.operator.seen import Seen
 from unit.operator.test_evacuating import act, cordon
 from unit.operator.world import World
 
@@ -29,27 +25,22 @@ INFERENCE = inference(role("decode"))
 SLOT = Slot(0, "decode", 0, 0)
 
 
-class Seen:
-    """Caches that are shown events by hand."""
-
-    def __init__(self) -> None:
-        nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(nobody, Requeue(), clock=SYSTEM)
+class Watching(Seen):
+    """Caches that are shown a resource and its pods."""
 
     def resource(self, kind: str, uid: str) -> None:
-        metadata = {"name": KEY[1], "namespace": KEY[0], "uid": uid, "resourceVersion": uid}
-        self.caches.inferences.take({"type": kind, "object": {"metadata": metadata}})
+        self.tell(self.caches.inferences, KEY[1], kind, namespace=KEY[0], uid=uid)
 
     def pod(self, kind: str, pod: core.Pod) -> None:
-        self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds
+        self.watch(self.caches.pods, pod, kind)
 
     def look(self, uid: str) -> Observed:
         return self.caches.observe(Owner(*KEY, uid), 0.0)
 
 
 @pytest.fixture
-def seen() -> Seen:
-    made = Seen()
+def seen() -> Watching:
+    made = Watching()
     made.resource("ADDED", "owner-uid")
     return made
 
@@ -62,7 +53,7 @@ def pod() -> core.Pod:
     return world.only("owner-uid")
 
 
-def test_who_begins_to_lead_has_lost_none_of_those_that_another_took_away(seen: Seen, pod: core.Pod) -> None:
+def test_who_begins_to_lead_has_lost_none_of_those_that_another_took_away(seen: Watching, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
     seen.pod("DELETED", pod)
     wanted = Revision.of(INFERENCE.spec)
@@ -72,7 +63,7 @@ def test_who_begins_to_lead_has_lost_none_of_those_that_another_took_away(seen: 
 
 
 @pytest.mark.parametrize("order", ["resource first", "pod first"])
-def test_the_dead_of_a_namesake_are_nobody_s(seen: Seen, pod: core.Pod, order: str) -> None:
+def test_the_dead_of_a_namesake_are_nobody_s(seen: Watching, pod: core.Pod, order: str) -> None:
     seen.pod("ADDED", pod)
     if order == "pod first":
         seen.pod("DELETED", pod)
@@ -83,7 +74,7 @@ def test_the_dead_of_a_namesake_are_nobody_s(seen: Seen, pod: core.Pod, order: s
     assert not seen.look("another").graves
 
 
-def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.Pod) -> None:
+def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Watching, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
     seen.caches.ledger.retire(KEY, seen.look("owner-uid"), ())
     seen.caches.ledger.retire(KEY, seen.look("owner-uid"), [SLOT])
@@ -102,42 +93,21 @@ class Time:
         return self.now
 
 
-class Shown:
-    """Caches of which nothing is listening to a server, and what they asked for."""
-
-    def __init__(self) -> None:
-        self.time = Time()
-        self.looks: list[tuple[tuple[str, str], float]] = []
-        nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(
-            nobody, Requeue(resource_after=lambda key, delay: self.looks.append((key, delay))), clock=Clock(self.time)
-        )
-
-    def slots(self, owner: Owner = OWNER) -> set[Slot]:
-        return set(self.caches.observe(owner, 0.0).pods)
-
-    def show(self, fresh: core.Pod) -> None:
-        """The watch tells of a pod."""
-        store = self.caches.pods.reflectors[0].store
-        assert isinstance(store, dict)
-        store[fresh.metadata.key] = fresh
-        self.caches._on_pod("ADDED", fresh, None)
-
-
 @pytest.fixture
 def fresh() -> core.Pod:
     return World.settled(INFERENCE).only(OWNER.uid)
 
 
 def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
-    seen = Shown()
+    time = Time()
+    seen = Watching(time)
     seen.caches.ledger.note_creation(KEY, fresh)
-    seen.time.now += PATIENCE / 2
-    assert seen.slots()
+    time.now += PATIENCE / 2
+    assert seen.look(OWNER.uid).pods
     # Somebody looks when its time is over, and then it is gone.
     assert seen.looks[-1] == (KEY, PATIENCE / 2)
-    seen.time.now += PATIENCE / 2
-    assert not seen.slots()
+    time.now += PATIENCE / 2
+    assert not seen.look(OWNER.uid).pods
 
 
 def look(world: World) -> Plan:
@@ -191,6 +161,3 @@ def test_the_last_unit_stays_though_it_is_not_ready_for_a_moment() -> None:
     unready = next(name for name in world.pods if name.startswith("llama-0-prefill"))
     world.change(unready, status={"conditions": (core.Condition("Ready", "False"),)})
     assert not look(world).actions.delete_pods
-
-
-DELETED = {"deletion_timestamp": rfc3339(0)}

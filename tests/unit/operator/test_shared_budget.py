@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -11,7 +10,6 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Owned
 from covey.compile import network
@@ -22,11 +20,10 @@ from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.observe.caches import Caches
-from covey.operator.observe.watched import Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.budgets import budgets_of
+from unit.operator.seen import Seen
 from unit.operator.test_execute import OWNER, Server
 from unit.operator.world import World
 
@@ -35,80 +32,51 @@ BUDGET = msgspec.convert(
 )
 
 
-class Seen:
-    """Caches of which nothing is listening to a server, and what they asked for."""
+class Budgeted(Seen):
+    """Caches that are shown resources, and the budget of their namespace."""
 
-    def __init__(self) -> None:
-        self.looks: list[tuple[str, str]] = []
-        self.namespaces: list[str] = []
-        nobody = cast("Client", None)  # no reflector runs
-        self.caches = Caches(
-            nobody,
-            Requeue(resource_after=lambda key, _: self.looks.append(key), namespace=self.namespaces.append),
-            clock=SYSTEM,
-        )
-        self._version = 0
+    def show(self, name: str, **meta: Any) -> None:
+        self.tell(self.caches.inferences, name, "ADDED", texts={"status": {}}, **meta)
 
-    @property
-    def budgets(self) -> Any:
-        return self.caches.budgets
-
-    def show(self, name: str, kind: str = "ADDED", namespace: str = "ml", **meta: Any) -> None:
-        """Kopf tells of a resource."""
-        self._version += 1
-        metadata = core.Meta(
-            name=name, namespace=namespace, uid=f"uid-{name}", resource_version=str(self._version), **meta
-        )
-        shallow = {"metadata": msgspec.to_builtins(metadata), "status": json.dumps({})}
-        self.caches.inferences.take({"type": kind, "object": shallow})
-
-    def store(self, item: Owned = BUDGET, **meta: Any) -> None:
-        """The watch tells of a budget."""
-        [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
+    def store(self, item: Owned = BUDGET, kind: str = "MODIFIED", **meta: Any) -> None:
         changed = msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **meta))
-        for change in reflector._objects.update(changed):
-            reflector._announce(change)
-
-    def drop(self) -> None:
-        [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
-        for change in reflector._objects.drop(BUDGET):
-            reflector._announce(change)
+        self.watch(self.caches.objects[POD_DISRUPTION_BUDGETS.type], changed, kind)
 
 
 @pytest.fixture
-def seen() -> Seen:
-    return Seen()
+def seen() -> Budgeted:
+    return Budgeted()
 
 
-def test_a_budget_that_a_former_leader_left_behind_is_looked_at(seen: Seen) -> None:
+def test_a_budget_that_a_former_leader_left_behind_is_looked_at(seen: Budgeted) -> None:
     seen.show("one", namespace="other")
     seen.store()
     assert seen.namespaces == ["ml"]
 
 
-def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Seen) -> None:
+def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Budgeted) -> None:
     for name, needed in (("one", True), ("router", False)):
         seen.show(name)
-        seen.budgets.note(("ml", name), needed=needed)
+        seen.caches.budgets.note(("ml", name), needed=needed)
     seen.store()
     seen.looks.clear()
     # The disruption controller has counted pods.
     seen.store(resource_version="7")
-    assert seen.looks == []
+    assert seen.asked == []
     seen.store(labels={**network.LABELS, "theirs": "yes"})
-    assert seen.looks == [("ml", "one")]
-    seen.drop()
-    assert seen.looks == [("ml", "one")] * 2
+    assert seen.asked == [("ml", "one")]
+    seen.store(kind="DELETED")
+    assert seen.asked == [("ml", "one")]
 
 
-def test_who_waits_for_it_is_woken_when_it_comes(seen: Seen) -> None:
+def test_who_waits_for_it_is_woken_when_it_comes(seen: Budgeted) -> None:
     """A plan that was to make it was not finished; one with a former release's budget goes on to the next step."""
     for name, needed in (("llama", True), ("router", False)):
         seen.show(name)
-        seen.budgets.note(("ml", name), needed=needed)
+        seen.caches.budgets.note(("ml", name), needed=needed)
     seen.looks.clear()
     seen.store()
-    assert seen.looks == [("ml", "llama")]
+    assert seen.asked == [("ml", "llama")]
 
 
 class Deletions:
@@ -173,7 +141,7 @@ async def test_one_that_another_worker_has_made_is_taken() -> None:
     assert server.applied == [network.NAME]
 
 
-def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
+def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Budgeted) -> None:
     world = World.settled(inference(role("decode", replicas=70)))
     for name in list(world.pods):
         world.label(name, {names.LABEL_GANG: None})
@@ -186,7 +154,7 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> No
         70,
         50,
     ]
-    assert seen.looks == [("ml", "llama")]
+    assert seen.asked == [("ml", "llama")]
 
 
 FORMER = "llama-gang"
