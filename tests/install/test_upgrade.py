@@ -7,6 +7,7 @@ made anew or takes another place, none that is Ready ceases to be, no revision i
 
 from __future__ import annotations
 
+import json
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ OLD: Final = "b857ebce"
 OLD_CHART: Final = RELEASES / f"covey-0.1.0-{OLD}.tgz"
 NEW: Final = __version__
 VALUES: Final[Object] = {
-    "capacity": {"provider": "ProvisioningRequest", "afterSeconds": 1},
+    # What has ended is asked for again after the story.
+    "capacity": {"provider": "ProvisioningRequest", "afterSeconds": 1, "waitSeconds": 7200},
     "gangs": {"jobs": True, "leaderWorkerSets": True},
 }
 #: Of every resource, to be changed and changed back: so it is seen that the operator has seen to it.
@@ -243,6 +245,40 @@ def nodes_asked_for(site: Site) -> Iterator[None]:
         eventually(lambda: not [*autoscaler.requests(), *autoscaler.templates()], 120, "nothing is asked for")
 
 
+def request_that_ended(site: Site) -> Iterator[None]:
+    """A request failed, for good as the earlier release had it, which wrote no time: it counts as ended from the first look on.
+
+    So it is asked again when that is due, or at once by hand.
+    """
+    autoscaler = Autoscaler(site.cluster, site.namespace, fails=True)
+
+    def marks() -> list[str]:
+        assert not autoscaler.requests()
+        notes = [template["metadata"].get("annotations", {}) for template in autoscaler.templates()]
+        assert notes
+        return [note["covey.dev/ask-ended"] for note in notes]
+
+    def is_asked_again(mark: str) -> bool:
+        assert mark.startswith("{"), mark
+        return bool(json.loads(mark)["again"])
+
+    site.create(site.role("decode"))
+    with autoscaler.running():
+        eventually(lambda: len(autoscaler.requests()) + len(autoscaler.templates()) == 2, 120, "it has asked")
+        eventually(marks, 120, "the request has ended")
+    assert not any(mark.startswith("{") for mark in marks())
+    yield
+    eventually(lambda: all(map(is_asked_again, marks())), 120, "it is written when it is asked again")
+    message = site.await_condition("CapacityAsked", "False", "CapacityFailed")
+    assert "asked again after" in message
+    for template in autoscaler.templates():
+        site.cluster.api("DELETE", f"/api/v1/namespaces/{site.namespace}/podtemplates/{name_of(template)}")
+    autoscaler.fails = False
+    autoscaler.groups = [NodeGroup(site.add_nodes, most=1, labels={"site": site.namespace})]
+    with autoscaler.running():
+        site.await_serving(1)
+
+
 def quota_too_small(site: Site) -> Iterator[None]:
     """What the quota of the namespace does not allow waits without a pod, and starts when it does."""
     site.add_nodes(2)
@@ -298,6 +334,7 @@ PARTS: Final[tuple[Part, ...]] = (
     suspended_job,
     leader_worker_set,
     nodes_asked_for,
+    request_that_ended,
     quota_too_small,
     unkept_constraint,
 )

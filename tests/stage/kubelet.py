@@ -17,6 +17,7 @@ from typing import Any, Final
 from kubernetes.client import ApiException
 
 from cluster.workbench import name_of
+from covey.api.core import rfc3339, seconds
 from stage.ground import Ground
 from stage.play import Stage, by_replica
 from stage.record import Object
@@ -81,18 +82,31 @@ def say_serving(stage: Stage, pods: Sequence[Object], *, serves: bool = True) ->
 
 def restart(stage: Stage, pod: Object, count: int = 1) -> None:
     """Have a container of a pod restarted so often."""
-    for peer in stage.pods():
-        if by_replica([peer]).keys() == by_replica([pod]).keys():
-            # Nothing is changed; whatever becomes of the whole replica, this has done it.
-            stage.patch("Pod", name_of(peer), {})
+    _touch_replica(stage, pod)
     statuses = [{**status, "restartCount": count} for status in pod["status"]["containerStatuses"]]
     stage.patch_status("Pod", name_of(pod), {"containerStatuses": statuses})
+
+
+def _touch_replica(stage: Stage, pod: Object) -> None:
+    """Change nothing of a replica's pods; whatever becomes of all of them, the story has done it."""
+    for peer in stage.pods():
+        if by_replica([peer]).keys() == by_replica([pod]).keys():
+            stage.patch("Pod", name_of(peer), {})
 
 
 def crash(stage: Stage, pod: Object, **ended: Any) -> None:
     """Have a container of a pod ended again and again, and not started for a while; ``ended`` says how it did."""
     waiting = _waiting("CrashLoopBackOff") | ({"lastState": {"terminated": ended}} if ended else {})
     _tell(stage, pod, [{**status, "restartCount": 5, **waiting} for status in pod["status"]["containerStatuses"]])
+
+
+def replace_containers(stage: Stage, pod: Object) -> None:
+    """Have other containers run since a day after the pod began, with no restart counted: its machine was imaged anew."""
+    _touch_replica(stage, pod)
+    began = rfc3339((seconds(pod["status"]["startTime"]) or 0.0) + 86_400)
+    running = {"restartCount": 0, "state": {"running": {"startedAt": began}}}
+    statuses = [{**status, **running} for status in pod["status"]["containerStatuses"]]
+    stage.patch_status("Pod", name_of(pod), {"containerStatuses": statuses})
 
 
 def stall(stage: Stage, pod: Object, reason: str) -> None:

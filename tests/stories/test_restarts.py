@@ -7,7 +7,7 @@ from cluster.workbench import label, name_of, uid_of, uids
 from covey.compile.pods import shunning
 from scheduler_trees import node_of, pin_of
 from stage import Stage
-from stage.kubelet import fail, restart
+from stage.kubelet import fail, replace_containers, restart
 
 START = {"name": "scheduling.covey.dev/start"}
 #: No pause between a failure and the next start.
@@ -44,6 +44,17 @@ def test_replica_when_a_container_of_it_restarts_is_recreated_whole_and_once(sta
     assert len({uid_of(event.object) for event in stage.history("Pod")}) == 8, "exactly once"
     assert {annotation(pod, "covey.dev/restarts") for pod in stage.pods(role="prefill", replica=1)} == {"1"}
     assert {role["name"]: role["restarts"] for role in stage.status()["roles"]} == {"prefill": 1, "decode": 0}
+    assert any("failed on" in note for note in stage.event_notes("ReplicaFailed"))
+
+
+def test_replica_when_a_container_was_replaced_without_a_restart_is_recreated_whole(stage: Stage) -> None:
+    stage.nodes(nodes=4)
+    stage.create(workers("prefill", size=2), workers("decode"))
+    before = served(stage, 3, noted=1)
+    broken = stage.pods(role="prefill")
+    replace_containers(stage, broken[1])
+    after = served(stage, 3, noted=1)
+    assert uids(before) & uids(after) == uids(before) - uids(broken)
     assert any("failed on" in note for note in stage.event_notes("ReplicaFailed"))
 
 

@@ -133,6 +133,8 @@ ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 ANNOTATION_IN_PLACE: Final = "covey.dev/in-place"
 #: On the leader of a replica: when the operator first saw all of the replica Ready (RFC 3339).
 ANNOTATION_STARTED: Final = "covey.dev/started"
+#: Beside it: containers that were replaced since without a restart count as restarted. Former releases knew of none.
+ANNOTATION_REPLACED: Final = "covey.dev/replaced-containers"
 #: On a pod: restarts of its containers that are no failures, as a JSON object of container to count.
 ANNOTATION_RESTART_BASELINE: Final = "covey.dev/restart-baseline"
 #: In a template: names of containers, separated by commas, whose restarts are no failures of the replica.

@@ -151,6 +151,54 @@ def test_restarts_of_a_sidecar_are_its_baseline_when_a_former_release_made_it_re
     assert len(world.plan().actions.delete_pods) == 2
 
 
+def replace_container(world: World, hostname: str, *, after: float) -> None:
+    """Another container runs than before, so long after the kubelet took the pod by its clock, which is an hour ahead."""
+    scheduled = core.Condition("PodScheduled", "True", last_transition_time=rfc3339(world.now - 100))
+    began = world.now + 3600
+    running = core.Running(started_at=rfc3339(began + after))
+    name = name_of(world, hostname)
+    [container] = world.pods[name].spec.containers
+    status = core.ContainerStatus(container.name, state=core.ContainerState(running=running))
+    world.change(
+        name,
+        status={
+            "start_time": rfc3339(began),
+            "conditions": (*(world.pods[name].status.conditions or ()), scheduled),
+            "container_statuses": (status,),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "former", "deleted"),
+    [
+        pytest.param(86_400.0, False, 2, id="long after its replica was Ready"),
+        pytest.param(50.0, False, 0, id="before"),
+        pytest.param(86_400.0, True, 0, id="a former release made it Ready"),
+    ],
+)
+def test_container_that_was_replaced_without_a_restart_counts_as_restarted(
+    after: float, deleted: int, *, former: bool
+) -> None:
+    """As where a machine is imaged anew under its node."""
+    world = world_of(restarting("prefill", size=2))
+    if former:
+        for name in world.pods:
+            world.annotate(name, {names.ANNOTATION_REPLACED: None})
+    replace_container(world, "0-prefill-0-1", after=after)
+    assert len(world.plan().actions.delete_pods) == deleted
+
+
+@pytest.mark.parametrize(("limits", "deleted"), [({}, 0), ({"nvidia.com/gpu": 1}, 2)])
+def test_injected_container_counts_when_it_asks_for_a_device(limits: dict[str, int], deleted: int) -> None:
+    world = world_of(role("prefill", size=2))
+    name = name_of(world, "0-prefill-0-0")
+    agent = core.Container("agent", resources=core.Resources(limits=limits))
+    world.change(name, spec={"containers": (*world.pods[name].spec.containers, agent)})
+    world.change(name, status={"container_statuses": (core.ContainerStatus("agent", restart_count=1),)})
+    assert len(world.plan().actions.delete_pods) == deleted
+
+
 @pytest.mark.parametrize(
     ("status", "cause"),
     [

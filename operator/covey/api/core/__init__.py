@@ -88,6 +88,7 @@ from covey.api.core.pod import (
     ReadinessGate,
     Requirement,
     Resources,
+    Running,
     RuntimeClass,
     RuntimeScheduling,
     SchedulingGate,
@@ -106,6 +107,7 @@ from covey.api.core.pod import (
     is_terminal,
     pinned_node,
     reads_domain_labels,
+    seconds_until_running,
     selects,
 )
 from covey.api.core.queues import (
@@ -203,6 +205,7 @@ __all__ = [
     "Resources",
     "RoleHeadroom",
     "RootPreemption",
+    "Running",
     "RuntimeClass",
     "RuntimeScheduling",
     "SchedulingConstraints",
@@ -237,6 +240,7 @@ __all__ = [
     "reads_domain_labels",
     "rfc3339",
     "seconds",
+    "seconds_until_running",
     "selects",
     "stamp_conditions",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from covey.api import constants as names
-from covey.api.core.meta import Condition, Meta, Read
+from covey.api.core.meta import Condition, Meta, Read, seconds
 
 
 class Requirement(Read, frozen=True):
@@ -314,7 +314,9 @@ class Terminated(Read, frozen=True):
 
 
 class Running(Read, frozen=True):
-    """``ContainerStateRunning``: only that it runs."""
+    """``ContainerStateRunning``."""
+
+    started_at: str | None = None
 
 
 class ContainerState(Read, frozen=True):
@@ -332,6 +334,8 @@ _PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _CONFIGURATION: Final = "CreateContainerConfigError"
 #: Characters of such a message.
 _LONGEST: Final = 200
+#: Seconds after which a container that began so long after its pod may have replaced another one.
+_LATE: Final = 600.0
 
 
 class ContainerStatus(Read, frozen=True):
@@ -395,7 +399,8 @@ class Pod(Read, frozen=True):
             return
         if self.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None:
             return
-        if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
+        began = self.status.start_time
+        if not any(_tells(container, container_status(self, container.name), began) for container in containers(self)):
             # Another pod made of this one may have the same status: that keeps what it has.
             status = msgspec.structs.replace(self.status, container_statuses=None, init_container_statuses=None)
             msgspec.structs.force_setattr(self, "status", status)
@@ -500,9 +505,22 @@ def _waited_probe(container: Container, status: ContainerStatus) -> str:
     return ""
 
 
-def _tells(container: Container, status: ContainerStatus | None) -> bool:
+def seconds_until_running(status: ContainerStatus, began: str | None) -> float | None:
+    """Seconds from when the kubelet took a pod until a container of it that runs began, both by the kubelet's clock.
+
+    None where that is not known.
+    """
+    since = status.state.running.started_at if status.state is not None and status.state.running is not None else None
+    if since is None or began is None:
+        return None
+    times = seconds(since), seconds(began)
+    return times[0] - times[1] if times[0] is not None and times[1] is not None else None
+
+
+def _tells(container: Container, status: ContainerStatus | None, began: str | None) -> bool:
     return status is not None and (
         status.restart_count > 0
+        or (seconds_until_running(status, began) or 0.0) > _LATE
         or _trouble(container, status) is not None
         or bool(_waited_probe(container, status))
         or _is_resizing(container, status)

@@ -100,15 +100,18 @@ def counts(pod: core.Pod) -> dict[str, int]:
     }
 
 
-def restarted(pod: core.Pod, revision: RoleRevision, index: int) -> core.ContainerStatus | None:
-    """The first container that counts and has restarted more often than is known to be no failure.
+def restarted(
+    pod: core.Pod, revision: RoleRevision, index: int, since: float | None = None
+) -> core.ContainerStatus | None:
+    """The first container that counts and has restarted more often than is known to be no failure, or was replaced.
 
     Args:
         pod: any pod of the replica.
         revision: of the replica. Containers that its template lacks were injected.
         index: of the pod in its replica.
+        since: when the replica was Ready, where containers that were replaced since count (seconds since the epoch).
     """
-    if not any(status.restart_count for status in podstate.container_statuses(pod)):
+    if not podstate.container_statuses(pod):
         return None
     written = {container["name"] for container in revision.template_of(index)["spec"]["containers"]}
     same = revision_of(pod) == revision.hash
@@ -125,10 +128,36 @@ def restarted(pod: core.Pod, revision: RoleRevision, index: int) -> core.Contain
         (
             status
             for status in podstate.container_statuses(pod)
-            if status.name in counted and status.restart_count > known.get(status.name, 0)
+            if status.name in counted
+            and (status.restart_count > known.get(status.name, 0) or _is_replaced(pod, status, since))
         ),
         None,
     )
+
+
+def replacements_count_since(places: Sequence[Place]) -> float | None:
+    """Time since which containers of a replica that were replaced count, in seconds since the epoch; None where none do.
+
+    A replica that a former release made Ready keeps what was replaced before anybody looked.
+    """
+    pods = [pod for pod in (places[0].now, *places[0].others) if pod is not None]
+    leader = max(pods, key=age, default=None)
+    is_noted = leader is not None and leader.metadata.annotation(names.ANNOTATION_REPLACED) is not None
+    return podstate.ready_since(leader) if leader is not None and is_noted else None
+
+
+def _is_replaced(pod: core.Pod, status: core.ContainerStatus, since: float | None) -> bool:
+    """Tell whether another container runs in the place of one that was Ready, and the kubelet counts no restart.
+
+    So it is where a machine was imaged anew under its node. The container began later after its pod than its replica was
+    Ready: two durations, one by the node's clock, one by the cluster's.
+    """
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    placed = core.seconds(scheduled.last_transition_time) if scheduled is not None else None
+    if since is None or placed is None or placed > since or status.restart_count:
+        return False
+    late = core.seconds_until_running(status, pod.status.start_time)
+    return late is not None and late > since - placed + _SKEW
 
 
 def lacks_baseline(pod: core.Pod) -> bool:
@@ -167,6 +196,8 @@ def dump_baseline(found: Mapping[str, int]) -> str:
     return json.dumps(dict(found), sort_keys=True, separators=(",", ":"))
 
 
+#: Seconds by which the times of one thing may differ, by one clock and another.
+_SKEW: Final = 60.0
 #: On a failed pod that is not replaced yet: since when.
 ANNOTATION_SINCE: Final = "covey.dev/failing-since"
 

@@ -268,13 +268,14 @@ class _Judge:
         # While images are updated in place the kubelet restarts containers on purpose, and their peers may crash for it.
         restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
         restarts = restarts and policy is not RestartPolicy.NONE and since is not None
+        counted = failures.replacements_count_since(places) if restarts else None
         for place in places:
             if place.now is None:
                 fault = ended_last(place)
                 if fault is not None:
                     yield fault
                 continue
-            container = failures.restarted(place.now, revision, place.slot.index) if restarts else None
+            container = failures.restarted(place.now, revision, place.slot.index, counted) if restarts else None
             if container is not None:
                 detail = failures.trouble_of(place.now, container.name) or f"container {container.name}"
                 yield Fault(place.slot, place.now, Cause.RESTARTED, detail)
@@ -340,7 +341,10 @@ class _Judge:
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [
-            failures.annotate(pods[0], {names.ANNOTATION_STARTED: core.rfc3339(self._observed.now)})
+            failures.annotate(
+                pods[0],
+                {names.ANNOTATION_STARTED: core.rfc3339(self._observed.now), names.ANNOTATION_REPLACED: "count"},
+            )
         ]
 
     def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
