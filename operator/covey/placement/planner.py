@@ -44,7 +44,6 @@ from covey.placement.question.readiness import (
     no_spread_domains,
     refusal_of,
     spread_refusal,
-    tell_split_labels,
     torn,
     unknown_refusal,
     unready,
@@ -99,10 +98,7 @@ def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, reason
     if isinstance(first, Plan) and count_achieved(first) == len(first.preferred):
         return first
     answer = choose_plan(full, lambda choice, told: _plan_minimum(choice, inventory, limit, told=told and reasons))
-    if isinstance(first, Plan) and not _is_better(answer, first):
-        return first
-    told = reasons and isinstance(answer, Refusal) and answer.verdict is Verdict.INFEASIBLE
-    return tell_split_labels(answer, gang, inventory) if isinstance(answer, Refusal) and told else answer
+    return first if isinstance(first, Plan) and not _is_better(answer, first) else answer
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:

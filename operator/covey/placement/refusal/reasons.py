@@ -16,6 +16,7 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, natural, where
 from covey.placement.question.demands import Demand, minimum_of
+from covey.placement.question.readiness import tell_split_labels
 from covey.placement.refusal.counts import TRIED, Best, Counts
 from covey.placement.refusal.misfits import find_misfit, find_too_wide
 from covey.placement.refusal.shortage import Shortage, exclusions
@@ -25,7 +26,7 @@ from covey.placement.sharing.layout import Item
 def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
     """Explain why a gang's minimum fits nowhere; one reason for each role that is to blame."""
     sentences = _Sentences(Counts(gang, inventory, solution, needed))
-    return Refusal(Verdict.INFEASIBLE, sentences.reasons_or_fallback())
+    return tell_split_labels(Refusal(Verdict.INFEASIBLE, sentences.reasons_or_fallback()), gang, inventory)
 
 
 class _Sentences:
