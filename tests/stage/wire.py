@@ -260,12 +260,15 @@ def collection_of(request: Request) -> Listing:
 
 
 def selects(listing: Listing, item: Mapping[str, Any]) -> bool:
-    """Tell whether an object matches the selectors: ``key``, ``!key`` and ``key=value`` of labels, and fields by value."""
+    """Tell whether an object matches the selectors: ``key``, ``!key``, ``key=value`` and ``key!=value`` of labels, and fields by value."""
     selectors = dict(listing.selectors)
     labels = item["metadata"].get("labels", {})
     for term in filter(None, selectors.get("labelSelector", "").split(",")):
         key, equals, value = term.partition("=")
-        there = labels.get(key) == value if equals else (key[1:] not in labels if key[0] == "!" else key in labels)
+        if equals:
+            there = (labels.get(key.removesuffix("!")) == value) is not key.endswith("!")
+        else:
+            there = key[1:] not in labels if key[0] == "!" else key in labels
         if not there:
             return False
     for term in filter(None, selectors.get("fieldSelector", "").split(",")):
