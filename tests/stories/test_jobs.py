@@ -227,3 +227,25 @@ def test_job_when_the_scheduler_dies_between_its_resumption_and_its_pins_has_its
     allow_pods(gangs)
     gangs.advance(180)
     gangs.await_event(lambda: is_done(gangs, "denied"), "it has run")
+
+
+def test_two_jobs_when_each_holds_a_part_of_a_quota_name_each_other_and_the_younger_gives_its_pods_back(
+    gangs: Stage,
+) -> None:
+    """Jobs that Covey does not suspend: their pods are there, as far as the quota lets them."""
+    gangs.nodes()
+    gangs.quota("few", pods=6)
+    theirs = {"kueue.x-k8s.io/queue-name": "q"}
+    create(gangs, "first", 4, labels=theirs)
+    create(gangs, "second", 4, labels=theirs)
+    gangs.await_event(lambda: len(gangs.pods()) == 6, "the quota is full")
+    gangs.outlive_second_of(gangs.get("Job", "second"))
+    before = {name: len(pods_of(gangs, name)) for name in ("first", "second")}
+    if set(before.values()) == {3}:  # else one of them has had four
+        gangs.advance(40)
+        assert "second lacks pods as well" in gangs.condition("Admitted", "first", of="PodGroup")[2]
+        assert "first lacks pods as well" in gangs.condition("Admitted", "second", of="PodGroup")[2]
+        gangs.advance(30)
+        notes = [each.object["metadata"].get("annotations", {}) for each in gangs.history("Pod")]
+        assert sum(note.get("scheduling.covey.dev/release") == "GivenBack" for note in notes) >= 3
+    gangs.await_event(lambda: is_done(gangs, "first") or is_done(gangs, "second"), "one of them has run")

@@ -310,6 +310,8 @@ RELEASE_CONFLICT: Final = "Conflict"
 RELEASE_CAPACITY_TAKEN: Final = "CapacityTaken"
 RELEASE_UNMARKED: Final = "Unmarked"
 RELEASE_GROUP_DELETED: Final = "GroupDeleted"
+#: Of a gang that lacks pods, and holds what an older one of its namespace may lack.
+RELEASE_GIVEN_BACK: Final = "GivenBack"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 

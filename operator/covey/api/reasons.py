@@ -397,6 +397,9 @@ RELEASES: Final[Mapping[str, Explanation]] = {
     names.RELEASE_GROUP_DELETED: Explanation(
         "Its group, one of Kubernetes' own, is being deleted and starts nothing more."
     ),
+    names.RELEASE_GIVEN_BACK: Explanation(
+        "Its gang lacks pods, and so does an older one of the namespace, which may need the quota that this pod took."
+    ),
     names.RELEASE_UNMARKED: Explanation(
         "It was made by an older release, without the mark by which your kube-scheduler asks Covey for its binding."
     ),

@@ -101,7 +101,16 @@ PODS_RELEASED: Final = FAMILIES.counter(
     "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`, `GroupDeleted`,"
     " and `Unmarked`, which waiting pods of an older release are given up for as well.",
     "reason",
-    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken", "Unmarked", "GroupDeleted"),
+    values=(
+        "Timeout",
+        "Unschedulable",
+        "NodeLost",
+        "Conflict",
+        "CapacityTaken",
+        "Unmarked",
+        "GroupDeleted",
+        "GivenBack",
+    ),
 )
 NODE_EXCLUSIONS: Final = FAMILIES.counter(
     "covey_node_exclusions_total",

@@ -36,6 +36,7 @@ from covey.api.constants import (
     REASON_RESERVED,
     REASON_UNKNOWN,
     REASON_WAITING,
+    RELEASE_GIVEN_BACK,
 )
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -258,6 +259,8 @@ class Admission:
                 with self._alone(root):
                     self._books.assess(root)
                     self._look_at_expected(root)
+                    if pods := self._books.blocked.take_pods(root, asyncio.get_running_loop().time()):
+                        self._commits.give_up(pods, RELEASE_GIVEN_BACK)
                 await self._breath.take()
             self._books.release()
             rooms, self._rooms = self._rooms, set()

@@ -30,6 +30,7 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang
+from covey.scheduler.blocked import BlockedGangs
 from covey.scheduler.context import Context
 from covey.scheduler.pacing import Waiting
 from covey.scheduler.queue import Parking, Queueing
@@ -82,6 +83,7 @@ class Books:
         #: Questions whose answer has changed since their units were told.
         self._retold: list[Alike] = []
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self.blocked = BlockedGangs(mark)
 
     def assess(self, root: Key) -> None:
         """Look at a unit as it is now."""
@@ -108,6 +110,7 @@ class Books:
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
         entry = self.successors.with_answer(self.reservations.with_exchange(entry), before)
+        entry = self.blocked.note(root, entry, loop.time())
         problem = self.quotas.problem(root)
         if problem is not None and entry.want is Want.NOTHING:
             entry = replace(entry, decision=replace(entry.decision, reason=problem.reason, message=problem.message))
@@ -129,6 +132,7 @@ class Books:
         self._cache.capacity.note_outstanding(root, None)
         self.claims.forget(root)
         self.quotas.forget(root)
+        self.blocked.forget(root)
         self._queueing.forget(root)
         self.parking.forget(root)
         if timer := self._timers.pop(root, None):
@@ -179,6 +183,9 @@ class Books:
         rest = self.parking.left(root)
         if rest is not None:
             delays.append(rest)
+        blocked = self.blocked.left(root, asyncio.get_running_loop().time())
+        if blocked is not None:
+            delays.append(blocked)
         if delays:
             due = min(delays)
             then = self.resume if due == rest else self._mark

@@ -161,9 +161,9 @@ class Commits:
         """Send the pins of a decision that was assumed, once the root tells in which topology it was made."""
         self._start(self._commit(root, topology, placements, want, rank))
 
-    def give_up(self, pods: Sequence[core.Pod]) -> None:
-        """Undo pins around which the rest of their gang cannot be planned."""
-        self._start(self._give_up(pods))
+    def give_up(self, pods: Sequence[core.Pod], reason: str = RELEASE_CONFLICT) -> None:
+        """Have pods replaced: pins around which the rest of their gang cannot be planned, or what keeps another from its pods."""
+        self._start(self._give_up(pods, reason))
 
     def cancel(self) -> None:
         """Drop what was not sent: this process does not lead any more."""
@@ -226,8 +226,8 @@ class Commits:
         said = core.condition(unit.root.status.conditions, ADMITTED) if unit else None
         return self._parking.was_denied(root) or (said is not None and said.reason == REASON_DENIED)
 
-    async def _give_up(self, pods: Sequence[core.Pod]) -> None:
-        await asyncio.gather(*(self._writer.release(pod, RELEASE_CONFLICT) for pod in pods))
+    async def _give_up(self, pods: Sequence[core.Pod], reason: str) -> None:
+        await asyncio.gather(*(self._writer.release(pod, reason) for pod in pods))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from covey.admission import podstate
+from covey.admission.expected import is_expected
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, LABEL_INFERENCE, REFUSALS, SURPLUS_ADMITTED
@@ -36,7 +37,7 @@ def find_refused_pods(unit: Unit, before: Mapping[str, Any], after: Mapping[str,
     firsts = [
         (role.name, gated[0])
         for role in unit.roles
-        if (gated := [pod for replica in role.replicas for pod in replica.pods if podstate.is_gated(pod)])
+        if (gated := [pod for replica in role.replicas for pod in replica.pods if _waits(pod)])
     ]
     if (refused := _new_refusal(ADMITTED, before, after)) is not None:
         for _, pod in firsts[:1]:
@@ -45,6 +46,11 @@ def find_refused_pods(unit: Unit, before: Mapping[str, Any], after: Mapping[str,
         for role, pod in firsts:
             what = f"replicas of {role} beyond the minimum of {title} wait for nodes"
             yield RefusedPod(pod, refused["reason"], f"{what}: {refused['message']}")
+
+
+def _waits(pod: core.Pod) -> bool:
+    """Tell whether a pod is there, and gated."""
+    return podstate.is_gated(pod) and not is_expected(pod)
 
 
 def _new_refusal(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any] | None:
