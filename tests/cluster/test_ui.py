@@ -191,6 +191,18 @@ async def test_rights_when_they_are_taken_away_end_what_is_seen(
         assert answer.status == 401
 
 
+async def test_pods_of_others_are_counted_and_not_named(
+    cluster: Cluster, page: Page, create: Create, namespace: str, other: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "mine")
+    create(other, "theirs", node=node)
+    state = await page.state(cluster.token, f"?namespace={namespace}")
+    assert list(state["gangs"]) == [f"{namespace}/mine"]
+    assert list(state["pods"]) == [f"{namespace}/mine-0-w-0-0"]
+    assert state["nodes"][node]["others"] == 8
+
+
 async def test_plan_is_what_the_command_says(cluster: Cluster, page: Page, namespace: str, nodes: Any) -> None:
     nodes(racks=1, nodes=2)
     token = cluster.token

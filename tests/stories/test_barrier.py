@@ -209,11 +209,18 @@ def test_node_when_it_fails_while_a_call_is_held_binds_nobody(stage: Stage, benc
     assert {node_of(pod) for pod in stage.ready(2, inference="check")} == {pin_of(first), pin_of(successor)}
 
 
-def test_gang_when_it_is_not_complete_in_time_is_given_up(stage: Stage, bench: Trees) -> None:
-    """As long as kube-scheduler calls: while it is away, no pin is late."""
+def test_gang_when_it_is_not_complete_in_time_is_given_up_where_kube_scheduler_calls(
+    stage: Stage, bench: Trees
+) -> None:
+    """While it is away, no pin is late, and when it is back, it has all that waits to do."""
     stage.nodes(nodes=2)
     first, second = pinned(stage, bench.unit("slow", Role("decode", size=2), timeout=300), 2)
-    for _ in range(8):
+    call = Call(stage, first)
+    stage.advance(600)
+    assert "not complete" in call.wait()
+    assert uids(stage.pods()) == {uid_of(first), uid_of(second)}
+    for number in range(8):
+        assert number > 4 or never_released(stage)
         call = Call(stage, first)
         stage.advance(40)
     assert call.wait()
@@ -222,6 +229,10 @@ def test_gang_when_it_is_not_complete_in_time_is_given_up(stage: Stage, bench: T
     node = str(pin_of(second))
     assert "given up" in refusals(stage, stage.get("Pod", name_of(second)), node)[node]
     assert not stage.bound()
+
+
+def never_released(stage: Stage) -> bool:
+    return stage.never("Pod", lambda pod: RELEASE in pod["metadata"].get("annotations", {}))
 
 
 def test_strangers_that_come_at_once_do_not_add_up_to_reserved_room(stage: Stage, bench: Trees) -> None:
@@ -253,6 +264,8 @@ def test_call_when_it_is_none_of_kube_schedulers_harms_nobody(stage: Stage) -> N
     assert answer == {"NodeNameToMetaVictims": {}}, "no member is evicted for a stranger"
     with pytest.raises(urllib.error.HTTPError, match="400"):
         post(stage, "/barrier/bind", {"PodName": 3})
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        post(stage, "/guard/filter", "x" * 5 * 1024 * 1024)
     with urllib.request.urlopen(f"http://{stage.ground.extender}/readyz") as answer:
         assert answer.status == 200
 

@@ -114,6 +114,26 @@ def test_gang_when_its_devices_do_not_suffice_is_refused_with_numbers_until_a_st
     assert_devices(driver, tree, 1)
 
 
+def test_class_when_its_selectors_cannot_be_judged_is_named_and_counts_once_they_can(
+    stage: Stage, bench: Trees, driver: Driver
+) -> None:
+    driver.make("deviceclasses", class_body(DRIVER, f"device.driver.startsWith('{DRIVER}')"))
+    [name] = stage.nodes(nodes=1, gpus=0)
+    driver.offer(name, 4)
+    # Of a pool that is not written to its end, and newer, nothing counts either.
+    driver.offer(name, 2, "-new", generation=2, of=2)
+    tree = bench.unit("llm", Role("decode", gpus=4))
+    message = stage.refusal("llm", "Unsupported", of=ROOT)
+    assert f"{GPU} is of DeviceClass {DRIVER}, whose selectors Covey cannot judge" in message
+    stage.cluster.api(
+        "PATCH", f"{API}/deviceclasses/{DRIVER}", {"spec": {"selectors": class_body()["spec"]["selectors"]}}
+    )
+    assert GPU in stage.refusal("llm", of=ROOT)
+    driver.make("resourceslices", slice_body(f"{name}-rest", *gpus(2, first=2), node=name, generation=2, of=2))
+    driver.withdraw(name)
+    bound(stage, tree, 1)
+
+
 def test_gang_of_claims_shares_nodes_with_one_of_the_extended_resource(
     stage: Stage, bench: Trees, driver: Driver
 ) -> None:
