@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from authority import Authority, Mounted
-from builders import files
 from builders.manifests import role
 from cluster.workbench import name_of, uids
 from stage import Stage
+from stage.play import run_covey
 
 
 def covey(stage: Stage, *arguments: object, status: int = 0) -> str:
     """Run a command in the story's namespace; what it prints, errors too."""
-    done = files.covey(*arguments, "-n", stage.namespace, "--kubeconfig", stage.cluster.kubeconfig)
-    assert done.exit_code == status, done.output
-    return done.output
+    code, output = run_covey(stage, *map(str, arguments), "-n", stage.namespace)
+    assert code == status, output
+    return output
 
 
 def together(name: str) -> dict[str, object]:
