@@ -116,7 +116,7 @@ TOUCHED: Final[tuple[tuple[tuple[str, ...], Suite], ...]] = (
     (("operator/covey/backends/kubernetes/*",), _release("1.36")),
     (("operator/covey/backends/kubernetes/*",), _release("1.35")),
     (
-        ("operator/covey/operator/process/jobs*", "operator/covey/operator/model/job*", "*leader_worker_set*"),
+        ("operator/covey/operator/process/job*", "operator/covey/operator/model/job*", "*leader_worker_set*"),
         Suite("test-life", "--numprocesses 1 tests/cluster/life/test_lws_controller.py", label="test-life (LWS)"),
     ),
     (

@@ -13,8 +13,8 @@ from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Retryable
 from covey.kube.events import EventRecorder, ObjectRef
-from covey.operator.execute.jobs import LeaderGroups
 from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups, make_leader_group
+from covey.operator.process.job_groups import LeaderGroups
 
 NAME = "scheduling.covey.dev/pod-group"
 

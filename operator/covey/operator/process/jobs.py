@@ -21,11 +21,11 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import POD_GROUPS, PODS
 from covey.kube.watch import EventType
-from covey.operator.execute.jobs import JobGroups, JobPods, LeaderGroups
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
 from covey.operator.observe.quotas import Quotas, Room
 from covey.operator.observe.watched import Key, Watched
+from covey.operator.process.job_groups import JobGroups, JobPods, LeaderGroups
 
 #: Workers of each kind: a Job has two groups, and a gang that is released has many pods.
 _WORKERS: Final = 2
