@@ -349,7 +349,7 @@ def _find_split_label(tree: DomainTree, depth: int) -> str:
         whole.setdefault(domain.path[-1] or "", []).append(domain)
     levels = tree.topology.levels
     for value, domains in whole.items():
-        for lacking in domains:
+        for lacking in (domain for domain in domains if None in domain.path and len(domains) > 1):
             pairs = ([*zip(lacking.path, other.path, strict=True)] for other in domains if other is not lacking)
             for pair in pairs:
                 broader = next((n for n, (one, other) in enumerate(pair) if one is None and other is not None), None)
