@@ -19,13 +19,17 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import JOBS, LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.devices import read_charges
 from covey.operator.observe.watched import Key, Watched
+from covey.operator.quota.charge import Charge, charge_of
 from covey.operator.quota.fit import Balance, Demand, Shortage, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
@@ -194,19 +198,34 @@ class Room:
     """The quotas of namespaces as they concern Jobs: these are resumed by the same balance as pods are created.
 
     Args:
+        client: to the API server.
         quotas: of all namespaces.
         unsettled: tells whether a resource of a namespace may need its room first (``Quotas.settles``).
         again: has a Job looked at in some seconds.
     """
 
-    def __init__(self, quotas: Quotas, unsettled: Callable[[str], bool], again: Callable[[Key, float], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        quotas: Quotas,
+        unsettled: Callable[[str], bool],
+        again: Callable[[Key, float], None],
+    ) -> None:
+        self._client = client
         self._quotas = quotas
         self._unsettled = unsettled
         self._again = again
 
-    def ranges(self, namespace: str) -> tuple[core.LimitRange, ...]:
-        """The LimitRanges of a namespace."""
-        return self._quotas.ranges(namespace)
+    async def charge(self, namespace: str, pod: core.Pod) -> Charge:
+        """What quotas charge for a pod, and for claims that are made for it.
+
+        Raises:
+            KubeError: when the API server could not be asked.
+        """
+        claims = (each.get("resourceClaimTemplateName") for each in pod.spec.resource_claims or ())
+        templates = {(namespace, name) for name in claims if name}
+        charges = await read_charges(self._client, templates) if templates else {}
+        return charge_of(msgspec.to_builtins(pod), self._quotas.ranges(namespace), charges)
 
     def find_shortages(self, key: Key, demand: Demand) -> tuple[Shortage, ...]:
         """Find what quotas lack for the pods of a Job; it is woken when that may have changed."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -27,11 +28,8 @@ from covey.operator.model.job import (
 )
 from covey.operator.model.job_queue import Step, Turn, judge_turn, make_probe, own_pods, resume, suspend
 from covey.operator.model.problem import REASON_NAME_TAKEN, REASON_REFUSED, is_denial, of_pod_refusal
-from covey.operator.observe.devices import read_charges
-from covey.operator.observe.jobs import Jobs
-from covey.operator.observe.quotas import REST, Room
-from covey.operator.quota.charge import Charge, charge_of
-from covey.operator.quota.fit import Shortage
+from covey.operator.quota.charge import Charge
+from covey.operator.quota.fit import Demand, Shortage
 
 _log = get_logger(__name__)
 
@@ -41,8 +39,29 @@ Find = Callable[[Key], Owned | None]
 
 #: Seconds until a name is tried again that another object has.
 _TAKEN: Final = 5.0
+#: Until a Job is looked at again whose quota somebody else may need first.
+_SOON: Final = 0.5
 #: And until what is denied is: a tenant may have ten thousand Jobs over a quota.
 _DENIED: Final = 30.0
+
+
+class Room(Protocol):
+    """The ResourceQuotas of namespaces, of which Jobs take as DisaggregatedInferences do."""
+
+    async def charge(self, namespace: str, pod: core.Pod) -> Charge:
+        """What quotas charge for a pod."""
+
+    def find_shortages(self, key: Key, demand: Demand) -> tuple[Shortage, ...]:
+        """Find what quotas lack for the pods of a Job; it is woken when that may have changed."""
+
+    def reserve(self, key: Key, demand: Demand) -> None:
+        """Keep quota for pods of a Job that are about to come."""
+
+    def forget(self, key: Key) -> None:
+        """Keep nothing for a Job, and do not wake it."""
+
+    def take(self, key: Key, demand: Demand) -> AbstractAsyncContextManager[bool]:
+        """Be the only one that creates pods in a namespace, and keep quota for those of a Job; False where it has none."""
 
 
 class JobGroups:
@@ -51,7 +70,9 @@ class JobGroups:
     Args:
         client: to the API server.
         recorder: of Events.
-        found: Jobs, their Workloads and PodGroups, and their pods.
+        job: finds a labelled Job.
+        groups: find its Workload and its PodGroup.
+        pods: finds its pods.
         room: the ResourceQuotas of namespaces.
         again: has a Job looked at again in some seconds.
         clock: seconds since the epoch.
@@ -61,14 +82,18 @@ class JobGroups:
         self,
         client: Client,
         recorder: EventRecorder,
-        found: Jobs,
+        job: Callable[[Key], Job | None],
+        groups: Mapping[Resource, Find],
+        pods: Callable[[Key], Iterable[core.Pod]],
         room: Room,
         again: Callable[[Key, float], None],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._recorder = recorder
-        self._found = found
+        self._job = job
+        self._groups = groups
+        self._pods = pods
         self._room = room
         self._again = again
         self._clock = clock
@@ -80,7 +105,7 @@ class JobGroups:
             KubeError: a request failed; it has to be tried again.
             Retryable: another object has the name of a group, or the API server denies it.
         """
-        job = self._found.jobs.get(key)
+        job = self._job(key)
         if job is None or not job.pod_count:
             self._room.forget(key)
         if job is None:
@@ -93,7 +118,7 @@ class JobGroups:
             return
         # 1. Judge whose turn it is.
         group = groups[POD_GROUPS]
-        turn = judge_turn(job, self._found.pods_of(key), self._clock()) if job.is_managed else Turn(Step.RUN)
+        turn = judge_turn(job, self._pods(key), self._clock()) if job.is_managed else Turn(Step.RUN)
         if turn.again is not None:
             self._again(key, turn.again)
         # 2. Look for quota; places are looked for by the scheduler process, which reads of the pods on the group.
@@ -126,9 +151,9 @@ class JobGroups:
             self._room.forget(key)
             return None
         pod = (stored.pod if stored is not None else None) or await self._ask_for_pod(job)
-        charge = await self._charge(job, pod)
+        charge = await self._room.charge(job.metadata.namespace, pod)
         if turn.step is Step.RESERVE:
-            there = len(own_pods(job, self._found.pods_of(key)))
+            there = len(own_pods(job, self._pods(key)))
             self._room.reserve(key, {charge: max(0, job.minimum - there)})
             return Expected(pod) if not _makes_claims(pod) else None
         short = self._room.find_shortages(key, {charge: job.minimum})
@@ -149,20 +174,14 @@ class JobGroups:
                 raise Retryable(_DENIED, note) from None
             return msgspec.convert(body, core.Pod)
 
-    async def _charge(self, job: Job, pod: core.Pod) -> Charge:
-        namespace = job.metadata.namespace
-        templates = {(namespace, name) for name in map(_template_of, pod.spec.resource_claims or ()) if name}
-        charges = await read_charges(self._client, templates) if templates else {}
-        return charge_of(msgspec.to_builtins(pod), self._room.ranges(namespace), charges)
-
     async def _resume(self, job: Job, expected: Expected) -> None:
         """Let the pods come, if quota has room for them now as well."""
         key, pod = job.metadata.key, expected.pod
         assert pod is not None
-        demand = {await self._charge(job, pod): job.minimum}
+        demand = {await self._room.charge(job.metadata.namespace, pod): job.minimum}
         async with self._room.take(key, demand) as fits:
             if not fits:
-                self._again(key, REST)
+                self._again(key, _SOON)
                 return
             note = f"nodes are reserved for the {job.minimum} pods of its minimum"
             await self._change(job, resume(job, self._clock()), "GangResumed", note)
@@ -186,7 +205,7 @@ class JobGroups:
         self._recorder.event(regarding, "Normal", reason, note, "Gang")
 
     def _find(self, kind: Resource, job: Job) -> Owned | None:
-        found = self._found.groups[kind].get(job.metadata.key)
+        found = self._groups[kind](job.metadata.key)
         return found if found is not None and _is_of(found.metadata, job) else None
 
     async def _create(self, kind: Resource, body: Object, job: Job) -> None:

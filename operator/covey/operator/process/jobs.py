@@ -53,29 +53,34 @@ class JobGangs:
         unsettled: Callable[[str], bool],
     ) -> None:
         self._clock = clock
-        self._room = Room(quotas, unsettled, self._look_again)
+        self._quotas = quotas
+        self._unsettled = unsettled
         self._jobs: WorkQueue[Key] = WorkQueue("job", clock=clock.monotonic, share_of=lambda key: key[0])
         self._pods: WorkQueue[Key] = WorkQueue("job-pod", clock=clock.monotonic, share_of=lambda key: key[0])
         self._leads = False
-        self.found = Jobs(
+        self._found = Jobs(
             *(client, namespaces, partial(self._add, self._jobs), partial(self._add, self._pods)), clock=clock
         )
 
     async def run(self) -> None:
         """Keep the caches current until cancelled."""
-        expose(self.found.jobs.reflectors)
-        await self.found.run()
+        expose(self._found.jobs.reflectors)
+        await self._found.run()
 
     async def work(self, client: Client, recorder: EventRecorder) -> None:
         """Work the queues until cancelled; only the process that leads does."""
-        found = self.found
+        found = self._found
         await found.wait_until_synced()
         self._leads = True
         for job in found.jobs.every():
             self._jobs.add(job.metadata.key)
         for pod in filter(has_lost_place, found.pods.every()):
             self._pods.add(pod.metadata.key)
-        groups = JobGroups(client, recorder, found, self._room, self._look_again, self._clock.wall)
+        room = Room(client, self._quotas, self._unsettled, self._look_again)
+        kinds = {kind: watched.get for kind, watched in found.groups.items()}
+        groups = JobGroups(
+            *(client, recorder, found.jobs.get, kinds, found.pods_of, room, self._look_again), self._clock.wall
+        )
         pods = JobPods(client, found.pods.get, self._clock.wall, found.goes_whole)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._jobs, groups, _WORKERS))
@@ -83,7 +88,7 @@ class JobGangs:
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately (``_are_alive``)."""
-        return _are_alive(self.found.reflectors)
+        return _are_alive(self._found.reflectors)
 
     def _look_again(self, key: Key, seconds: float) -> None:
         self._jobs.add_after(key, seconds)
