@@ -10,11 +10,12 @@ from kubernetes.client import ApiException
 
 from builders.manifests import Object
 from cluster.job_gangs import is_in_force, job, policies
-from cluster.workbench import name_of
+from cluster.workbench import is_gated, name_of
 from covey.kube.resources import JOBS
 from localcluster import eventually
 from scheduler_trees import node_of
 from stage import Stage
+from stage.play import run_covey
 
 QUEUED = "covey.dev/queued"
 
@@ -227,6 +228,24 @@ def test_job_when_the_scheduler_dies_between_its_resumption_and_its_pins_has_its
     allow_pods(gangs)
     gangs.advance(180)
     gangs.await_event(lambda: is_done(gangs, "denied"), "it has run")
+
+
+def test_jobs_when_they_are_released_are_resumed_without_the_mark_and_those_of_their_users_stay(gangs: Stage) -> None:
+    gangs.nodes(nodes=1)
+    create(gangs, "large", 2, cpu="90")
+    create(gangs, "mine", 2, suspend=True)
+    waits(gangs, "large", "Infeasible")
+    released = f'job.batch "large" resumed in {gangs.namespace} namespace\n'
+    assert run_covey(gangs, "release-jobs", "-n", gangs.namespace) == (0, released)
+    gangs.settle()
+    assert not is_suspended(gangs, "large")
+    assert QUEUED not in gangs.get("Job", "large")["metadata"].get("annotations", {})
+    assert all(map(is_gated, pods_of(gangs, "large")))
+    gangs.advance(120)
+    assert len(pods_of(gangs, "large")) == 2
+    assert is_suspended(gangs, "mine")
+    said = "No Job that Covey suspends found.\n"
+    assert run_covey(gangs, "release-jobs", "-n", gangs.namespace) == (0, said)
 
 
 def test_two_jobs_when_each_holds_a_part_of_a_quota_name_each_other_and_the_younger_gives_its_pods_back(
