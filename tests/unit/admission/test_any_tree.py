@@ -21,6 +21,11 @@ from covey.placement.model import Gang, Level, Plan, Refusal, Topology
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.scheduler.barrier import Call, releasable
 
+
+def prefers(level: str) -> dict[str, Any]:
+    return {"topology": [{"level": level, "mode": "Preferred"}]}
+
+
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 LEAVES = (("a", 4), ("b", 2))
 PATHS = {f"{rack}{number}": ("b", rack) for rack in "xyz" for number in range(4)}
@@ -174,3 +179,15 @@ def test_every_group_of_a_deep_tree_has_a_status() -> None:
     assert all(status["conditions"][0]["status"] == "True" for status in found.values())
     assert [each["level"] for each in found["pair"]["placement"]] == ["block"]
     assert [each["level"] for each in found["left"]["placement"]] == ["block", "rack"]
+
+
+def test_a_wish_inside_what_comes_whole_is_named() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [group("role", composite=True, parent="root", minimum=1)]
+    for pair in ("p", "q"):
+        groups.append(group(pair, composite=True, parent="role", minimum=2))
+        groups += [group(f"{pair}{half}", parent=pair, minimum=1, constraints=prefers("rack")) for half in "ab"]
+    pods = [each for pair in "pq" for half in "ab" for each in gated(f"{pair}{half}", 0)]
+    found = unit(root, groups, pods)
+    assert found.untried == ("pa", "pb", "qa", "qb")
+    assert isinstance(plan_minimum(gang_of(found), inventory()), Plan)

@@ -213,3 +213,13 @@ def test_beside_a_kube_scheduler_of_the_user_s_members_are_refused_by_name() -> 
         "pod a is of a group of scheduling.k8s.io, which the kube-scheduler that calls Covey may plan"
     )
     assert obstacle(pod("a", schedulingGroup=None)) is None
+
+
+@pytest.mark.parametrize("where", ["root", "leaf"])
+def test_claims_that_pods_share_are_refused_by_name(where: str) -> None:
+    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    if where == "root":
+        unit = unit_of(group("g", GANG, **claims))
+    else:
+        unit = unit_of(group("top", {"gang": {"minGroupCount": 1}}), group("g", GANG, "top", **claims))
+    assert (unit.problem or "").startswith("spec.resourceClaims of PodGroup g: Covey plans no claims")

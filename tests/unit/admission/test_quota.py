@@ -17,6 +17,7 @@ from covey.admission import quota
 from covey.admission.entitlement import (
     Group,
     QueueError,
+    Short,
     describe,
     fit,
     has_right,
@@ -489,3 +490,11 @@ def test_what_is_left_is_reckoned_by_blocks_as_one_by_one(
                 assert ledger.nominal_left("a", minimums=minimums) == left
             for each, over in split.items():
                 assert each.member is not None or ledger.is_within_nominal(each) == (not over)
+
+
+def test_pods_that_choose_their_nodes_count_there_alone() -> None:
+    ledger = Ledger(policies(queue("a", flavors=FLAVORS)))
+    mixed = [gpus(4, product="h100"), gpus(8, product="a100"), Shape((("cpu", 100),))]
+    assert judge_minimum(ledger, "a", mixed, None, free=False).closed == frozenset()
+    more = [gpus(4, product="h100"), gpus(1, product="h100")]
+    assert judge_minimum(ledger, "a", more, None, free=False).short == Short(Pool(H100, GPU), 1)

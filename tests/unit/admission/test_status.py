@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, role_groups, unit
 from covey.admission.levels import Preference, Scope
-from covey.admission.status import Decision, statuses
+from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.model import Level, Path, Topology
@@ -108,3 +109,16 @@ def test_what_is_required_is_no_preference(mode: str, *, said: bool) -> None:
     )
     types = {each["type"] for each in status(found)["conditions"]}
     assert ("TopologySatisfied" in types) is said
+
+
+def test_what_was_written_is_recognised() -> None:
+    excluded = core.ExcludedNode(node="n9", reason="volume", until=NOW)
+    decision = Decision(
+        topology=TOPOLOGY, excluded=(excluded,), claim=core.Claim(path=("b1", None), since=NOW, level="rack")
+    )
+    places = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}
+    written = status(tree(places), decision)
+    stored = msgspec.structs.replace(tree(places).root, status=msgspec.convert(written, core.GroupStatus))
+    assert observed_status(stored) == written
+    later = statuses(tree(places, stored), decision, lambda node: PATHS.get(node, ()), "2030-01-01T00:00:00Z")
+    assert later[0][1] == written

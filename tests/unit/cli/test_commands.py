@@ -15,6 +15,10 @@ from builders.files import EXAMPLES, covey, plan
 from covey import __version__
 from covey.cli import main
 
+#: CRDs are long: the loader in Python takes seconds for each.
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 EXAMPLE = ("-f", EXAMPLES / "disaggregated.yaml", "--topology", EXAMPLES / "topology.yaml")
 
 
@@ -209,3 +213,15 @@ def test_a_dialect_that_there_is_not() -> None:
     assert "Kubernetes has no 1.34; use one of 1.37, 1.37-flat, 1.36-preemption, 1.36, 1.35" in result.stderr
     result = covey("compile", *EXAMPLE, "--backend", "Volcano", "--dialect", "1.14")
     assert "Volcano has no 1.14; leave it out" in result.stderr
+
+
+def test_crds_are_printed_or_written(tmp_path: Path) -> None:
+    printed = list(yaml.load_all(covey("crds").stdout, _LOADER))
+    assert all(each["kind"] == "CustomResourceDefinition" for each in printed)
+    names = covey("crds", "-o", "name").stdout.splitlines()
+    assert names == [f"customresourcedefinition.apiextensions.k8s.io/{each['metadata']['name']}" for each in printed]
+    assert covey("crds", "--output-dir", tmp_path / "out").exit_code == 0
+    assert len(list((tmp_path / "out").iterdir())) == len(printed)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert "cannot be written" in covey("crds", "--output-dir", blocked).stderr

@@ -122,3 +122,10 @@ def test_what_cannot_be_converted_is_refused_with_its_field(document: Object, wh
         result = covey(*command, "-f", path)
         assert (result.exit_code, result.stdout) == (2, "")
         assert f"error: {path}, document 1, {what}" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("-f", EXAMPLES / "topology.yaml"), ("-f", EXAMPLES / "disaggregated.yaml")])
+def test_a_file_without_any_names_what_is_understood(arguments: Any) -> None:
+    result = covey("convert", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "holds nothing that can be converted; give one of DisaggregatedSet, DynamoGraphDeployment, " in result.stderr

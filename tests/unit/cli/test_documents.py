@@ -168,3 +168,8 @@ def test_links_that_lead_round_end(manifests: Path) -> None:
 )
 def test_one_pod_in_every_form(tmp_path: Path, text: str) -> None:
     assert names(tmp_path, text) == ["p"]
+
+
+def test_what_is_no_list_is_refused() -> None:
+    result = covey("plan", "-f", "a\rb", "--nodes", NODES)
+    assert (result.exit_code, "-f/--filename: is no comma list of paths" in result.stderr) == (2, True)

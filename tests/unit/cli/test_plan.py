@@ -246,3 +246,10 @@ def test_the_topology_of_a_resource_is_what_the_root_of_its_first_unit_tells() -
     roots = [stranger, owned("llm-1", topology="halls"), owned("llm-0", topology="kueue")]
     assert find_topology_name(made, roots) == "kueue"
     assert find_topology_name(made, [stranger, owned("llm-0")]) is None
+
+
+def test_yaml_output_is_the_same_document(files: Any) -> None:
+    arguments = files(cluster(2), inference("llm", role("a")))
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load(covey("plan", *arguments, "-o", "yaml").stdout)
+    conforms(found, SCHEMA)

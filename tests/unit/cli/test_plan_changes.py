@@ -172,3 +172,9 @@ def test_what_a_pod_takes_while_it_is_resized_counts(tmp_path: Path) -> None:
         found = plan("-f", files[0], "--nodes", files[1], "--pods", write(tmp_path / "pods.json", [small]))
         verdicts.append(workload(found, "llm")["verdict"])
     assert verdicts == ["Admitted", "Infeasible"]
+
+
+def test_a_claim_that_is_not_bound_yet_is_named(tmp_path: Path) -> None:
+    found = answer_with_claim(tmp_path, volume="")
+    assert workload(found, "llm")["verdict"] == "Admitted"
+    assert [each for each in found["warnings"] if "persistentVolumeClaim" in each]

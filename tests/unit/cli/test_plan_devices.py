@@ -149,3 +149,11 @@ def test_units_that_share_no_clique_are_planned_into_cliques_of_their_own(tmp_pa
     assert workload(answer, "two")["verdict"] == "Infeasible"
     assert "3 exclusive interconnect" in json.dumps(workload(answer, "two"))
     assert workload(answer_for("c0", "c0", "c1"), "two")["verdict"] == "Admitted"
+
+
+def test_a_class_that_cannot_be_judged_is_named(tmp_path: Path) -> None:
+    nodes = nodes_with(class_body(DRIVER, "device.driver.startsWith('gpu')"))
+    result = covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w"))))
+    assert result.exit_code == 2
+    assert f"{GPU} is of DeviceClass {DRIVER}, whose selectors Covey cannot judge" in result.stderr
+    assert covey("plan", *arguments_of(tmp_path, nodes, inference("llm", role("w", gpus=0)))).exit_code == 0

@@ -28,6 +28,17 @@ from builders.files import (
 from covey.api.constants import LABEL_POD_GROUP
 
 
+def root(name: str, since: str) -> Object:
+    """The root of a unit of the namespace batch that is admitted."""
+    return {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name, "namespace": "batch", "uid": name},
+        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}},
+        "status": {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": since}]},
+    }
+
+
 def tenants(*, nominal: int = 16, **batch: Any) -> list[Object]:
     """Search has 16 devices by right; batch has none, and borrows."""
     search = queue("search", nominal, team="search", cohort="gpus")
@@ -185,3 +196,41 @@ def test_no_plan_passes_a_quota_and_none_wastes_it(files: Any, seed: int) -> Non
         lacks = found["replicas"] - found["admitted"] if each["verdict"] == "Admitted" else 0
         assert not (lacks and left), "surplus waits, though there is quota and room for a replica"
         assert each["verdict"] == "Admitted" or left < found["minReplicas"]
+
+
+class TestPreempt:
+    """Two nodes, full with two replicas of batch that are borrowed; search has a right to both."""
+
+    @pytest.fixture
+    def arguments(self, files: Any) -> Any:
+        def make(*documents: Object, minimum: int = 1, size: int = 1, **spec: Any) -> list[object]:
+            old = inference("old", role("w", 2, minimum), namespace="batch")
+            wanted = inference("chat", role("c", 1, 1, size=size), namespace="search", **spec)
+            pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
+            return [*files(2, *tenants(borrowMinimums=True), *documents, old, wanted, pods=pods), "--preempt"]
+
+        return make
+
+    def test_the_younger_admission_is_the_one_that_borrows(self, files: Any) -> None:
+        """Batch has a right to one of its two units, of which the root of the cluster says since when it is admitted."""
+        queues = [queue("search", 8, team="search", cohort="gpus"), *tenants()[2:]]
+        queues.append(queue("batch", 8, team="batch", cohort="gpus", borrowMinimums=True))
+        running = [inference(name, role("w"), namespace="batch") for name in ("a", "b")]
+        pods = [serving("a", 0, "n0-0-0"), serving("b", 0, "n0-0-1")]
+        roots = [root("a-0", "2026-02-01T00:00:00Z"), root("b-0", "2026-01-01T00:00:00Z")]
+        wanted = inference("chat", role("c"), namespace="search")
+        answer = plan(*files(2, *queues, *running, wanted, pods=[*pods, *roots]), "--preempt")
+        (found,) = answer["preemptions"]
+        assert [(each["kind"], each["name"]) for each in found["victims"]] == [("Unit", "a")]
+
+    @pytest.mark.parametrize("same", [True, False])
+    def test_victims_by_priority_are_of_the_same_queue(self, files: Any, same: bool) -> None:  # noqa: FBT001 - a parameter
+        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+        queues = [queue("search", 32, team="search"), queue("batch", 32, team="batch")]
+        spaces = [namespace("search", team="search"), namespace("batch", team="batch")]
+        old = inference("old", role("w", 2, 1), namespace="batch")
+        new = inference("new", role("w"), namespace="batch" if same else "search", priorityClassName="high")
+        pods = [serving("old", 0, "n0-0-0"), serving("old", 1, "n0-0-1")]
+        (found,) = plan(*files(2, *queues, *spaces, high, old, new, pods=pods), "--preempt")["preemptions"]
+        assert found["verdict"] == ("Preempting" if same else "Infeasible")
+        assert [each["name"] for each in found["victims"]] == (["old"] if same else [])

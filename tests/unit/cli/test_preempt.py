@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.files import Object, cluster, inference, member, plan, role, write
+from builders.files import Object, cluster, covey, inference, member, plan, role, write
 
 
 def serving(workload: str, replica: int, node: str, since: str = "2026-01-01T00:00:00Z") -> Object:
@@ -75,3 +75,10 @@ def test_ordinary_pods_give_way_only_where_that_is_asked_for(arguments: Any, tmp
     found = [[(each["kind"], each["name"]) for each in answer[-1]["victims"]] for answer in (whole, asked)]
     assert found[1] == [("Pod", "web")], asked
     assert found[0] != found[1]
+
+
+def test_the_table_says_it_too(arguments: Any) -> None:
+    result = covey("plan", *arguments(minimum=2), "--preempt")
+    assert result.exit_code == 3
+    said = "Preemption: default/chat unit 0 takes all of default/batch-0: 16 nvidia.com/gpu in host b0/r0/n0-0-0"
+    assert said in " ".join(result.output.split())

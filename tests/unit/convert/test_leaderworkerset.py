@@ -219,3 +219,9 @@ def test_a_set_that_is_scaled_from_outside(monkeypatch: pytest.MonkeyPatch) -> N
         f"spec.roles[1].metadata.annotations[{EXCLUSIVE}]",
         "spec.roles[1].metadata.labels",
     }
+
+
+def test_a_node_label_of_no_level_is_named() -> None:
+    found = convert(exclusive(leader_worker_set(), "cloud.google.com/gke-nodepool"), RACKS)
+    assert "topology" not in found.body["spec"]
+    assert "cloud.google.com/gke-nodepool is in no level" in said(found)[f"metadata.annotations[{EXCLUSIVE}]"]

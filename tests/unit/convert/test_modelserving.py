@@ -71,3 +71,12 @@ def test_a_tier_with_the_name_of_a_level_is_that_level() -> None:
     assert found.body["spec"]["topology"] == {"required": "block"}
     assert {str(each["topology"]) for each in roles(found).values()} == {"{'preferred': 'rack'}"}
     assert "tier block of HyperNodes is no level" in str(said(convert(document)))
+
+
+def test_a_role_of_single_pods_has_no_leader() -> None:
+    document = model_serving()
+    first(document)["workerReplicas"] = 0
+    found = convert(document)
+    assert shapes(found)["prefill"] == (2, 2, 1)
+    assert "leaderTemplate" not in roles(found)["prefill"]
+    assert "is not used" in said(found)["spec.template.roles[0].workerTemplate"]

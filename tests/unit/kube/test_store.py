@@ -1,5 +1,6 @@
 from collections.abc import Hashable, Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -125,3 +126,13 @@ def test_nothing_is_left_behind(items: list[Pod]) -> None:
     assert store.items == {}
     index = store._indexes["keys"]
     assert (index._buckets, index._filed) == ({}, {})
+
+
+def test_an_index_made_late_knows_what_is_there() -> None:
+    store: Store[Pod] = Store()
+    list(store.update(pod("p", node="n1")))
+    store.add_index("node", lambda item: [item.spec.node_name])
+    assert [item.metadata.name for item in store.by_index("node", "n1")] == ["p"]
+    assert store.by_index("node", "n2") == ()
+    with pytest.raises(ValueError, match="node"):
+        store.add_index("node", lambda _: [])

@@ -318,3 +318,17 @@ def test_retry_after(header: float | None, details: dict[str, int], expected: fl
 
 def test_an_event_of_a_watch_has_its_code_in_the_status() -> None:
     assert isinstance(api_error(0, b'{"kind":"Status","code":410,"reason":"Expired"}'), errors.Gone)
+
+
+async def test_a_closed_client() -> None:
+    async with talking(says(200, POD)) as (client, server):
+        await client.close()
+        with pytest.raises(errors.Unreachable, match="closed"):
+            await client.get(PODS, "p", "ns")
+    assert server.requests == []
+
+
+async def test_nobody_there(unused_tcp_port: int) -> None:
+    async with Client(Connection(Configuration(host=f"http://127.0.0.1:{unused_tcp_port}")), user_agent="t") as client:
+        with pytest.raises(errors.Unreachable, match="GET /version"):
+            await client.version()

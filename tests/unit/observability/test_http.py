@@ -134,3 +134,14 @@ async def test_who_has_a_request_under_way_is_not_sent_away() -> None:
             await asyncio.sleep(0)
             assert await ask() == "done"
             assert len(streams) == 2
+
+
+async def test_all_interfaces() -> None:
+    port = unused_port()
+    async with (
+        serve_health("0", f":{port}", lambda: (True, ""), lambda: (True, "")) as served,
+        ClientSession() as session,
+    ):
+        assert served.health_url == f"http://127.0.0.1:{port}"
+        async with session.get(f"{served.health_url}/healthz") as answer:
+            assert answer.status == 200

@@ -147,3 +147,13 @@ def test_a_replica_is_patient_only_where_all_its_nodes_let_it_wait() -> None:
     second = next(name for name in world.pods if "prefill-0-1" in name)
     world.change(second, spec={"node_name": "node-decode-0"})
     assert not find_leaving(world.inference.spec, world.observe()).patient
+
+
+def test_a_candidate_has_its_time() -> None:
+    world = served(disruption={"evacuateAfterSeconds": 30})
+    world.notices = {"node-decode-0": Notice(candidate=CANDIDATE, since=world.now - 20)}
+    found = find_leaving(world.inference.spec, world.observe())
+    assert (found.places, found.again) == ({}, 10.0)
+    world.now += 10
+    found = find_leaving(world.inference.spec, world.observe())
+    assert found.places == {(0, "decode", 0): f"node node-decode-0: taint {CANDIDATE}"}

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from builders.inferences import llama, template
 from covey.observability import metrics
 from covey.operator.model import podstate
+from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
 from scrapes import Scrape
 from unit.operator import test_loss
+from unit.operator.test_claim_storm import victim
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
@@ -228,4 +230,20 @@ def test_an_evacuation(story: Story) -> None:
     story.roll(4)
     assert story.seen() == {"replicas evacuated": 1, "evacuations finished": 1}
     story.roll(3)
+    assert story.seen() == {}
+
+
+def test_what_gives_way_is_counted_once_for_each_replica(story: Story) -> None:
+    world = story.world
+    world.inference = llama(replicas=2)
+    story.roll()
+    story.seen()
+    alone = victim(world, next(name for name in world.pods if "-0-decode-2-" in name), whole=False)
+    whole = victim(world, next(name for name in world.pods if "-1-decode-0-" in name), whole=True)
+    world.claims = (RootClaim("root", "prod", "chat", "Preemption", (alone, whole)),)
+    story.act()
+    # Two of prefill and three of decode are a unit; decode/2 of the other one is none of its minimum.
+    assert story.seen() == {"victims Replica": 1, "victims Unit": 5}
+    world.forget()
+    story.act()
     assert story.seen() == {}

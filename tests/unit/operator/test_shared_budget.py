@@ -20,6 +20,7 @@ from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put import BudgetEnder
+from covey.operator.model.observed import SHARED_BUDGET
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 from unit.operator.budgets import budgets_of
@@ -230,3 +231,12 @@ def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
     world.check()
     world.settle()
     assert stored(world) == {network.NAME}
+
+
+def test_one_that_was_just_made_counts_before_the_watch_shows_it(seen: Budgeted) -> None:
+    assert seen.caches.observe(OWNER, 0.0).shared == {}
+    seen.caches.welcome_object(("ml", "llama"), SHARED_BUDGET[0], BUDGET)
+    assert seen.caches.observe(OWNER, 0.0).shared == {SHARED_BUDGET: BUDGET}
+    seen.store()
+    seen.store(kind="DELETED")
+    assert seen.caches.observe(OWNER, 0.0).shared == {}

@@ -288,3 +288,16 @@ async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> 
         answer = await held
     assert "is gone" in answer or "does not exist" in answer
     assert len(asked.waiting) == 0
+
+
+async def test_a_pod_that_goes_while_the_api_server_is_asked_is_gone() -> None:
+    gated = member("decode", 0, 0, size=2, gates=(GATE,))
+    made = cache(*GROUPS, gated)
+
+    class Late(Api):
+        async def read(self, _pod: core.Pod) -> core.Pod | None:
+            drop(made, gated)
+            return PINNED[0]
+
+    async with asyncio.timeout(60):
+        assert (await binder(made, Late()).bind(args(PINNED[0], "n0"))).endswith("is gone")

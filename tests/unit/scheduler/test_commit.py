@@ -167,3 +167,14 @@ async def test_a_rehearsal_lets_nobody_go_unless_all_may() -> None:
     assert "pod p2" in committed.denied
     assert all(client.dry)
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 8
+
+
+async def test_a_release_is_sent_once_and_again_after_a_failure() -> None:
+    client = Answers([Unreachable(), None])
+    once = writer(client)
+    pinned = pod("p", group="g", pin="n1")
+    assert not await once.release(pinned, "Timeout")
+    assert await once.release(pinned, "Timeout")
+    assert not await once.release(pinned, "Timeout")
+    assert not await once.release(pod("q", group="g", pin="n1", node="n1"), "Timeout")
+    assert len(client.sent) == 2

@@ -103,3 +103,18 @@ def test_the_planner_need_not_know_the_topology_that_is_counted_by() -> None:
     assert unit is not None
     topologies.choose(unit)
     assert made.capacity.planned.topologies.keys() == {NO_TOPOLOGY.name, topologies.default().name}
+
+
+def test_every_change_is_seen(stage: Stage) -> None:
+    assert stage.look()("covey_devices", state="whole") == 32
+    stage.room.hold("p", "a", make_shape(8))
+    assert stage.look()("covey_devices", state="whole") == 24
+    stage.room.release("p")
+    stage.room.remove_node("b")
+    assert stage.look()("covey_devices", state="whole") == 24
+    stage.node("b", "r2", product="H200")
+    assert stage.look().by("product", "covey_devices_largest_gang", level="rack") == {"H100": 16, "H200": 8}
+    stage.chosen = None
+    assert stage.look().by("level", "covey_devices_largest_gang", product="H100") == {"cluster": 24}
+    stage.chosen = TOPOLOGY
+    assert stage.look()("covey_devices_largest_gang", product="H100", level="rack") == 16

@@ -7,6 +7,7 @@ import msgspec
 from builders.members import cache, node, put, queue
 from covey.api import core
 from covey.kube.clock import Clock
+from covey.kube.errors import NotFound, Unreachable
 from covey.observability.families import REGISTRY
 from covey.scheduler.usage import UsageWriter
 from scheduler_loop import WALL, Loop, context_of, tree
@@ -78,3 +79,12 @@ async def test_the_age_of_the_oldest_minimum_within_nominal_is_shown() -> None:
     await bench.write()
     assert value("covey_queue_minimums_waiting_oldest_age_seconds", queue="a") == 60.0
     assert value("covey_queue_minimums_waiting_oldest_age_seconds", queue="b") == 0.0
+
+
+async def test_a_write_that_failed_is_made_again() -> None:
+    bench = Bench(node("n0"), queue("a"))
+    bench.client.failures = [Unreachable("gone")]
+    assert await bench.write() == []
+    bench.client.failures = [NotFound(404, "NotFound", "no such queue")]
+    assert await bench.write() == []
+    assert len(await bench.write()) == 1
