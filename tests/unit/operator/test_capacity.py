@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -203,6 +203,55 @@ def test_without_the_kind_nothing_is_asked_and_it_is_said() -> None:
     world = refused(capacity=replace(REQUESTS, is_served=False))
     assert not any(kind in _TYPES for kind, _ in world.objects)
     assert world.asked()[:2] == ("False", "ProviderMissing")
+
+
+def serve_kind(world: Asking) -> None:
+    world.autoscaler = REQUESTS
+
+
+def name_level(world: Asking) -> None:
+    world.topologies = (RACKS,)
+
+
+def admit(world: Asking) -> None:
+    world.judge_unit("True", names.ADMITTED)
+
+
+def ask_nobody(world: Asking) -> None:
+    world.autoscaler = None
+
+
+def suspend(world: Asking) -> None:
+    world.inference = inference(gang("decode", 2), suspend=True)
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "end"),
+    [
+        pytest.param("kind", "ProviderMissing", serve_kind, id="the kind is served"),
+        pytest.param("kind", "ProviderMissing", admit, id="the unit is admitted without anybody"),
+        pytest.param("kind", "ProviderMissing", ask_nobody, id="nobody is asked any more"),
+        pytest.param("kind", "ProviderMissing", suspend, id="the resource is suspended"),
+        pytest.param("level", "LevelUnknown", name_level, id="the level is known"),
+        pytest.param("level", "LevelUnknown", admit, id="the unit is admitted elsewhere"),
+        pytest.param("answer", "NoCapacity", admit, id="the unit is admitted before nodes came"),
+        pytest.param("answer", "NoCapacity", ask_nobody, id="nobody is asked any more after an answer"),
+        pytest.param("answer", "NoCapacity", suspend, id="the resource is suspended after an answer"),
+    ],
+)
+def test_condition_of_what_is_asked_for_when_its_cause_has_gone_is_told_no_more(
+    cause: str, reason: str, end: Callable[[Asking], None]
+) -> None:
+    capacity = replace(REQUESTS, is_served=cause != "kind")
+    world = refused(capacity=capacity, **({"topology": {"required": "rack"}} if cause == "level" else {}))
+    if cause == "level":
+        world.topologies = ()
+    if cause == "answer":
+        world.say(NOT_FOUND)
+    assert world.asked()[1] == reason
+    end(world)
+    world.settle()
+    assert world.asked()[1] in {"", "Asked"}
 
 
 @pytest.mark.parametrize(
