@@ -386,6 +386,21 @@ def test_units_when_spread_over_fewer_domains_than_units_leave_one_waiting(stage
     assert refusal_of(stage, f"llm-{left}")[0] == "Infeasible"
 
 
+def test_pods_when_they_use_what_a_node_must_declare_go_where_it_is_declared(stage: Stage) -> None:
+    names = stage.nodes(nodes=3)
+    feature = "RestartAllContainersOnContainerExits"
+    made = workers("decode")
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [7]}}
+    made["template"]["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    stage.create(made)
+    assert f"undeclared feature {feature}" in stage.refusal()
+    path = f"/api/v1/nodes/{names[1]}/status"
+    stage.cluster.api("PATCH", path, {"status": {"declaredFeatures": [feature]}})
+    [pod] = stage.ready(1)
+    assert node_of(pod) == names[1]
+    assert len(uids(event.object for event in stage.history("Pod"))) == 1, "it was never refused"
+
+
 def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_before_one_comes_again(
     stage: Stage,
 ) -> None:
