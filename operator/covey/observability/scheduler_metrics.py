@@ -99,7 +99,7 @@ CLAIM_SEARCH: Final = FAMILIES.histogram(
 PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
     "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`, `GroupDeleted`,"
-    " and `Unmarked`, which waiting pods of an older release are given up for as well.",
+    " and, of pods that wait, `Unmarked` (of an older release) and `GivenBack` (to an older gang that lacks pods).",
     "reason",
     values=(
         "Timeout",
