@@ -103,7 +103,7 @@ def read_claim(root: Json) -> Claim | None:
 
 
 def _victim(found: Json) -> Victim:
-    whole = found["kind"] == "Unit"
+    whole = found["kind"] != "Replica"
     return Victim(
         Owner(found["namespace"], found["name"]),
         found.get("unit", 0),

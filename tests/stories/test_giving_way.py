@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from builders.manifests import Object, workers
 from cluster.workbench import is_gated, label, name_of, uid_of, uids
 from covey.api import constants as names
+from soak.settings import CLASSES
 from stage import Stage
 
 SINCE = "covey.dev/draining-since"
@@ -59,10 +60,10 @@ def write_claim(stage: Stage, *victims: Object) -> None:
 @contextmanager
 def chat_waits(stage: Stage) -> Iterator[None]:
     """Chat waits, and nobody but the story decides on claims."""
-    # Whose root is to say its priority is away.
-    stage.excused.add("rank")
     with stage.away("scheduler"):
-        stage.create(engine("decode", 1, 0), name="chat", priorityClassName=stage.priority_class("urgent", 1000))
+        stage.create(
+            engine("decode", 1, 0), name="chat", priorityClassName=stage.priority_class("high", CLASSES["high"])
+        )
         stage.settle()
         yield
 

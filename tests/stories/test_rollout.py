@@ -185,7 +185,7 @@ NOWHERE: Final = {"nodeSelector": {"gpu": "h100"}}
     ("nodes", "change", "words"),
     [
         (12, singles("2", **NOWHERE), "node selector"),
-        (12, singles("2", gpus=16), "prefill: room for 4 of 5 replicas"),
+        (12, singles("2", gpus=16), "a pod asks for 16 nvidia.com/gpu, and the largest node has 8"),
         (6, [singles("2")[0], singles("2", **NOWHERE)[1]], "node selector"),
         (6, singles("2", update={"maxUnavailable": 0}), "prefill: room for 4 of 5 replicas"),
     ],
@@ -394,9 +394,8 @@ def test_update_when_units_or_replicas_are_scaled_keeps_what_is_wanted(
     stage.nodes(nodes=6)
     spec = grove("1", **before)
     stage.create(*spec.pop("roles"), **spec)
-    stage.settle()
-    units = {label(pod, "unit") for pod in stage.pods()}
-    assert all(map(is_ready, stage.pods()))
+    wanted = {"units": 1, "singles": 2, "groups": 2, **before}
+    units = {label(pod, "unit") for pod in stage.ready(wanted["units"] * (wanted["singles"] + 2 * wanted["groups"]))}
     if meanwhile:
         stage.change(**grove("2", **before))
         stage.await_event(lambda: any(map(is_ready, of(stage, "2"))), "it has begun")
