@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from http import HTTPStatus
 
 import pytest
+from kubernetes.client import ApiException
 
-from builders.manifests import Object, role, template
-from cluster.workbench import OWNED, hostnames, is_gated, label, name_of, uid_of, uids
+from builders.manifests import Object, role, template, workers
+from cluster.workbench import OWNED, hostnames, is_gated, is_ready, label, name_of, uid_of, uids
 from stage import Stage
 from stage.play import INFERENCE
 
@@ -164,3 +166,35 @@ def test_queue_that_a_resource_names_reaches_its_groups_and_follows_every_change
         [root] = stage.get("Workload", "llm")["spec"]["compositePodGroupTemplates"]
         assert (unit["spec"].get("queue"), root.get("queue")) == (queue, queue)
     assert uids(stage.pods()) == before
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_namespace_when_it_is_deleted_ends_with_all_of_it_and_frees_its_nodes(stage: Stage, *, is_up: bool) -> None:
+    """The operator is not needed for it either: nothing of Covey has a finalizer."""
+    stage.claim_nodes()
+    name = f"doomed-{is_up}".lower()
+    path = f"/api/v1/namespaces/{name}"
+    stage.cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    kind = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": INFERENCE, "metadata": {"name": "llm"}}
+    roles = [workers("prefill"), workers("decode", gpus=0)]
+    resources = stage.path(INFERENCE).replace(stage.namespace, name)
+    stage.cluster.api("POST", resources, {**kind, "spec": {"roles": roles}})
+
+    def pods() -> list[Object]:
+        return [pod for (namespace, _), pod in stage.ground.record.objects["Pod"].items() if namespace == name]
+
+    stage.await_event(lambda: len(pods()) == 2 and all(map(is_ready, pods())), "it serves")
+    with stage.away(*(() if is_up else ("operator",))):
+        stage.cluster.api("DELETE", path)
+        stage.await_event(lambda: not pods() and not is_there(stage, path), "the namespace is gone")
+    stage.create(*roles)
+    stage.ready(2)
+
+
+def is_there(stage: Stage, path: str) -> bool:
+    """Tell whether an object exists."""
+    try:
+        stage.cluster.api("GET", path)
+    except ApiException as error:
+        return error.status != HTTPStatus.NOT_FOUND
+    return True

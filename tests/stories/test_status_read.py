@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from builders.manifests import Object, workers
 from cluster.workbench import OWNED, name_of, uids
 from kstatus import Judged, judge, judge_by_argo
+from localcluster.binaries import ensure_tool
 from stage import Stage
 from stage.play import INFERENCE
 
@@ -254,3 +259,34 @@ def test_columns_show_replicas_units_and_pods_as_they_are(stage: Stage) -> None:
     assert row() == ["Suspended", "prefill", "0/0", "decode", "0/0", "0/0", "False", "0/0"]
     assert "suspended: no pods, and no place in the queue" in stage.kubectl("get", "dinf", "--output=wide")
     assert "llm" not in stage.kubectl("get", "cvpg,cvcpg", "--output=wide")
+
+
+def test_helm_waits_for_what_is_in_progress(stage: Stage, tmp_path: Path) -> None:
+    """A chart with one resource, which Helm judges as kstatus does."""
+
+    def helm(verb: str, seconds: int, **spec: Any) -> subprocess.CompletedProcess[str]:
+        body = {
+            "apiVersion": "inference.covey.dev/v1alpha1",
+            "kind": INFERENCE,
+            "metadata": {"name": "llm"},
+            "spec": {"roles": pair(), **spec},
+        }
+        (tmp_path / "templates").mkdir(exist_ok=True)
+        # The start command's own braces are no template of Helm's.
+        (tmp_path / "templates" / "llm.yaml").write_text(yaml.safe_dump(body).replace("{{", '{{ "{{" }}'))
+        (tmp_path / "Chart.yaml").write_text(yaml.safe_dump({"apiVersion": "v2", "name": "llm", "version": "1.0.0"}))
+        access = ("--kubeconfig", str(stage.cluster.kubeconfig), "--namespace", stage.namespace)
+        command = [ensure_tool("helm"), verb, "llm", str(tmp_path), "--wait", f"--timeout={seconds}s", *access]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    stage.claim_nodes()
+    installed = helm("install", 3)
+    assert installed.returncode
+    assert "llm not ready. status: InProgress" in installed.stderr, installed.stderr
+    stage.nodes(nodes=6)
+    upgraded = helm("upgrade", 600)
+    assert not upgraded.returncode, upgraded.stderr
+    assert judged(stage).status == "Current"
+    upgraded = helm("upgrade", 600, spread={"level": "nonsense"})
+    assert upgraded.returncode
+    assert "Failed" in upgraded.stderr, upgraded.stderr
