@@ -38,7 +38,7 @@ from scheduler_loop import Loop, labels
 from unit.claims import realm as realms
 from unit.claims.realm import Realm
 from unit.claims.test_laws import CLASSES, resource
-from unit.operator.test_claims_index import Seen
+from unit.operator.test_claims_index import Roots
 from unit.operator.test_giving_way import DECODE, PREFILL, act, claim, draining, pods_of, served, victim
 from unit.operator.world import World
 from unit.scheduler.test_preempting import LATELY, OURS, READY, WAITED, unit
@@ -325,7 +325,7 @@ async def test_quota_when_a_group_of_others_might_borrow_it_comes_back_to_whose_
 
 def told(loop: Loop, name: str = "high") -> list[str]:
     """The roles of the replicas of ``low`` that its operator is told to take down for a root's claim."""
-    seen = Seen()
+    seen = Roots()
     found = loop.admission.decision(root_key(name)).claim
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "labels": {"covey.dev/inference": name}}
     status = {"claim": msgspec.to_builtins(found)} if found is not None else {}
