@@ -325,8 +325,13 @@ class Admission:
             await self._give(root, _Aside(want, _gang_of(entry), asked, closed, answer, entitled), last=last)
 
     def _taken_up(self, root: Key, want: Want, asked: Gang, closed: frozenset[str]) -> Plan | None:
-        """The plan that was put aside for a unit, if the question is still the same."""
+        """The plan that was put aside for a unit, if the question is still the same.
+
+        Its domain was ranked by the surplus that others lacked there, and those that came first lack some, too.
+        """
         aside = self._aside.pop(root, None)
+        if want is Want.MINIMUM and asked.required is not None and self._cache.capacity.planned.outstanding:
+            return None
         same = aside is not None and (aside.want, aside.asked, aside.closed) == (want, asked, closed)
         return aside.plan if aside is not None and same else None
 

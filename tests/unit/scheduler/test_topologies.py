@@ -11,6 +11,9 @@ from builders.members import GATE, cache, group, member, node, put, role_groups,
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.kube.errors import ApiError
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Plan, Refusal
+from covey.scheduler import admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.topologies import Topologies
 from scheduler_loop import Loop
@@ -104,3 +107,28 @@ def test_a_node_when_it_has_the_hostname_of_another_is_told_once() -> None:
     assert told[1:] == [("clone", "b", "b")]
     topologies.begin(lambda *_: None, lambda *twins: told.append(twins))
     assert told[2:] == [("clone", "b", "b")]
+
+
+async def test_plan_when_others_that_lack_surplus_were_placed_before_it_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rack r1 has room for one unit: the older one comes while the younger one is planned, and both would take it."""
+
+    def unit(name: str) -> list[core.Group | core.Pod]:
+        groups = role_groups("decode", replicas=2, minimum=1, size=1, root=name)
+        pods = [member("decode", number, root=name, gates=(GATE,), gpus=4) for number in range(2)]
+        return [group(name, composite=True, minimum=1, desired=1, constraints=IN_RACK), *groups, *pods]
+
+    made = cache(*nodes(a="r1", b="r2", c="r2"), *unit("younger"))
+    plan = admission.plan_minimum
+
+    def plan_while_another_comes(gang: Gang, inventory: Inventory) -> Plan | Refusal:
+        answer = plan(gang, inventory)
+        if made.index.root(root_key("older")) is None:
+            for item in unit("older"):
+                put(made, item)
+        return answer
+
+    monkeypatch.setattr(admission, "plan_minimum", plan_while_another_comes)
+    pinned = await Loop(made).turn()
+    assert {name.partition("-")[0]: place == "a" for name, place in pinned.items()} == {"older": True, "younger": False}
