@@ -26,8 +26,6 @@ from localcluster import Cluster
 GROUP: Final = "autoscaling.x-k8s.io"
 DEVICE: Final = "nvidia.com/gpu"
 _LOOP: Final = 0.2
-#: Seconds until what was not found is tried again; a minute and more in the real one.
-_BACK_OFF: Final = 1.0
 
 
 def _definition(kind: str, version: str, spec: Object) -> Object:
@@ -135,6 +133,8 @@ class Autoscaler:
     lies: bool = False
     finds: bool = False
     fails: bool = False
+    #: Seconds until what was not found is tried again; a minute and more in the real one.
+    back_off: float = 1.0
     _tried: dict[str, float] = field(default_factory=dict)
     _coming: list[tuple[NodeGroup, int]] = field(default_factory=list)
 
@@ -223,7 +223,7 @@ class Autoscaler:
         told = {each["type"]: each["status"] for each in request.get("status", {}).get("conditions", ())}
         if "True" in {told.get("Failed"), told.get("Provisioned")}:
             return False
-        return time.monotonic() > self._tried.get(request["metadata"]["uid"], float("-inf")) + _BACK_OFF
+        return time.monotonic() > self._tried.get(request["metadata"]["uid"], float("-inf")) + self.back_off
 
     def _say(self, request: Object, kind: str, status: str, reason: str, message: str) -> None:
         before = next((each for each in request.get("status", {}).get("conditions", ()) if each["type"] == kind), {})

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from builders.devices import DRIVER, GPU, class_body, device, gpus, request_body, slice_body, wish_body
-from builders.manifests import Object
-from cluster.workbench import name_of
+from builders.manifests import Object, workers
+from cluster.workbench import OWNED, label, name_of, uid_of, uids
+from covey.placement.cluster.classes import IMPLICIT
 from device_driver import API, Driver, assert_devices
 from scheduler_trees import GATE, RELEASE, START_GATE, Role, Tree, gates_of, node_of, pin_of
 from stage import Stage
-from stage.play import ROOT, Trees, replace_released
+from stage.play import INFERENCE, ROOT, Trees, replace_released
 
 MIG = "mig.nvidia.com"
 SMALL = "device.attributes['gpu.nvidia.com'].profile == '1g'"
@@ -261,3 +262,105 @@ def test_quota_on_a_device_class_when_it_is_full_keeps_the_gang_gated(
     stage.quota("few", **{devices: 4})
     bound(stage, tree, 2)
     assert_devices(driver, tree, 2)
+
+
+# Resources whose pods claim devices by a template
+
+
+CLAIMS = "count/resourceclaims.resource.k8s.io"
+
+
+def claimants(size: int = 1, replicas: int = 1, **spec: Any) -> Object:
+    """A role whose pods claim by the template ``four``."""
+    return workers(
+        "decode", gpus=0, size=size, replicas=replicas, minReplicas=replicas, spec={**claiming("four"), **spec}
+    )
+
+
+@pytest.fixture
+def offered(stage: Stage, driver: Driver) -> Driver:
+    """Two nodes of eight devices each, and nothing else."""
+    driver.make("deviceclasses", class_body())
+    for node in stage.nodes(nodes=2, gpus=0):
+        driver.offer(node, 8)
+    return driver
+
+
+def exchange_template(stage: Stage, *requests: Object) -> None:
+    """Write the template in the place of another one: what it asks for nobody can change."""
+    path = f"{API}/namespaces/{stage.namespace}/resourceclaimtemplates"
+    if stage.cluster.api("GET", path)["items"]:
+        stage.cluster.api("DELETE", f"{path}/four")
+    template(stage, "four", *requests)
+
+
+def test_resource_when_its_template_is_not_there_or_cannot_be_counted_makes_nothing_until_it_can(
+    stage: Stage, offered: Driver
+) -> None:
+    """Two replicas of two pods of four devices each fill two nodes of eight; a third finds no room."""
+    stage.create(claimants(size=2, replicas=2))
+    assert stage.refusal(reason="Waiting") == "role decode: ResourceClaimTemplate four does not exist: create it"
+    every = {"name": "r", "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
+    exchange_template(stage, every)
+    words = "ResourceClaimTemplate four has request r with allocationMode All, which Covey cannot count: remove it"
+    assert stage.refusal(reason="Unsupported") == f"role decode: {words}"
+    assert words in stage.condition("Stalled")[2]
+    assert not any(stage.owned(kind) for kind in OWNED)
+    exchange_template(stage, request_body(4))
+    stage.await_event(lambda: len(stage.bound()) == 4, "all are bound")
+    pods = stage.ready(4)
+    allocated = offered.allocated()
+    taken = [device for pod in pods for device in allocated[uid_of(pod)]]
+    assert len(taken) == len(set(taken)) == 16
+    assert all({pool for pool, _ in allocated[uid_of(pod)]} == {node_of(pod)} for pod in pods)
+    # It ends nothing that runs.
+    exchange_template(stage, every)
+    stage.change(rollout={"paused": True})
+    stage.settle()
+    assert stage.condition("Admitted")[:2] == ("True", "Admitted")
+    assert uids(stage.pods()) == uids(pods)
+    exchange_template(stage, request_body(4))
+    stage.create(claimants(), name="more")
+    stage.refusal("more")
+    stage.delete(INFERENCE, "llm")
+    stage.await_event(lambda: len(stage.bound(inference="more")) == 1, "it has its place")
+    stage.await_event(lambda: len(offered.allocated()) == 1, "nothing but what the other has is allocated")
+
+
+def test_gangs_when_a_quota_of_devices_suffices_for_one_and_a_half_are_one(stage: Stage, offered: Driver) -> None:
+    """The API server's own count is what the operator has charged: claims, and the devices under each of their names."""
+    charged = {f"{DRIVER}.deviceclass.resource.k8s.io/devices": 8, "requests.nvidia.com/gpu": 8}
+    charged |= {f"requests.{IMPLICIT}{DRIVER}": 8, CLAIMS: 2}
+    stage.quota("few", **{name: count * 3 // 2 for name, count in charged.items()})
+    exchange_template(stage, request_body(4))
+    for name in ("one", "two"):
+        stage.create(claimants(size=2), name=name)
+    stage.await_event(lambda: len(stage.bound()) == 2, "one runs")
+    stage.settle()
+    [runs] = {label(pod, "inference") for pod in stage.pods()}
+    [waits] = {"one", "two"} - {runs}
+    assert len(stage.pods()) == 2
+    shortages = [
+        f"quota {stage.namespace}/few: {name} {charged[name]} needed, {charged[name] // 2} left"
+        for name in sorted(charged)
+    ]
+    words = f"no pod of unit 0 is created before its whole minimum fits: {'; '.join(shortages[:3])}; and 1 more"
+    assert stage.refusal(waits, "QuotaExceeded").startswith(words)
+    used = stage.get("ResourceQuota", "few")["status"]["used"]
+    assert used == {name: str(count) for name, count in charged.items()}
+    assert len(offered.allocated()) == 2
+    stage.delete(INFERENCE, runs)
+    stage.await_event(lambda: len(stage.bound(inference=waits)) == 2, "the other one runs")
+
+
+def test_gang_of_a_resource_when_it_is_released_leaves_nothing_allocated(stage: Stage, offered: Driver) -> None:
+    """kube-scheduler allocates for one pod, and takes the other to no node."""
+    exchange_template(stage, request_body(4))
+    nobody = {"labelSelector": {"matchLabels": {"is": "nowhere"}}, "topologyKey": "kubernetes.io/hostname"}
+    lonely = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [nobody]}}
+    stage.create(claimants(), workers("prefill", gpus=0, spec={"affinity": lonely}))
+    stage.await_event(lambda: bool(stage.event_notes("Released")) or not never_released(stage), "a pin is taken back")
+    stage.delete(INFERENCE, "llm")
+    stage.await_event(lambda: not offered.allocated(), "nothing is allocated")
+    stage.create(claimants(), name="next")
+    stage.await_event(lambda: len(stage.bound(inference="next")) == 1, "the next has it")
