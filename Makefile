@@ -61,10 +61,10 @@ demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mi
 
 # Two processes: each has a control plane while it has tests for one, and then unit tests. Where the control plane has to be built
 # first, the unit tests, which need none, run meanwhile.
-test: $(READY) ## What decides, and stories of all that Covey does on a real control plane
+test: $(READY) ## What decides, and a story of each promise on a real control plane
 	@missing="$$($(BUILD) --missing controlplane)"; \
 	$(BUILD) controlplane > /dev/null & build=$$!; trap "kill $$build 2> /dev/null" EXIT; failed=0; \
-	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; rest=tests/stories; fi; \
+	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; rest=--ignore=tests/unit; fi; \
 	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS) $$rest && exit $$failed
 
 # It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
@@ -72,9 +72,9 @@ test-all: $(READY) ## Every suite, with examples and faults drawn anew: more tha
 	@$(BIN)/python dev/suites.py all $(ARGS)
 
 # Three processes: each has a control plane of its own, and waits most of the time.
-test-life: $(READY) ## What needs processes, the API server's own rules, and the programs of others (Karpenter, LeaderWorkerSet, a DRA driver)
+test-life: $(READY) ## All stories, what needs processes, the API server's rules, programs of others (Karpenter, LeaderWorkerSet, a DRA driver)
 	@$(BUILD) controlplane $(if $(ARGS),,karpenter leader-worker-sets dra-kwok-driver) helm kstatus > /dev/null
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' $(call among,tests/cluster)
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' $(call among,tests/stories tests/cluster)
 
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
 	@$(BIN)/python -m pytest -n0 $(call among,tests/examples)

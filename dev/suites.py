@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -30,6 +31,12 @@ EXTRA_SECONDS: Final = 600
 MOST_PAGES: Final = 8
 #: Projects of others whose programs do not decide a landing.
 OTHERS: Final = ("test_karpenter", "test_lws_controller", "test_dra_kwok_driver")
+#: Files of stories that `make test` plays.
+CORE: Final = [
+    Path(path).stem
+    for path in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    if path.endswith(".py")
+]
 SEED: Final = 3302
 
 
@@ -68,9 +75,10 @@ def _without(folder: str, *names: str) -> str:
 def landing() -> list[Suite]:
     """The suites that decide whether a change may land."""
     one = "--numprocesses 1 "
+    life = f"{_without('tests/stories', *CORE)} {_without('tests/cluster', *OTHERS)}"
     return [
         Suite("test", processes=2, seconds=180),
-        Suite("test-life", f"{one}-m 'not slow' {_without('tests/cluster', *OTHERS)}", seconds=300),
+        Suite("test-life", f"{one}-m 'not slow' {life}", seconds=500),
         Suite("check", seconds=60),
         Suite("test-install", _without("tests/install", "test_panels"), seconds=150),
         Suite("test-ui", seconds=90),
