@@ -109,10 +109,6 @@ class Serving(Workbench):
         self.cluster.api("POST", self.path("Pod"), {"metadata": {"name": name}, "spec": spec})
         return name
 
-    def free_room(self, name: str) -> None:
-        """Delete such a pod at once."""
-        self.cluster.api("DELETE", f"{self.path('Pod', name)}?gracePeriodSeconds=0")
-
     def domains(self, pods: Iterable[Object], *keys: str) -> set[tuple[str, ...]]:
         """The domains that bound pods lie in, as values of these node labels."""
         nodes = {name_of(node): node for node in self.cluster.api("GET", "/api/v1/nodes")["items"]}
