@@ -59,13 +59,13 @@ demo-autoscaling: $(READY) ## Let load bring replicas and nodes, and take them a
 demo-rollout: $(READY) ## Send requests through two rollouts: none lost, none mixed, latency drawn (SVG=file for a picture)
 	@PYTHONPATH=dev $(BIN)/python dev/demo_rollout.py
 
-# Two processes: each has a control plane while it has tests for one, and then unit tests. Where the control plane has to be built
+# Two processes: each has a control plane while there are stories, and then unit tests, which even them out. Where the control plane has to be built
 # first, the unit tests, which need none, run meanwhile.
 test: $(READY) ## What decides, and a story of each promise on a real control plane
 	@missing="$$($(BUILD) --missing controlplane)"; \
 	$(BUILD) controlplane > /dev/null & build=$$!; trap "kill $$build 2> /dev/null" EXIT; failed=0; \
 	if [ -n "$$missing" ] && [ -z '$(ARGS)' ]; then $(BIN)/python -m pytest -n0 tests/unit || failed=1; rest=--ignore=tests/unit; fi; \
-	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS) $$rest && exit $$failed
+	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder $(ARGS) $$rest && exit $$failed
 
 # It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
 test-all: $(READY) ## Every suite, with examples and faults drawn anew: more than an hour
