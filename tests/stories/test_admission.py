@@ -7,7 +7,7 @@ import re
 import pytest
 
 from builders.manifests import Object, role, template, workers
-from cluster.workbench import OWNED, label, name_of, uid_of, uids
+from cluster.workbench import OWNED, label, name_of, uids
 from scheduler_trees import Bench, Role, gates_of, node_of, pin_of
 from stage import Stage
 from stage.play import BLOCK, RACK, by_replica
@@ -399,24 +399,3 @@ def test_pods_when_they_use_what_a_node_must_declare_go_where_it_is_declared(sta
     [pod] = stage.ready(1)
     assert node_of(pod) == names[1]
     assert len(uids(event.object for event in stage.history("Pod"))) == 1, "it was never refused"
-
-
-def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_before_one_comes_again(
-    stage: Stage,
-) -> None:
-    """Covey does not model affinity to other pods; two of many nodes have the pod that is asked for."""
-    *_, first, second = stage.nodes(nodes=24)
-    for node in (first, second):
-        stage.occupy(node, gpus=0, name=f"cache-{node}")
-        stage.patch("Pod", f"cache-{node}", {"metadata": {"labels": {"app": "cache"}}})
-    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname"}
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    began = stage.ground.time.ahead
-    stage.create(workers("prefill", replicas=2, minReplicas=2, spec={"affinity": near}))
-    while stage.ground.time.ahead - began < 120 and not stage.bound(inference="llm"):
-        stage.advance(1)
-    after = stage.ready(2, inference="llm")
-    assert {node_of(pod) for pod in after} == {first, second}
-    pins = {(uid_of(event.object), pin_of(event.object)) for event in stage.history("Pod") if pin_of(event.object)}
-    tried = [node for _, node in pins]
-    assert len(tried) == len(set(tried))
