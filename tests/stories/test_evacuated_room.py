@@ -28,7 +28,8 @@ def say_idle(stage: Stage, pods: list[Object]) -> None:
 def begin(stage: Stage) -> tuple[list[Object], set[str]]:
     """Drain one node of a surplus replica of two on a cluster of which one node is free.
 
-    A gang that wants two nodes waits before; one that wants the free node comes when the claim stands.
+    A gang that wants two nodes waits before; one that wants the free node comes when the claim stands. Both have a lower
+    priority: Covey's time has passed faster than the API server's, by whose clock they would be the older ones.
 
     Returns:
         The pods of the replica that leaves, and the nodes where a successor fits once it is gone.
@@ -37,7 +38,7 @@ def begin(stage: Stage) -> tuple[list[Object], set[str]]:
     stage.excused.add("budget")
     nodes = stage.nodes(nodes=5)
     wide = workers("decode", replicas=2, size=2, minReplicas=1, drainSeconds=3600, spec=GATE)
-    stage.create(wide, disruption={"evacuateAfterSeconds": 0})
+    stage.create(wide, disruption={"evacuateAfterSeconds": 0}, priorityClassName=stage.priority_class("high", 1000))
     before = stage.ready(4)
     stage.create(workers("decode", replicas=2, minReplicas=2), name="thief")
     stage.refusal("thief")

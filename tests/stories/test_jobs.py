@@ -35,6 +35,8 @@ def gangs(stage: Stage) -> Iterator[Stage]:
 
 def create(stage: Stage, name: str, pods: int, *, labels: Object | None = None, **spec: Any) -> None:
     wanted = {"covey.dev/gang": "true", **(labels or {})}
+    # A Job that waits has no pods, at which they would go.
+    stage.claim_nodes()
     stage.cluster.api("POST", JOBS.path(stage.namespace), job(name, pods, wanted, **spec))
 
 

@@ -99,7 +99,7 @@ def test_unit_when_there_is_no_room_for_a_replacement_says_so_and_goes_on_when_i
     assert stage.condition("Admitted")[:2] == ("False", "Infeasible")
     shown = stage.kubectl("get", "dinf", "-o", "wide")
     assert "prefill 1/1 decode 0/1" in shown
-    assert "cordoned" in shown
+    assert "cordoned" in stage.condition("Admitted")[2]
     assert uids(stage.bound()) == uids(before) - {uid_of(pod)}
     assert stage.event_notes("Unavailable")
     stage.uncordon(node_of(pod))

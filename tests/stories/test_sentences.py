@@ -31,7 +31,8 @@ def plain(text: str) -> str:
 def explain(stage: Stage, name: str = "llm") -> str:
     code, output = run_covey(stage, "explain", name, "-n", stage.namespace, "--no-color")
     assert code == 0, output
-    return plain(output)
+    # A long name of a node breaks the lines of a tree.
+    return plain(output.replace("│", " "))
 
 
 def page(stage: Stage) -> str:
