@@ -75,10 +75,13 @@ def _without(folder: str, *names: str) -> str:
 def landing() -> list[Suite]:
     """The suites that decide whether a change may land."""
     one = "--numprocesses 1 "
-    life = f"{_without('tests/stories', *CORE)} {_without('tests/cluster', *OTHERS)}"
+    life = f"{one}-m 'not slow' "
     return [
         Suite("test", processes=2, seconds=180),
-        Suite("test-life", f"{one}-m 'not slow' {life}", seconds=500),
+        Suite("test-life", life + _without("tests/stories", *CORE), seconds=600, label="test-life (stories)"),
+        Suite(
+            "test-life", life + _without("tests/cluster", *OTHERS), seconds=300, label="test-life (processes, rules)"
+        ),
         Suite("check", seconds=60),
         Suite("test-install", _without("tests/install", "test_panels"), seconds=150),
         Suite("test-ui", seconds=90),
