@@ -68,7 +68,7 @@ def test_record_when_nobody_can_patch_it_is_made_anew_with_what_others_put_on_it
     with rolled.away("operator"):
         rolled.delete(KIND, name_of(first))
         rolled.cluster.api("POST", rolled.path(KIND), written)
-        # Most API servers refuse it, for they compare the bytes; what the operator does has to hold in either case.
+        # Refused where the stored bytes are not as Go writes them; what the operator does holds in either case.
         with suppress(ApiException):
             label_all(rolled)
     roll(rolled, "1")
