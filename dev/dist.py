@@ -43,9 +43,8 @@ exec "$place/bin/kubectl-covey" "$@"
 
 def pins(text: str, names: tuple[str, ...]) -> str:
     """The pinned requirements of some names, with their hashes, out of a requirements file."""
-    found = re.findall(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)
-    blocks = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*\n", text, re.MULTILINE)
-    return "".join(block for name, block in zip(found, blocks, strict=True) if name in names)
+    blocks = re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)
+    return "".join(block[0] for block in blocks if block[1] in names)
 
 
 def krew_manifest(version: str, archive: str, digest: str, url: str) -> str:
