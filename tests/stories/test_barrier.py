@@ -16,6 +16,7 @@ import pytest
 
 from builders.manifests import Object
 from cluster.workbench import name_of, uid_of, uids
+from covey.observability.families import REGISTRY
 from scheduler_trees import RELEASE, START_GATE, Role, Tree, gates_of, node_of, pin_of
 from stage import Stage
 from stage.play import ROOT, Trees, replace_released
@@ -47,6 +48,13 @@ class Call:
             self.answer = "hung up"
         finally:
             self._connection.close()
+
+    def held(self) -> Call:
+        """Wait until it is held, or answered: time that passes before it has come does not count for it."""
+        self._stage.await_event(
+            lambda: self.answer is not None or bool(REGISTRY.get_sample_value("covey_barrier_held")), "the call is held"
+        )
+        return self
 
     def wait(self) -> str:
         """Wait for the answer."""
@@ -104,7 +112,7 @@ def test_call_when_the_minimum_has_not_arrived_is_held_until_the_last_of_it_has(
     stage.nodes(nodes=4)
     tree = bench.unit("held", Role("prefill", size=2), Role("decode", size=2))
     first, second, third, fourth = pinned(stage, tree, 4)
-    older = Call(stage, first)
+    older = Call(stage, first).held()
     stage.settle()
     calls = [Call(stage, pod) for pod in (first, second, third)]
     assert "newer" in older.wait()
@@ -122,7 +130,7 @@ def test_pods_that_are_bound_count_for_those_who_wait_and_for_those_who_come(sta
     """So a barrier that begins anew finishes what another one began."""
     stage.nodes(nodes=3)
     first, second, third = pinned(stage, bench.unit("half", Role("decode", size=3)), 3)
-    call = Call(stage, first)
+    call = Call(stage, first).held()
     bind(stage, second)
     stage.settle()
     assert call.answer is None
@@ -137,7 +145,7 @@ def test_pod_when_it_is_deleted_leaves_the_barrier_and_its_gang_waits_for_its_su
     stage.nodes(nodes=2)
     tree = bench.unit("gone", Role("decode", size=2))
     first, second = pinned(stage, tree, 2)
-    call = Call(stage, first)
+    call = Call(stage, first).held()
     stage.settle()
     tree.replace([name_of(first)])
     assert call.wait().endswith(("is gone", "is being deleted"))
@@ -182,7 +190,7 @@ def test_surplus_replica_waits_for_itself_alone(stage: Stage, bench: Trees) -> N
     first = [Call(stage, pod) for pod in pinned(stage, tree, 2)]
     assert [call.wait() for call in first] == ["", ""]
     third, fourth = (pod for pod in pinned(stage, tree, 4) if not node_of(pod))
-    call = Call(stage, third)
+    call = Call(stage, third).held()
     stage.settle()
     assert call.answer is None
     assert [Call(stage, fourth).wait(), call.wait()] == ["", ""]
@@ -193,7 +201,7 @@ def test_node_when_it_fails_while_a_call_is_held_binds_nobody(stage: Stage, benc
     stage.nodes(nodes=3)
     tree = bench.unit("check", Role("decode", size=2))
     first, second = pinned(stage, tree, 2)
-    call = Call(stage, first)
+    call = Call(stage, first).held()
     node = str(pin_of(second))
     if harm == "cordon":
         stage.cordon(node)
@@ -215,13 +223,13 @@ def test_gang_when_it_is_not_complete_in_time_is_given_up_where_kube_scheduler_c
     """While it is away, no pin is late, and when it is back, it has all that waits to do."""
     stage.nodes(nodes=2)
     first, second = pinned(stage, bench.unit("slow", Role("decode", size=2), timeout=300), 2)
-    call = Call(stage, first)
+    call = Call(stage, first).held()
     stage.advance(600)
     assert "not complete" in call.wait()
     assert uids(stage.pods()) == {uid_of(first), uid_of(second)}
     for number in range(8):
         assert number > 4 or never_released(stage)
-        call = Call(stage, first)
+        call = Call(stage, first).held()
         stage.advance(40)
     assert call.wait()
     assert {pod["metadata"]["annotations"][RELEASE] for pod in stage.pods()} == {"Timeout"}
@@ -273,7 +281,7 @@ def test_call_when_it_is_none_of_kube_schedulers_harms_nobody(stage: Stage) -> N
 def test_process_when_it_ends_does_not_wait_for_calls_that_it_holds(stage: Stage, bench: Trees) -> None:
     stage.nodes(nodes=2)
     pods = pinned(stage, bench.unit("stop", Role("decode", size=2)), 2)
-    call = Call(stage, pods[0])
+    call = Call(stage, pods[0]).held()
     stage.settle()
     with stage.away("scheduler"):
         assert call.wait()
