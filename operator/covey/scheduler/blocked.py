@@ -8,8 +8,9 @@ makes others, gives its pods back: longer after each time, in memory alone.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission import podstate
@@ -34,10 +35,20 @@ class _Waiting:
     """
 
     unit: Unit
+    age: tuple[str, str]
     since: float
     due: float
     times: int = 0
     lasts: bool = False
+
+
+@dataclass(slots=True)
+class _Line:
+    """The gangs of a namespace that lack pods: one has ten thousand, and each is looked at."""
+
+    waiting: dict[Key, _Waiting] = field(default_factory=dict)
+    #: From the oldest to the youngest, by creation and name.
+    ages: list[tuple[tuple[str, str], Key]] = field(default_factory=list)
 
 
 class BlockedGangs:
@@ -49,7 +60,7 @@ class BlockedGangs:
 
     def __init__(self, mark: Callable[[Key], None]) -> None:
         self._mark = mark
-        self._waiting: dict[str, dict[Key, _Waiting]] = {}
+        self._lines: dict[str, _Line] = {}
         #: How often gangs have given their pods back, until they start or are gone.
         self._times: dict[Key, int] = {}
 
@@ -61,18 +72,19 @@ class BlockedGangs:
             entry: as it was assessed.
             now: the event loop's clock.
         """
-        line = self._waiting.get(root.namespace, {})
         if not _lacks_pods(entry):
             if entry.want is not Want.PODS:
                 self._times.pop(root, None)
             self._drop(root)
             return entry
-        before = line.get(root)
+        before = self._find(root)
         if before is None:
             times = self._times.get(root, 0)
             due = now + min(FIRST * 2.0 ** min(times, 16), LONGEST)
-            line = self._waiting.setdefault(root.namespace, {})
-            line[root] = _Waiting(entry.unit, now, due, times)
+            age = (str(entry.unit.root.metadata.creation_timestamp), root.name)
+            line = self._lines.setdefault(root.namespace, _Line())
+            line.waiting[root] = _Waiting(entry.unit, age, now, due, times)
+            insort(line.ages, (age, root))
             self._tell(root)
         else:
             before.unit = entry.unit
@@ -90,13 +102,13 @@ class BlockedGangs:
 
     def left(self, root: Key, now: float) -> float | None:
         """Seconds until something is to be done or said for a unit by time alone; None for nothing."""
-        waiting = self._waiting.get(root.namespace, {}).get(root)
+        waiting = self._find(root)
         times = (waiting.since + LASTING, waiting.due) if waiting is not None else ()
         return min((time - now for time in times if time > now), default=None)
 
     def take_pods(self, root: Key, now: float) -> list[core.Pod]:
         """The pods that a unit gives back now, to one that is older; none where their controller makes others at once."""
-        waiting = self._waiting.get(root.namespace, {}).get(root)
+        waiting = self._find(root)
         if waiting is None or now < waiting.due or self._other(root, now, older=True) is None:
             return []
         pods = [*waiting.unit.pods()]
@@ -111,30 +123,38 @@ class BlockedGangs:
         self._times.pop(root, None)
         self._drop(root)
 
+    def _find(self, root: Key) -> _Waiting | None:
+        line = self._lines.get(root.namespace)
+        return line.waiting.get(root) if line is not None else None
+
     def _other(self, root: Key, now: float, *, older: bool = False) -> Key | None:
-        line = self._waiting.get(root.namespace, {})
-        mine = line[root]
+        """The oldest of the others that have lacked pods for a while, as this one has."""
+        line = self._lines[root.namespace]
+        mine = line.waiting[root]
         if now < mine.since + LASTING:
             return None
-        others = (
-            (_age(each.unit), key)
-            for key, each in line.items()
-            if key != root and now >= each.since + LASTING and (not older or _age(each.unit) < _age(mine.unit))
-        )
-        return min(others, default=("", None))[1]
+        for age, key in line.ages:
+            if older and age >= mine.age:
+                break
+            if key != root and now >= line.waiting[key].since + LASTING:
+                return key
+        return None
 
     def _drop(self, root: Key) -> None:
-        line = self._waiting.get(root.namespace, {})
-        if line.pop(root, None) is not None:
-            self._tell(root)
-        if not line:
-            self._waiting.pop(root.namespace, None)
+        line = self._lines.get(root.namespace)
+        if line is None or root not in line.waiting:
+            return
+        del line.ages[bisect_left(line.ages, (line.waiting.pop(root).age, root))]
+        self._tell(root)
+        if not line.waiting:
+            del self._lines[root.namespace]
 
     def _tell(self, root: Key) -> None:
         """Have others looked at: of the oldest it is another that waits beside them, and the youngest may give pods back."""
-        line = self._waiting.get(root.namespace, {})
-        others = sorted((key for key in line if key != root), key=lambda key: _age(line[key].unit))
-        for key in {*others[:2], *others[-1:]}:
+        ages = self._lines[root.namespace].ages
+        oldest = [key for _, key in ages[:3] if key != root][:2]
+        youngest = [key for _, key in ages[-2:] if key != root][-1:]
+        for key in {*oldest, *youngest}:
             self._mark(key)
 
 
@@ -144,9 +164,3 @@ def _lacks_pods(entry: Entry) -> bool:
     owner, pods = entry.unit.root.metadata.controller, [*entry.unit.pods()]
     is_ours = owner is not None and owner.kind == "DisaggregatedInference"
     return bool(pods) and not is_ours and not any(podstate.is_placed(pod) or is_expected(pod) for pod in pods)
-
-
-def _age(unit: Unit) -> str:
-    """The older the smaller."""
-    meta = unit.root.metadata
-    return f"{meta.creation_timestamp} {meta.name}"
