@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import chain, combinations, islice, product, zip_longest
 from typing import Final
 
 from covey.admission.elsewhere import tell_elsewhere
@@ -129,10 +129,36 @@ class _Search:
             chosen = self._within_bounds([single])
             if chosen and isinstance(answer := self._plan(coming, chosen), Plan):
                 return chosen, answer
-        needed = list(must)
-        left = [old for old in self._within_bounds(candidates) if old not in must]
-        if not isinstance(self._plan(coming, [*needed, *left]), Plan):
-            return None
+        asked = set[frozenset[tuple[str, int]]]()
+        for left in self._choices([old for old in candidates if old not in must], must):
+            key = frozenset((role, each.replica) for role, each in left)
+            if key not in asked and self._fits(coming, [*must, *left]):
+                return self._reduce(coming, [*must], left)
+            asked.add(key)
+        return None
+
+    def _choices(self, candidates: Sequence[Old], must: Sequence[Old]) -> Iterator[list[Old]]:
+        """Sets that may go together, as large as they may be: first in the order of preference, then node by node, then all."""
+        yield [old for old in self._within_bounds([*must, *candidates]) if old not in must]
+        nodes = {pod.node: None for _, each in candidates for pod in each.pods}
+        for node in nodes:
+            first = sorted(candidates, key=lambda old: all(pod.node != node for pod in old[1].pods))
+            yield [old for old in self._within_bounds([*must, *first]) if old not in must]
+        serving: dict[str, list[Old]] = {}
+        for old in self._serving(candidates):
+            serving.setdefault(old[0], []).append(old)
+        taken = Counter(role for role, _ in self._serving(must))
+        idle = [old for old in candidates if old[1].replica in self.question.predecessors[old[0]].idle]
+        most = {role: self.question.predecessors[role].most - taken[role] for role in serving}
+        lines = (combinations(olds, max(0, min(most[role], len(olds)))) for role, olds in serving.items())
+        for chosen in product(*lines):
+            yield [*idle, *chain.from_iterable(chosen)]
+
+    def _serving(self, olds: Iterable[Old]) -> Iterator[Old]:
+        return (old for old in olds if old[1].replica not in self.question.predecessors[old[0]].idle)
+
+    def _reduce(self, coming: Sequence[Successor], needed: list[Old], left: list[Old]) -> tuple[list[Old], Plan]:
+        """Those of some replicas that are needed, beside those that go in any case."""
         while not isinstance(answer := self._plan(coming, needed), Plan):
             # Of the fewest in their order that are enough the last is needed.
             enough = bisect_left(range(len(left)), 1, key=lambda count: self._fits(coming, [*needed, *left[:count]]))

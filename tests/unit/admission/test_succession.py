@@ -121,6 +121,15 @@ def test_where_the_operator_knows_of_others_than_have_their_places_it_is_asked_a
     assert (proof.victims, proof.reason, proof.message) == ((), "Waiting", OTHERS_PLACED)
 
 
+def test_those_that_may_go_together_when_the_first_in_order_do_not_do_are_others() -> None:
+    """Two on one node make room there; the first two in order lie on different ones."""
+    inventory = nodes_of(8, 12)
+    pods = [placed("prefill", 0, 1, 1), placed("prefill", 1, 1, 1), placed("prefill", 2, 0, 1)]
+    gang = gang_of(inventory, *pods, placed("decode", 0, 0, 0), waiting("prefill", 8, 12))
+    found = ask(gang, inventory, after("prefill", 8), prefill=Predecessors(serving=(2, 1, 0), most=2))
+    assert victims(found) == [{("prefill", 0), ("prefill", 1)}]
+
+
 places = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 8)), min_size=1, max_size=6)
 
 
