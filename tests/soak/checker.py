@@ -49,6 +49,7 @@ class Checker:
                 pod = read_pod(found)
                 return self._keep([*self._pod(pod, at), *self.routes.take(found, pod, gone=False, at=at)])
             case "CompositePodGroup" | "PodGroup", _:
+                self.world.note_proofs(found)
                 return self._keep(self.claims.take_root(change, found, at))
             case "Node", "DELETED":
                 self.world.drop_node(found["metadata"]["name"], at)

@@ -8,7 +8,8 @@ minimum first   A pod of the surplus is let go while its unit lacks bound replic
                 together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
 budget          The operator deletes a pod of a serving replica, tells it to drain or updates it in place, and then fewer
                 serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
-                while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
+                while the rollout has said that it finds no room, or it was proven of the pod that its going places a successor, the floor
+                is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
 taken           The operator gives up a serving replica of a resource that has been at rest, and nobody has given a reason
                 since (``rests.py``). A taint NoSchedule on no list, a deleted Service or budget, a renamed key of a topology,
@@ -119,7 +120,7 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
         for loss in world.recent_losses(at)
         if loss.replica.side == side and loss.served and not loss.ours and not world.serves(loss.replica)
     }
-    floor = min((_floor(world, spec, side, at) for spec in specs), default=0)
+    floor = min((_floor(world, spec, pod, at) for spec in specs), default=0)
     if left + len(lost - {pod.replica}) < floor:
         words = f"{left} {side.role} serve after it, {len(lost)} were lost just now, the budget asks for {floor}"
         words = f"{words}; there are {_pods_of(world, side)}"
@@ -152,12 +153,14 @@ def gives_up(world: World, before: Pod, pod: Pod) -> bool:
     return not pod.going or (pod.namespace, pod.name) in world.condemned
 
 
-def _floor(world: World, spec: Wanted, side: Side, at: float) -> int:
+def _floor(world: World, spec: Wanted, pod: Pod, at: float) -> int:
+    assert pod.replica is not None
+    side = pod.replica.side
     part = spec.parts.get(side.role)
     if part is None:
         return 0
     says = world.resources[side.owner].gate == "Room"
-    cramped = says or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
+    cramped = says or pod.uid in world.proven or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
     return part.least if cramped else part.floor
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from soak.facts import LEVELS, Node, Owner, Pod, Replica, Resource, Side, Wanted
+from soak.facts import LEVELS, Json, Node, Owner, Pod, Replica, Resource, Side, Wanted
 from soak.rests import Rests
 
 #: Quiet seconds after which everybody has seen what happened.
@@ -49,6 +49,8 @@ class World:
     bound: dict[str, float] = field(default_factory=dict)
     #: Until when the rollout of a resource said that it finds no room, if it does not still.
     cramped: dict[Owner, float] = field(default_factory=dict)
+    #: UIDs of pods of which it was proven that their going would give a successor its places.
+    proven: set[str] = field(default_factory=set)
     #: Until when a resource said that it gives up more than was lost, if it does not still.
     escalated: dict[Owner, float] = field(default_factory=dict)
     #: Pods (namespace, name) that the operator has asked to delete.
@@ -171,6 +173,12 @@ class World:
         self.stir_node(name)
         self.nodes.pop(name, None)
         self.unfit.setdefault(name, at)
+
+    def note_proofs(self, root: Json) -> None:
+        """Take notice of who may go for a successor, as a root's status says."""
+        for successor in root.get("status", {}).get("succession", {}).get("successors", ()):
+            for victim in successor.get("victims", ()):
+                self.proven.update(victim.get("pods", ()))
 
     def put_resource(self, resource: Resource, at: float) -> None:
         """Take a resource as it is now."""

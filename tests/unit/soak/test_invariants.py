@@ -78,6 +78,12 @@ def play(steps: Iterable[Step]) -> list[str]:
                 decode: Json = DECODE | {"replicas": fields["replicas"]}
                 more = {key: value for key, value in fields.items() if key != "replicas"}
                 history.wanted(ROLES[0], decode, **more)
+            case "proof":
+                victims = [{"pods": fields["places"]}]
+                status = {"succession": {"successors": [{"victims": victims}]}}
+                meta = {"name": "llm-0", "namespace": "soak", "uid": "root", "resourceVersion": "1"}
+                root: Json = {"metadata": meta, "spec": {}, "status": status}
+                history.checker.take("CompositePodGroup", "MODIFIED", root, history.at)
             case "complete":
                 found = resource(*ROLES, conditions=COMPLETE, **fields)
                 found["status"]["observedGeneration"] = fields["generation"]
@@ -153,6 +159,7 @@ def test_a_serving_replica_is_given_up_against_the_budget(state: str, replica: s
         pytest.param([("want", "", {"replicas": 1, "generation": 2})], id="fewer are wanted"),
         pytest.param([("want", "", {"replicas": 2, "suspend": True})], id="suspended"),
         pytest.param([("want", "", {"replicas": 2, "hold": "Room"})], id="there is no room"),
+        pytest.param([("proof", "", {"places": SURPLUS})], id="it is proven to place a successor"),
         pytest.param(
             [("want", "", {"replicas": 2, "conditions": ({"type": "Escalating", "status": "True", "reason": "R"},)})],
             id="it escalates",
