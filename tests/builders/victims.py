@@ -91,7 +91,7 @@ def objects_of(
                         node=node,
                         gpus=gpus,
                         owner=owner,
-                        annotations={"covey.dev/draining-since": stamp} if (role, number) in draining else {},
+                        annotations={"scheduling.covey.dev/drain-until": stamp} if (role, number) in draining else {},
                         conditions=[
                             {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp},
                             {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp},

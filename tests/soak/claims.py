@@ -6,7 +6,7 @@ in part         A replica is marked, and its role keeps fewer replicas with plac
                 the whole unit (L3). Excused while something else of the unit was lost a moment ago.
 rank            A claim names somebody of no lower priority, or of another queue; one that reclaims: somebody whose queue
                 has not more than its nominal (L7).
-too many        More claims in a minute than the scheduler process may make.
+too many        More claims in a minute than the scheduler process may make, with those by right beside the others.
 quota           Places are decided for a pod, and then those of its queue, or of the cohort, ask for more than there is (C1).
                 Pods of a resource that has been deleted do not count: they go, and their groups may have gone before them.
 """
@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import ceil
 from typing import Any, Final
 
 from soak.facts import Json, Owner, Pod, Replica, Side
@@ -175,7 +176,7 @@ class Claims:
         now = datetime.fromisoformat(claim.since).timestamp()
         self._minute.append(now)
         recent = [each for each in self._minute if now - _MINUTE < each <= now]
-        if claim.purpose != _OWN and len(recent) > PER_MINUTE:
+        if claim.purpose != _OWN and len(recent) > PER_MINUTE + ceil(PER_MINUTE / 10):
             yield Violation("too many", f"{len(recent)} claims in a minute", at)
 
     def _rank(self, claim: Claim, victims: list[Victim], at: float) -> Iterator[Violation]:

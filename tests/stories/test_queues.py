@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.manifests import Object
+from builders.manifests import Object, workers
 from cluster.workbench import name_of
 from covey.kube.resources import QUEUES
 from scheduler_trees import Role
@@ -76,7 +76,7 @@ def within_limits(status: Object) -> str:
 def test_queues_of_a_cohort_lend_and_borrow_and_say_so(stage: Stage, bench: Trees, quotas: Quotas) -> None:
     stage.nodes(nodes=6)
     mine, theirs = quotas.make("a", 16, borrow=8), quotas.make("b", 16)
-    bench.unit("first", Role("decode", replicas=4), queue=mine)
+    stage.create(workers("decode", replicas=4, minReplicas=1), name="first", queue=mine)
     stage.settle()
     assert len(stage.bound(inference="first")) == 3
     bench.unit("second", Role("decode", replicas=3, minimum=3), queue=mine)
@@ -96,6 +96,18 @@ def test_queues_of_a_cohort_lend_and_borrow_and_say_so(stage: Stage, bench: Tree
     stage.settle()
     assert f"there is no Queue {theirs}" in stage.condition("Admitted", "third", of=ROOT)[2]
     assert len(stage.bound(inference="third")) == 1
+
+
+def test_quota_of_a_cohort_when_a_tree_of_others_wants_it_is_not_lent(
+    stage: Stage, bench: Trees, quotas: Quotas
+) -> None:
+    """Nobody could take it back."""
+    stage.nodes(nodes=4)
+    mine = quotas.make("lent-a", 8, borrow=16)
+    quotas.make("lent-b", 16)
+    bench.unit("theirs", Role("decode", replicas=3), queue=mine)
+    stage.settle()
+    assert len(stage.bound(inference="theirs")) == 1
 
 
 def test_namespace_when_several_queues_select_it_must_name_one(stage: Stage, bench: Trees, quotas: Quotas) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.admission.losses import Hold, Place, place_of, role_of_leaf
-from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool, flavor_of
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core
@@ -22,15 +22,15 @@ _Which = tuple[str, str | None]
 
 @dataclass(slots=True)
 class Land:
-    """The nodes of each flavor of a queue; None for those of no flavor."""
+    """The nodes of each flavor of queues that have the same ones; None for those of no flavor."""
 
-    policy: Policy
+    flavors: tuple[Flavor, ...]
     flavor: dict[str, Flavor | None] = field(default_factory=dict)
     nodes: dict[Flavor | None, set[str]] = field(default_factory=dict)
 
     def file_node(self, node: str, labels: Mapping[str, str]) -> bool:
         """File a node; returns whether it was in another flavor before."""
-        new = self.policy.flavor_of(labels)
+        new = flavor_of(self.flavors, labels)
         moved = node in self.flavor and self.flavor[node] != new
         self.drop(node)
         self.flavor[node] = new

@@ -171,7 +171,7 @@ def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, in
 
 
 def judge_minimum(
-    ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Charge | None, *, free: bool
+    ledger: Ledger, queue: str, shapes: Sequence[Shape], own: Charge | None, *, free: bool, borrows: bool = True
 ) -> Entitlement:
     """Judge whether the minimum of a unit may have its places.
 
@@ -181,6 +181,7 @@ def judge_minimum(
         shapes: of the pods of its minimum that have no nodes.
         own: what is charged for its minimum by now.
         free: whether there are nodes of no flavor.
+        borrows: whether it gives back what is borrowed: else it has nothing beyond nominal.
     """
     policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {}, keeps=True)]
     left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
@@ -190,12 +191,14 @@ def judge_minimum(
     if within.taken:
         return Entitlement(within.taken, within.closed, inside=is_nominal, right=right)
     found = fit(policy, group, room, free=free)
-    if found.taken and policy.borrow_minimums:
+    if found.taken and policy.borrow_minimums and borrows:
         return Entitlement(found.taken, found.closed, inside=False, right=right)
     return Entitlement(frozenset(), inside=right, right=right, short=found.short or within.short)
 
 
-def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool) -> Entitlement:
+def judge_surplus(
+    ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool, borrows: bool = True
+) -> Entitlement:
     """Choose the surplus that may have its places: all within nominal, else of each role the first, which may borrow.
 
     Args:
@@ -203,12 +206,13 @@ def judge_surplus(ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Gr
         queue: of the unit.
         groups: by number, in order: the role, and its pods without nodes.
         free: whether there are nodes of no flavor.
+        borrows: as of `judge_minimum`.
     """
     policy, numbers = ledger.policies[queue], list(groups)
     left, room = ledger.nominal_left(queue, minimums=False), ledger.room(queue)
     nominal = {pool: min(amount, left[pool]) for pool, amount in room.items()}
     within = fit(policy, [group for _, group in groups.values()], nominal, free=free)
-    if within.taken:
+    if within.taken or not borrows:
         return _renumber(within, numbers, inside=True)
     firsts = list({role: number for number, (role, _) in reversed(list(groups.items()))}.values())[::-1]
     found = fit(policy, [groups[number][1] for number in firsts], room, free=free)
@@ -293,6 +297,17 @@ def victims(ledger: Ledger, mine: Charge) -> Iterator[Charge]:
                 del lines[queue]
 
 
+def lower_in_queue(ledger: Ledger, mine: Charge) -> Iterator[Charge]:
+    """The charges of a minimum's own queue that have a lower priority, of something it asks for.
+
+    Surplus is before units; of both the lowest priority, and of that the youngest.
+    """
+    pools = {pool for pool, _ in mine.amounts}
+    for charge in reversed([*ledger.charges_of(mine.queue)]):
+        if charge.priority < mine.priority and charge.unit != mine.unit and any(p in pools for p, _ in charge.amounts):
+            yield charge
+
+
 def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
     """Sort key of which the last gives way first."""
     member = charge.member or ("", 0)
@@ -313,6 +328,7 @@ __all__ = [
     "judge_minimum",
     "judge_surplus",
     "lane_of",
+    "lower_in_queue",
     "may_lie",
     "queue_of",
     "victims",

@@ -22,7 +22,7 @@ from covey.admission import losses, podstate
 from covey.admission.gangs import wants_minimum
 from covey.admission.tree import Replica, Unit, replica_met
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING, LABEL_REVISION
+from covey.api.constants import LABEL_DRAINING, LABEL_REVISION
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
@@ -112,7 +112,7 @@ def _goes(
     """A replica that has its places is about to give them up."""
     return any(
         pod.metadata.deletion_timestamp is not None
-        or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+        or podstate.drains_until(pod) is not None
         or _is_old(pod, revisions)
         or leaves(podstate.place_of(pod, assumed) or "")
         for pod in replica.pods

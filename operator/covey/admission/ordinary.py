@@ -6,7 +6,7 @@ PodDisruptionBudgets are asked by the eviction itself, which the operator tries 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
@@ -22,7 +22,7 @@ from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 
 POD: Final = "Pod"
-#: Ordinary pods that a search looks at; of more those of the lowest priority.
+#: Ordinary pods that a search looks at; of more those that hold what is lacked, and of these the lowest priority.
 MOST: Final = 2000
 #: Kinds of owners whose pods belong to their nodes: a DaemonSet's come back there, a static pod is its node's own.
 _OF_NODES: Final = frozenset({"DaemonSet", "Node"})
@@ -83,12 +83,19 @@ class OrdinaryPod:
         return Offer((step,), {"": Caps(1, 1)})
 
 
-def find_ordinary(pods: Iterable[core.Pod], priority: int, refused: Collection[str] = ()) -> list[OrdinaryPod]:
-    """Find the pods that may be evicted for a gang.
+def find_ordinary(
+    pods: Iterable[core.Pod],
+    priority: int,
+    refused: Collection[str] = (),
+    *,
+    holds: Callable[[core.Pod], bool] = lambda _pod: True,
+) -> list[OrdinaryPod]:
+    """Find the pods that may be evicted for a gang: of more than ``MOST`` those first that hold what it lacks.
 
     Args:
         pods: all pods of the cluster.
         priority: the gang's.
+        holds: tells of a pod whether it holds what the gang lacks.
         refused: UIDs of pods whose eviction was refused lately. Neither are pods of their controllers tried: what
             forbids one of them mostly forbids them all.
     """
@@ -101,7 +108,7 @@ def find_ordinary(pods: Iterable[core.Pod], priority: int, refused: Collection[s
         if (pod.spec.priority or 0) < priority and pod.metadata.uid not in refused and is_evictable(pod):
             found.append(OrdinaryPod(pod))
     allowed = (each for each in found if (owner := each.pod.metadata.controller) is None or owner.uid not in closed)
-    return nsmallest(MOST, allowed, key=lambda each: (each.priority, each.pod.metadata.uid))
+    return nsmallest(MOST, allowed, key=lambda each: (not holds(each.pod), each.priority, each.pod.metadata.uid))
 
 
 def is_evictable(pod: core.Pod) -> bool:

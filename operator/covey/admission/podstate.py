@@ -20,6 +20,7 @@ from itertools import chain
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_CLAIMED_BY,
+    ANNOTATION_DRAIN_UNTIL,
     ANNOTATION_PINNED,
     ANNOTATION_RELEASE,
     GATE_GANG,
@@ -63,6 +64,11 @@ def bound(pod: core.Pod) -> bool:
 def dying(pod: core.Pod) -> bool:
     """The pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def drains_until(pod: core.Pod) -> float | None:
+    """Time by which a pod that drains goes, in seconds since the epoch; None where it does not drain."""
+    return core.seconds(pod.metadata.annotation(ANNOTATION_DRAIN_UNTIL))
 
 
 def gives_way(pod: core.Pod) -> bool:

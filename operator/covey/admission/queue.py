@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
@@ -181,10 +182,10 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
 
 
 def _blocked_entry(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
-    # For what cannot be planned no room is kept; but the clock of its claim goes on, or pods that come and go would stop it.
-    # That to nodes which came has none.
+    # For what cannot be planned no room is kept, and nobody gives way to it; but the clock of its claim goes on, or pods
+    # that come and go would stop it. That to nodes which came has none.
     outlasts = kept.claim is not None and kept.claim.purpose != PURPOSE_CAPACITY
-    claim = msgspec.structs.replace(kept.claim, nodes=()) if kept.claim is not None and outlasts else None
+    claim = msgspec.structs.replace(kept.claim, nodes=(), victims=()) if kept.claim is not None and outlasts else None
     decision = replace(kept, reason=error.reason, message=error.message, claim=claim)
     return Entry(unit, Want.PODS, decision, since=_since(before, now))
 
@@ -204,6 +205,10 @@ def _since(before: Entry | None, now: float) -> float:
     return before.since if before is not None and before.since is not None else now
 
 
+#: The place of a unit that could not be shown to the planner.
+NO_ORDER: Final[Order] = (0, "", "", "", 0, "")
+#: Units of one question that are asked whether others may claim before them.
+_PASSED: Final = 64
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
 _WAITING: Final = frozenset({Want.PODS, Want.SETTLED, Want.MINIMUM})
 
@@ -321,15 +326,21 @@ class Shelf:
         waiting = (each for each in self.unplaced.items() if each[1].refused and each[1].gang is not None)
         return sorted((each for each in waiting if accepts(each[1])), key=lambda each: (each[1].order, each[0]))
 
-    def leads(self, root: Key, queue_of: Callable[[Key], str | None]) -> bool:
+    def leads(
+        self, root: Key, queue_of: Callable[[Key], str | None], is_passed: Callable[[Key], bool] = lambda _root: False
+    ) -> bool:
         """Tell whether a refused unit is the first of its queue among those that ask the same question.
 
-        Native groups come before nobody: room is kept for none of them.
+        Native groups come before nobody: room is kept for none of them. Neither do those that are passed; of them no more
+        than some are asked, so that it may be told of more than one that it is the first.
         """
         alike, mine = self._asleep.get(self._of.get(root)), queue_of(root)
         members = alike.members if alike is not None else ()
         own = (each for each in members if queue_of(each) == mine and not self.entries[each].unit.root.is_native)
-        return next(own, None) == root
+        return (
+            all(is_passed(each) for each in islice(takewhile(lambda each: each != root, own), _PASSED))
+            and root in members
+        )
 
     def amend(self, root: Key, entry: Entry) -> None:
         """Something that a sleeping unit keeps has changed; it sleeps on."""
@@ -392,7 +403,7 @@ class Shelf:
 
 def _order(entry: Entry) -> Order:
     """The place of a unit, also of one that could not be shown to the planner."""
-    return entry.gang.order if entry.gang is not None else (0, "", "", "", 0, "")
+    return entry.gang.order if entry.gang is not None else NO_ORDER
 
 
 __all__ = ["Alike", "Answer", "Shelf"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -80,10 +80,6 @@ class Policy:
         cohort, name = spec.cohort or "", queue.metadata.name
         return cls(name, cohort, spec.weight, spec.borrow_minimums, tuple(flavors), grants, selector)
 
-    def flavor_of(self, labels: Mapping[str, str]) -> Flavor | None:
-        """The flavor that a node with these labels belongs to: the first that selects it."""
-        return next((each for each in self.flavors if all(labels.get(key) == value for key, value in each)), None)
-
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a namespace with these labels may use the queue."""
         if self.selector is None:
@@ -96,6 +92,11 @@ class Policy:
             pool = Pool(flavor, name)
             if amount > 0 and pool in self.grants:
                 yield pool, amount
+
+
+def flavor_of(flavors: Iterable[Flavor], labels: Mapping[str, str]) -> Flavor | None:
+    """The flavor that a node with these labels belongs to: the first that selects it."""
+    return next((each for each in flavors if all(labels.get(key) == value for key, value in each)), None)
 
 
 def _grant(stated: core.QueueResource, *, lends: bool) -> Grant:
@@ -208,6 +209,12 @@ class Ledger:
         self._used: dict[str, Counter[Pool]] = {name: Counter() for name in policies}
         self._splits: dict[str, dict[Charge, frozenset[Pool]]] = {}
         self._left: dict[tuple[str, bool], dict[Pool, int]] = {}
+        self._cohorts: dict[str, list[str]] = {}
+        for policy in policies.values():
+            self._cohorts.setdefault(policy.cohort or f"/{policy.name}", []).append(policy.name)
+        #: What a cohort has idle, and what its queues have lent, by cohort and pool, until a charge changes.
+        self._idle: dict[str, dict[Pool, int]] = {}
+        self._lent: dict[str, dict[Pool, Mapping[str, int]]] = {}
         by_unit: dict[Key, list[Charge]] = {}
         for each in charged:
             by_unit.setdefault(each.unit, []).append(each)
@@ -224,6 +231,8 @@ class Ledger:
         for sign, each in (*((-1, each) for each in before), *((1, each) for each in now)):
             if each.queue in self._in:
                 self._splits.pop(each.queue, None)
+                for sums in (self._idle, self._lent):
+                    sums.pop(self._cohort_of(each.queue), None)
                 for minimums in (True, False):
                     self._left.pop((each.queue, minimums), None)
                 self._used[each.queue].update({pool: sign * amount for pool, amount in each.amounts})
@@ -258,10 +267,13 @@ class Ledger:
         """The amount of a pool that is charged to a queue."""
         return self._used[queue][pool]
 
-    def cohort(self, queue: str) -> list[str]:
+    def cohort(self, queue: str) -> Sequence[str]:
         """The queues that lend to each other, this one included."""
-        name = self.policies[queue].cohort
-        return [each.name for each in self.policies.values() if each.cohort == name] if name else [queue]
+        return self._cohorts[self._cohort_of(queue)]
+
+    def _cohort_of(self, queue: str) -> str:
+        """A queue of no cohort is one by itself, with a name that none can have."""
+        return self.policies[queue].cohort or f"/{queue}"
 
     def excess_of(self, queue: str, pool: Pool) -> int:
         """The amount of a pool that a queue has beyond its nominal."""
@@ -269,16 +281,28 @@ class Ledger:
 
     def idle(self, queue: str, pool: Pool) -> int:
         """The amount of a pool that the cohort neither uses nor keeps back; negative where it uses more than it has."""
-        total = 0
-        for name in self.cohort(queue):
-            grant = self.policies[name].grants.get(pool)
-            if grant is not None:
-                total += grant.lendable - max(0, self.use_of(name, pool) - (grant.nominal - grant.lendable))
-        return total
+        known = self._idle.setdefault(self._cohort_of(queue), {})
+        if pool not in known:
+            grants = {name: self.policies[name].grants[pool] for name in self._having(queue, pool)}
+            known[pool] = sum(
+                grant.lendable - max(0, self.use_of(name, pool) - (grant.nominal - grant.lendable))
+                for name, grant in grants.items()
+            )
+        return known[pool]
 
     def lent(self, queue: str, pool: Pool) -> int:
         """The part of a queue's nominal that others of its cohort have, taken from all lenders by what each could lend."""
-        names = sorted(name for name in self.cohort(queue) if pool in self.policies[name].grants)
+        known = self._lent.setdefault(self._cohort_of(queue), {})
+        if pool not in known:
+            known[pool] = self._share_out(sorted(self._having(queue, pool)), pool)
+        return known[pool].get(queue, 0)
+
+    def _having(self, queue: str, pool: Pool) -> Iterator[str]:
+        """The queues of a cohort that have something of a pool."""
+        return (name for name in self.cohort(queue) if pool in self.policies[name].grants)
+
+    def _share_out(self, names: Sequence[str], pool: Pool) -> Mapping[str, int]:
+        """What each queue of a cohort has lent of a pool."""
         grants = {name: self.policies[name].grants[pool] for name in names}
         could = {
             name: min(grant.lendable, max(0, grant.nominal - self.use_of(name, pool))) for name, grant in grants.items()
@@ -287,8 +311,9 @@ class Ledger:
         taken = min(total, sum(self.excess_of(name, pool) for name in names))
         shares = {name: taken * each // total if total else 0 for name, each in could.items()}
         rest = taken - sum(shares.values())
-        more = [name for name in names if could[name] > shares[name]][:rest]
-        return shares.get(queue, 0) + (queue in more)
+        for name in [name for name in names if could[name] > shares[name]][:rest]:
+            shares[name] += 1
+        return shares
 
     def share(self, queue: str, less: Amounts | None = None) -> Fraction:
         """The largest part that a queue has borrowed, for its nominal and its weight; ``less`` some of what it uses."""

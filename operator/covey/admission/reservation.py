@@ -20,6 +20,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from covey.admission.growth import Footprint
 from covey.admission.nodes import number
+from covey.admission.order import Order
 from covey.admission.wake import EVERYWHERE, Ask, Need, demand_of, room_for
 from covey.api import core
 from covey.api.constants import (
@@ -62,7 +63,8 @@ class Kept:
 
     They are closed to all that borrows, whatever its priority, and where they were borrowed from its queue
     (``reclaims``) to all surplus. ``serves``: its minimum has its places; it is no gang that waits, and is not counted
-    as one. ``came``: nobody had these nodes before.
+    as one. ``came``: nobody had these nodes before. ``takes``: others give way to it there, so that nobody who takes
+    nothing comes before it, whatever the priority.
     """
 
     gang: Gang
@@ -71,6 +73,12 @@ class Kept:
     reclaims: bool = False
     serves: bool = False
     came: bool = False
+    takes: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, Order]:
+        """Sort key: who comes first on the same nodes."""
+        return (not self.takes, self.gang.order)
 
 
 class Reservations(Generic[N]):
@@ -100,7 +108,9 @@ class Reservations(Generic[N]):
         """Keep nothing for somebody; returns whether anything was."""
         return self._kept.pop(name, None) is not None
 
-    def closed_to(self, gang: Gang, *, surplus: bool, borrows: bool = False, gives_way: bool = False) -> Iterator[Kept]:
+    def closed_to(
+        self, gang: Gang, *, surplus: bool, borrows: bool = False, gives_way: bool = False, takes: bool = False
+    ) -> Iterator[Kept]:
         """The claims whose nodes are closed to a gang.
 
         Args:
@@ -108,6 +118,7 @@ class Reservations(Generic[N]):
             surplus: whether it asks for surplus, and for its minimum otherwise.
             borrows: whether its queue would borrow for that.
             gives_way: whether all of it gives way to others.
+            takes: whether others give way to it.
         """
         if (
             not surplus
@@ -116,7 +127,8 @@ class Reservations(Generic[N]):
         ):
             return
         for other in self._kept.values():
-            before = other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order
+            first = other.rank < (not takes, gang.order)
+            before = other.takes or other.gang.priority >= gang.priority if surplus else first
             before = before or gives_way or borrows or (surplus and other.reclaims)
             if before and other.gang.uid != gang.uid and _asks_for(gang, other.resource):
                 yield other
@@ -129,10 +141,16 @@ def _asks_for(gang: Gang, resource: str) -> bool:
 
 
 def confine(
-    gang: Gang, kept: Reservations[N], *, surplus: bool, borrows: bool = False, gives_way: bool = False
+    gang: Gang,
+    kept: Reservations[N],
+    *,
+    surplus: bool,
+    borrows: bool = False,
+    gives_way: bool = False,
+    takes: bool = False,
 ) -> tuple[Gang, frozenset[str]]:
     """A gang as it may be planned, without the nodes that are kept for gangs before it, and the UIDs of those gangs."""
-    others = list(kept.closed_to(gang, surplus=surplus, borrows=borrows, gives_way=gives_way))
+    others = list(kept.closed_to(gang, surplus=surplus, borrows=borrows, gives_way=gives_way, takes=takes))
     nodes = dict.fromkeys((node for each in others for node in each.nodes), RESERVED)
     asked = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang
     return asked, frozenset(each.gang.uid for each in others)

@@ -16,10 +16,8 @@ from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Role, Unit
 from covey.api import core
 from covey.api.constants import (
-    ANNOTATION_DRAINING_SINCE,
-    ANNOTATION_STARTED,
+    ANNOTATION_SERVES_SINCE,
     INFERENCE_API,
-    LABEL_DRAINING,
     LABEL_INFERENCE,
 )
 from covey.api.inference import MIN_RUN_SECONDS
@@ -63,14 +61,6 @@ class Candidate:
         """Namespace and name of its workload, as a gang of it has them."""
         meta, reference = self.unit.root.metadata, self.unit.root.spec.workload_ref
         return meta.namespace, (reference.workload_name if reference else "") or meta.name
-
-    @property
-    def is_ours(self) -> bool:
-        """Tell whether Covey's operator has made it, so that the operator takes it down whole when a claim names it."""
-        meta = self.unit.root.metadata
-        owner = meta.controller
-        kind = (owner.api_version, owner.kind) if owner else None
-        return kind == (INFERENCE_API, "DisaggregatedInference") and meta.label(LABEL_INFERENCE) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +168,17 @@ def lower_priority(gang: Gang) -> Rule:
     return may_take
 
 
+def is_ours(root: core.Group) -> bool:
+    """Tell whether Covey's operator has made a unit, so that it takes it down whole when a claim names it."""
+    owner = root.metadata.controller
+    kind = (owner.api_version, owner.kind) if owner else None
+    return kind == (INFERENCE_API, "DisaggregatedInference") and root.metadata.label(LABEL_INFERENCE) is not None
+
+
 def is_eligible(candidate: Candidate) -> bool:
     """Tell whether anything of a unit may be taken at all, by whomever."""
     unit = candidate.unit
-    return unit.problem is None and candidate.is_ours and sum(1 for _ in unit.pods()) <= MOST_PODS
+    return unit.problem is None and is_ours(unit.root) and sum(1 for _ in unit.pods()) <= MOST_PODS
 
 
 def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
@@ -203,8 +200,10 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
             caps[role.name] = Caps(over, max(ready, 0))
         pods += [pod for replica in staying for pod in replica.pods if podstate.is_placed(pod)]
         whole += steps
-        # A surplus replica that is new must not make all of its unit untouchable: the minimum decides.
-        spared = spared or len(served) < min(role.minimum, len(placed))
+        # A surplus replica that is new must not make all of its unit untouchable: the minimum decides, of what holds any of
+        # that by which it is measured. Else a pod without devices that is made anew again and again would keep them all.
+        holds = any(step.count for step in steps)
+        spared = spared or (holds and len(served) < min(role.minimum, len(placed)))
     spared = spared or (not whole and terms.seconds_since(bound_at(pods)) < least)
     if not pods or spared:
         return Offer(tuple(found), caps)
@@ -216,10 +215,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
 def _leaves(replica: Replica, terms: Terms) -> bool:
     """The replica drains, is being deleted, or was claimed."""
     return any(
-        podstate.dying(pod)
-        or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
-        or pod.metadata.label(LABEL_DRAINING) == "true"
-        or pod.metadata.uid in terms.claimed
+        podstate.dying(pod) or podstate.drains_until(pod) is not None or pod.metadata.uid in terms.claimed
         for pod in replica.pods
     )
 
@@ -258,7 +254,7 @@ def _is_ready(pod: core.Pod) -> bool:
 
 def _ready_since(pods: Sequence[core.Pod]) -> float | None:
     """Time at which a replica whose pods are Ready became so first: by the operator's note, else by the conditions."""
-    noted = [core.seconds(pod.metadata.annotation(ANNOTATION_STARTED)) for pod in pods]
+    noted = [core.seconds(pod.metadata.annotation(ANNOTATION_SERVES_SINCE)) for pod in pods]
     stamps = (core.condition(pod.status.conditions, "Ready") for pod in pods)
     ready = [core.seconds(each.last_transition_time) for each in stamps if each is not None]
     return _latest(noted) or _latest(ready)
@@ -306,6 +302,7 @@ __all__ = [
     "bound_at",
     "devices_of",
     "is_eligible",
+    "is_ours",
     "lower_priority",
     "measure_taking",
     "offer_of",

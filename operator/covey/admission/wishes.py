@@ -82,7 +82,9 @@ def first_choice(policy: Policy, shapes: Sequence[Shape]) -> Amounts:
     return found
 
 
-def judge_gang(ledger: Ledger, queue: str, root: Key, gang: Gang, *, surplus: bool, free: bool) -> Entitlement | None:
+def judge_gang(
+    ledger: Ledger, queue: str, root: Key, gang: Gang, *, surplus: bool, free: bool, borrows: bool = True
+) -> Entitlement | None:
     """Judge the minimum of a gang, or its surplus; None where it has no surplus that lacks places.
 
     Args:
@@ -92,11 +94,12 @@ def judge_gang(ledger: Ledger, queue: str, root: Key, gang: Gang, *, surplus: bo
         gang: as it is to be planned.
         surplus: whether its minimum has its places.
         free: whether there are nodes of no flavor.
+        borrows: whether it may have more than what is within nominal: it gives back what is borrowed.
     """
     own = ledger.of(root)
     if not surplus:
         minimum = next((each for each in own if each.member is None), None)
-        return judge_minimum(ledger, queue, minimum_shapes(gang), minimum, free=free)
+        return judge_minimum(ledger, queue, minimum_shapes(gang), minimum, free=free, borrows=borrows)
     spare = {each.member: dict(each.spare) for each in own}
     groups = {
         number: (
@@ -108,7 +111,7 @@ def judge_gang(ledger: Ledger, queue: str, root: Key, gang: Gang, *, surplus: bo
         )
         for number, members in enumerate(surplus_groups(gang))
     }
-    return judge_surplus(ledger, queue, groups, free=free) if groups else None
+    return judge_surplus(ledger, queue, groups, free=free, borrows=borrows) if groups else None
 
 
 def confine_gang(

@@ -108,6 +108,8 @@ GATE_SERVING: Final = "covey.dev/serving"
 # Annotations
 #: Since when a replica has been marked as draining, RFC 3339.
 ANNOTATION_DRAINING_SINCE: Final = "covey.dev/draining-since"
+#: Beside it: when it goes at the latest, RFC 3339. Nobody but Covey writes it, so the scheduler process believes it.
+ANNOTATION_DRAIN_UNTIL: Final = f"{SCHEDULING_GROUP}/drain-until"
 #: From an engine to Covey: how many requests a pod has under way. A replica that drains goes when all its pods say 0.
 ANNOTATION_IN_FLIGHT: Final = "covey.dev/in-flight"
 #: From scheduler to operator: this unbound pod's pin must be undone; the value is a ``ReleaseReason``.
@@ -133,6 +135,8 @@ ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 ANNOTATION_IN_PLACE: Final = "covey.dev/in-place"
 #: On the leader of a replica: when the operator first saw all of the replica Ready (RFC 3339).
 ANNOTATION_STARTED: Final = "covey.dev/started"
+#: The same for the scheduler process, where nobody but Covey writes it.
+ANNOTATION_SERVES_SINCE: Final = f"{SCHEDULING_GROUP}/started"
 #: Beside it: containers that were replaced since without a restart count as restarted. Former releases knew of none.
 ANNOTATION_REPLACED: Final = "covey.dev/replaced-containers"
 #: On a pod: restarts of its containers that are no failures, as a JSON object of container to count.

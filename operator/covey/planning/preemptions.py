@@ -14,7 +14,6 @@ from covey.admission.taking import Nobody, Taking
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE
 from covey.placement.model import Gang, Refusal, Verdict
 from covey.planning.report import PreemptionReport, VictimReport
 from covey.planning.run import Planned
@@ -75,7 +74,7 @@ def _reclaim(
 
 def leaves(pod: core.Pod) -> bool:
     """Tell whether the room of a pod comes free by itself."""
-    return podstate.dying(pod) or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
+    return podstate.dying(pod) or podstate.drains_until(pod) is not None
 
 
 def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:

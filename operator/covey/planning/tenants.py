@@ -48,7 +48,7 @@ class Tenants:
         self._shape = shape
         policies = {each.metadata.name: Policy.of(each) for each in facts.queues or ()}
         self._ledger = Ledger(policies)
-        self._lands = {name: Land(policy) for name, policy in policies.items()}
+        self._lands = {name: Land(policy.flavors) for name, policy in policies.items()}
         for node in facts.nodes:
             for land in self._lands.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})
@@ -99,7 +99,7 @@ class Tenants:
     def _enter(self, each: Candidate, name: str, placed: Mapping[str, str]) -> None:
         land = self._lands[name]
         ground = Ground(
-            land.policy,
+            self._ledger.policies[name],
             place=lambda pod: place_of(pod, placed),
             flavor=land.flavor.get,
             requests=lambda pod: self._shape(pod).requests,

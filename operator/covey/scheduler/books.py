@@ -14,7 +14,7 @@ from typing import Final
 from covey.admission import podstate, queue
 from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
-from covey.admission.queue import SETTLE, Alike, Entry, Shelf, Want, assess
+from covey.admission.queue import NO_ORDER, SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.reservation import BY_NEED
 from covey.admission.status import Decision
 from covey.admission.tree import Key
@@ -147,6 +147,7 @@ class Books:
     def sleep(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str] = frozenset()) -> None:
         """A unit was refused."""
         before, said = self.shelf.decision(root), self.shelf.last_answer(ask)
+        self.quotas.note_unplaced(root)
         alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
         alike.asked, alike.version = asyncio.get_running_loop().time(), self._version()
         self._note_entry(root, entry, before)
@@ -211,11 +212,21 @@ class Books:
             if entry is not None:
                 self.alarm(root, entry)
 
-    def confine(self, entry: Entry, entitled: Entitlement | None) -> tuple[Gang, frozenset[str]]:
-        """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
+    def confine(
+        self, entry: Entry, entitled: Entitlement | None, *, takes: bool = False
+    ) -> tuple[Gang, frozenset[str]]:
+        """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it.
+
+        Args:
+            entry: the unit.
+            entitled: to what its queue lets it have; None for all.
+            takes: whether others are to give way to it, as to those that have a claim.
+        """
         gang = self.quotas.confine(entry, self._queueing.gang_beside_siblings(entry), entitled)
         borrows = entitled is not None and not entitled.inside
-        return self.reservations.confine(gang, surplus=entry.want is Want.SURPLUS, unit=entry.unit, borrows=borrows)
+        claim, surplus = entry.decision.claim, entry.want is Want.SURPLUS
+        takes = takes or (claim is not None and bool(claim.victims))
+        return self.reservations.confine(gang, surplus=surplus, unit=entry.unit, borrows=borrows, takes=takes)
 
     def _wait_for_claim(self, entry: Entry) -> float | None:
         return self.claims.wait(entry, right=self.quotas.has_right(entry))
@@ -232,7 +243,8 @@ class Books:
         if entry.want is Want.MINIMUM:
             metrics.GANG_REFUSALS.labels(why.reason).inc()
             self.log_refusal(refused, before)
-        if entry.want is Want.SURPLUS or kept is not None or self.quotas.has_right(refused):
+        takes = self._wait_for_claim(refused) == 0.0
+        if entry.want is Want.SURPLUS or kept is not None or takes or self.quotas.has_right(refused):
             asked, _ = self.confine(refused, None)
             await self.reserve(root, asked)
 
@@ -250,9 +262,10 @@ class Books:
         if not self.quotas.take_eased():
             return
         self.shelf.renew()
-        for root in self.quotas.asleep():
-            entry = self.shelf.entries.get(root)
-            if entry is not None and self.quotas.is_better_off(root, entry):
+        known = [(root, entry) for root in self.quotas.asleep() if (entry := self.shelf.entries.get(root)) is not None]
+        known.sort(key=lambda each: (each[1].order if each[1].gang is not None else NO_ORDER, each[0]))
+        for root, entry in list(self.quotas.choose_woken(known)):
+            if self.quotas.is_better_off(root, entry):
                 self._mark(root)
             await self._breath.take()
 
@@ -300,15 +313,16 @@ class Books:
             self._mark(root)  # it is planned anew, and its room is kept until then
             return
         found = await self.claims.find_evacuation(entry, asked, self.reservations.kept_for_others(root))
-        found = self.reservations.renew(found)
+        found = self.reservations.renew(root, found)
         ends = claim is not None and claim.purpose in BY_NEED
         takes, follows = self._wait_for_claim(entry) == 0.0, claim is not None and bool(claim.victims)
         waited = follows or takes or self.reservations.due(entry) or entry.asks_nodes
         if found is None and not ends and (self.reservations.rests(entry) or not waited):
             return
         leads = self.shelf.leads(root, self.quotas.queue_of) or self.quotas.is_asleep(root)
-        if found is None and self.reservations.allows(root, entry):
-            found = await self._find_claim(entry, asked, takes=takes, leads=leads)
+        first = leads or (takes and self.shelf.leads(root, self.quotas.queue_of, self._is_passed))
+        if found is None and self.reservations.allows(root, entry, takes=follows or (takes and first)):
+            found = await self._find_claim(entry, asked, takes=takes and first, leads=leads)
         if self.shelf.entries.get(root) is entry:
             self._keep(root, entry, found)
 
@@ -327,14 +341,24 @@ class Books:
         for other in self.reservations.find_superseded():
             self._mark(other)
 
+    def _is_passed(self, root: Key) -> bool:
+        """Tell whether others of the same question may claim before a refused unit: it may not now, or has a claim."""
+        entry = self.shelf.entries[root]
+        claim = entry.decision.claim
+        return (claim is not None and bool(claim.victims)) or self._wait_for_claim(entry) != 0.0
+
     async def _find_claim(self, entry: Entry, asked: Gang, *, takes: bool, leads: bool) -> core.Claim | None:
         """The claim of a refused unit: the one that stands, one that others give way to, or one to wait with."""
         claim, found = entry.decision.claim, None
-        if leads and claim is not None and claim.victims:
-            found = self.reservations.renew(await self.claims.follow(entry, asked, claim, self.quotas))
+        if takes:
+            is_over = entry.decision.reason == REASON_OVER_QUOTA
+            taking, _ = self.confine(entry, None if is_over else self.quotas.judge(entry), takes=True)
+        if claim is not None and claim.victims:
+            standing = await self.claims.follow(entry, asked, claim, self.quotas)
+            found = self.reservations.renew(entry.unit.key, standing)
             self._breath.begin()
-        if found is None and takes and leads:
-            found = await self.claims.find(entry, asked, self.quotas, self._breath.take)
+        if found is None and takes:
+            found = await self.claims.find(entry, taking, self.quotas, self._breath.take)
             self._breath.begin()
         borrows = self.quotas.lane(entry) != FIRST  # it must keep nothing from minimums within nominal
         if found is None and not borrows and entry.asks_nodes:
@@ -350,8 +374,9 @@ class Books:
         for root, entry in self.shelf.find_refused(lambda entry: entry.decision.claim is None):
             if self.quotas.is_asleep(root) and not self.quotas.has_right(entry):
                 continue
-            due = self.reservations.due(entry) or self._wait_for_claim(entry) == 0.0
-            if due and self.reservations.allows(root, entry):
+            takes = self._wait_for_claim(entry) == 0.0
+            due = self.reservations.due(entry) or takes
+            if due and self.reservations.allows(root, entry, takes=takes):
                 self._mark(root)
                 return
 

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil, inf
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ import msgspec
 from covey.admission import podstate, queue
 from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
-from covey.admission.ordinary import OrdinaryPod, find_ordinary
+from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
 from covey.admission.queue import Entry, Want
@@ -32,12 +33,11 @@ from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
-from covey.admission.victims import Candidate
+from covey.admission.victims import Candidate, measure_taking, sum_held
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
-from covey.api.annotations import read_refused
+from covey.api.annotations import LEFT_ALONE, read_refused
 from covey.api.constants import (
-    ANNOTATION_DRAINING_SINCE,
     ANNOTATION_EVICTIONS_REFUSED,
     LABEL_REPLICA,
     LABEL_ROLE,
@@ -66,6 +66,9 @@ A = TypeVar("A")
 #: Seconds after which a claim that could not be had is looked for again; doubled each time.
 FIRST: Final = 30.0
 LONGEST: Final = 600.0
+#: Seconds for which what was refused, or came to no end, is not taken for the same unit; doubled each time.
+ASIDE: Final = LEFT_ALONE
+LONGEST_ASIDE: Final = 14_400.0
 #: Seconds for which a pod may be late to end, and its room counts as coming free still.
 LATE: Final = 60.0
 _MINUTE: Final = 60.0
@@ -98,10 +101,12 @@ class Claims:
         self._clock = clock
         #: UIDs of pods that claims name, as they were decided: their status may not be written yet.
         self.named: frozenset[str] = frozenset()
-        #: When the claims of the last minute were made.
-        self._made: deque[float] = deque()
+        #: When the claims of the last minute were made, and whether by right.
+        self._made: deque[tuple[float, bool]] = deque()
         #: When a unit may look for a claim again, and how often it found none.
         self._again: dict[Key, tuple[float, int]] = {}
+        #: UIDs of pods that are not taken for a unit: until when, and how often that was said.
+        self._aside: dict[Key, dict[str, tuple[float, int]]] = {}
         #: UIDs of the pods of each unit that drained when it was refused last.
         self._draining: dict[Key, frozenset[str]] = {}
 
@@ -121,14 +126,14 @@ class Claims:
             return None  # the gang of a Job gives way to nobody, so it takes no room from others either
         if not right and not self._may_preempt(root):
             return None
-        said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None
-        due = since + (PREEMPTION_DELAY_SECONDS if said is None else said)
-        due = max(due, self._again.get(entry.unit.key, (due, 0))[0], self._next_turn())
+        due = since + _delay_of(root)
+        due = max(due, self._again.get(entry.unit.key, (due, 0))[0], self._next_turn(right=right))
         return max(0.0, due - self._clock())
 
     def forget(self, root: Key) -> None:
         """A unit is gone, or has its places."""
         self._again.pop(root, None)
+        self._aside.pop(root, None)
         self._draining.pop(root, None)
 
     async def find(
@@ -152,7 +157,9 @@ class Claims:
         questions = await self._questions(entry, asked, quotas, take_turn)
         with metrics.CLAIM_SEARCH.time():
             if left := self._find_left(entry):
-                going = frozenset(self._freeing(self._cache.index.ending())).union(*(each.pods for each in left))
+                going = frozenset(self._freeing(self._cache.index.ending(), self._patience(unit))).union(
+                    *(each.pods for each in left)
+                )
                 for purpose, question in questions:
                     if entry.decision.claim is None or purpose != entry.decision.claim.purpose:
                         continue  # the right to what goes was another one
@@ -175,15 +182,21 @@ class Claims:
     ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
         """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
         unit = entry.unit
-        claimed = self.named.union(self._cache.capacity.claimed)
+        aside = self._left_aside(unit.key)
+        claimed = self.named.union(self._cache.capacity.claimed, aside)
         terms = VictimTerms(self._clock(), self._terms.max_min_run, claimed)
         found: list[tuple[str, Callable[..., Taking | Nobody]]] = []
         for right in quotas.rights(entry):
             if order := await asyncio.to_thread(right.find_order):
                 candidates, ordered = await self._borrowers(order, take_turn), replace(right, order=order)
                 found.append((PURPOSE_RECLAIM, partial(reclaim, candidates=candidates, terms=terms, right=ordered)))
-        is_over = entry.decision.reason == REASON_OVER_QUOTA
-        if is_over or not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
+        if not self._may_preempt(self._cache.index.root(unit.key) or unit.root):
+            return found
+        if entry.decision.reason == REASON_OVER_QUOTA:
+            # Nobody outside the queue helps: what has a lower priority in it gives its quota up as well.
+            for right in quotas.claims_inside(entry):
+                candidates = await self._borrowers(right.order, take_turn)
+                found.append((PURPOSE_PREEMPTION, partial(reclaim, candidates=candidates, terms=terms, right=right)))
             return found
         own = quotas.queue_of(unit.key)
 
@@ -195,7 +208,14 @@ class Claims:
         candidates = await self._candidates(asked, shares_queue, take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
-            ordinary = find_ordinary(self._cache.index.pods(), asked.priority, self._find_refused(unit.key))
+            inventory = self._cache.capacity.planned
+            lacked = measure_taking(asked, inventory)
+            ordinary = find_ordinary(
+                self._cache.index.pods(),
+                asked.priority,
+                aside | self._find_refused(unit.key),
+                holds=lambda pod: sum_held((pod.metadata.uid,), inventory)[lacked] > 0,
+            )
         if candidates or ordinary:
             found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
         return found
@@ -230,7 +250,7 @@ class Claims:
         )
 
     def _note_made(self, unit: Unit, claim: core.Claim) -> core.Claim:
-        self._made.append(self._clock())
+        self._made.append((self._clock(), claim.purpose == PURPOSE_RECLAIM))
         metrics.CLAIMS.labels(claim.purpose, "Made").inc()
         log.info("claim made", namespace=unit.key.namespace, root=unit.key.name, what=claim.message)
         return claim
@@ -246,28 +266,75 @@ class Claims:
         return found
 
     async def follow(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> core.Claim | None:
-        """The claim of a unit that was refused again, without what it does not need any more; None where it fails."""
-        if not self._find_refused(entry.unit.key).keys().isdisjoint(uid for each in claim.victims for uid in each.pods):
+        """The claim of a unit that was refused again, without what it does not need any more; None where it fails.
+
+        Neither does it name any more whom it has no grounds to take from, and ordinary pods that are gone: replicas
+        begin to go when there is none left.
+        """
+        refused = self._find_refused(entry.unit.key).keys()
+        if late := [each for each in claim.victims if not refused.isdisjoint(each.pods)]:
+            self.leave_aside(entry.unit.key, late)
             return None
-        right = quotas.right(entry) if claim.purpose == PURPOSE_RECLAIM else None
+        by_quota = claim.purpose == PURPOSE_RECLAIM or entry.decision.reason == REASON_OVER_QUOTA
+        right = quotas.right(entry) if by_quota else None
         ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
-        question = partial(still_needed, victims=claim.victims, ending=ending, right=right)
+        victims = self._find_grounded(entry, asked, claim, quotas)
+        question = partial(still_needed, victims=victims, ending=ending, right=right)
         standing = await self.ask(entry.unit, question, asked)
         if not standing.feasible:
             return None
         left, now = sum(len(victim.pods) for victim in standing.needed), core.rfc3339(self._clock())
         return msgspec.structs.replace(
             claim,
-            victims=tuple(victim for victim in claim.victims if victim not in standing.pardoned),
+            victims=tuple(victim for victim in victims if victim not in standing.pardoned),
             nodes=self._with_cliques(asked, standing.nodes),
             blocking_pods=left,
             last_progress_time=now if left < claim.blocking_pods else claim.last_progress_time,
             unproven=standing.unproven,
         )
 
+    def _find_grounded(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> tuple[core.Victim, ...]:
+        """The victims of a claim that may be taken still: of a lower priority, or what they have is borrowed.
+
+        Those that are gone stay, but for ordinary pods.
+        """
+        index, borrowed = self._cache.index, frozenset[Key]()
+        if claim.purpose == PURPOSE_RECLAIM:
+            borrowed = frozenset(charge.unit for right in quotas.rights(entry) for charge in right.find_order())
+        classes = {name: each for (_, name), each in self._cache.priority_classes.store.items()}
+
+        def may_go(victim: core.Victim) -> bool:
+            pods = [pod for pod in map(index.pod, victim.pods) if pod is not None]
+            if victim.kind == POD or not pods:
+                return any((pod.spec.priority or 0) < asked.priority for pod in pods) or victim.kind != POD
+            root = index.root_of_pod(pods[0])
+            group = index.root(root) if root is not None else None
+            if root is None or group is None:
+                return True
+            if claim.purpose == PURPOSE_RECLAIM:
+                return root in borrowed
+            return (priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0) < asked.priority
+
+        return tuple(filter(may_go, claim.victims))
+
+    def leave_aside(self, root: Key, victims: Iterable[core.Victim]) -> None:
+        """Take others for a unit than these, which were refused or came to no end: each time for longer."""
+        now, aside = self._clock(), self._aside.setdefault(root, {})
+        for uid in (uid for victim in victims for uid in victim.pods):
+            times = aside[uid][1] if uid in aside else 0
+            aside[uid] = (now + min(ASIDE * 2.0 ** min(times, 16), LONGEST_ASIDE), times + 1)
+
+    def _left_aside(self, root: Key) -> dict[str, float]:
+        """UIDs of the pods that are not taken for a unit now, and until when."""
+        now, index = self._clock(), self._cache.index
+        aside = {uid: each for uid, each in self._aside.pop(root, {}).items() if index.pod(uid) is not None}
+        if aside:
+            self._aside[root] = aside
+        return {uid: until for uid, (until, _) in aside.items() if until > now}
+
     async def ask(self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()) -> A:
         """Ask a question of the inventory as the planner sees it, in a thread; only of pods that go where some are named."""
-        freeing = going or frozenset(self._freeing(self._cache.index.ending()))
+        freeing = going or frozenset(self._freeing(self._cache.index.ending(), self._patience(unit)))
         with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
             return await asyncio.to_thread(partial(question, asked, inventory, freeing=freeing))
 
@@ -275,7 +342,7 @@ class Claims:
         """Tell whether a pod that drained is gone since the unit was refused last: the plan may be older than that."""
         members = {pod.metadata.uid: pod for pod in self._cache.index.members(unit.key)}
         gone = self._draining.pop(unit.key, frozenset()) - members.keys()
-        draining = (uid for uid, pod in members.items() if pod.metadata.annotation(ANNOTATION_DRAINING_SINCE))
+        draining = (uid for uid, pod in members.items() if podstate.drains_until(pod) is not None)
         if uids := frozenset(draining):
             self._draining[unit.key] = uids
         return bool(gone)
@@ -289,7 +356,8 @@ class Claims:
             others: nodes that are kept for others.
         """
         unit, members = entry.unit, self._cache.index.members(entry.unit.key)
-        going = frozenset(self._freeing(pod for pod in members if pod.metadata.annotation(ANNOTATION_DRAINING_SINCE)))
+        drains = (pod for pod in members if podstate.drains_until(pod) is not None)
+        going = frozenset(self._freeing(drains, within=inf))
         if not going:
             return None
         labels = (pod.metadata.label for pod in members if pod.metadata.uid in going)
@@ -341,12 +409,21 @@ class Claims:
         found = self._cache.priority_classes.store.get(("", root.spec.priority_class_name or ""))
         return found is None or found.preemption_policy != _NEVER
 
-    def _next_turn(self) -> float:
-        """Time at which another claim may be made, by the number of those of the last minute."""
+    def _next_turn(self, *, right: bool) -> float:
+        """Time at which another claim may be made, by the number of those of the last minute.
+
+        A tenth of them, one at least, is for rights beside all others: who asks in vain again and again keeps no queue
+        from what is its own.
+        """
         now = self._clock()
-        while self._made and self._made[0] <= now - _MINUTE:
+        while self._made and self._made[0][0] <= now - _MINUTE:
             self._made.popleft()
-        return self._made[0] + _MINUTE if len(self._made) >= self._terms.per_minute else 0.0
+        most = self._terms.per_minute
+        others = [made for made, by_right in self._made if not by_right]
+        if not right:
+            return 0.0 if len(others) < most else others[0] + _MINUTE
+        is_free = len(self._made) < most or len(self._made) - len(others) < ceil(most / 10)
+        return 0.0 if is_free else self._made[0][0] + _MINUTE
 
     async def _candidates(
         self, gang: Gang, shares_queue: Callable[[Key], bool], take_turn: Callable[[], Awaitable[None]]
@@ -360,7 +437,9 @@ class Claims:
             root = index.root(key)
             if root is None:
                 continue
-            priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
+            priority = (
+                priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
+            )  # only ours are taken
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 found.append(Candidate(unit, priority))
@@ -372,14 +451,33 @@ class Claims:
         text = root.metadata.annotation(ANNOTATION_EVICTIONS_REFUSED) if root is not None else None
         return read_refused(text, self._clock())
 
-    def _freeing(self, ending: Iterable[core.Pod]) -> Iterator[str]:
-        """UIDs of pods whose room comes free by itself, for whoever waits: of those marked for a claim that is over none."""
+    def _freeing(self, ending: Iterable[core.Pod], within: float = LATE) -> Iterator[str]:
+        """UIDs of pods whose room comes free by itself, for whoever waits: of those marked for a claim that is over none.
+
+        Args:
+            ending: pods that are being deleted, or drain.
+            within: seconds by which those that drain have to be over.
+        """
         now = self._clock()
         for pod in ending:
             deleted = core.seconds(pod.metadata.deletion_timestamp)
-            goes = not podstate.gives_way(pod) if deleted is None else now < deleted + LATE
+            drained = podstate.drains_until(pod)
+            if deleted is not None:
+                goes = now < deleted + LATE
+            else:
+                goes = drained is not None and drained <= now + within and not podstate.gives_way(pod)
             if goes and pod.metadata.uid not in self.named:
                 yield pod.metadata.uid
+
+    def _patience(self, unit: Unit) -> float:
+        """Seconds for which a unit waits for room that comes free by itself, before others give way to it."""
+        return max(LATE, _delay_of(self._cache.index.root(unit.key) or unit.root))
+
+
+def _delay_of(root: core.Group) -> float:
+    """Seconds for which a unit waits before others give way to it."""
+    said = root.spec.preemption.delay_seconds if root.spec.preemption is not None else None
+    return float(PREEMPTION_DELAY_SECONDS if said is None else said)
 
 
 def scarcest(gang: Gang) -> str:

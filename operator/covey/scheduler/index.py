@@ -15,7 +15,7 @@ from covey.admission.expected import ExpectedPod, is_of_job
 from covey.admission.native import adapt_children, adapt_root
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_POD_GROUP
+from covey.api.constants import LABEL_POD_GROUP
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
 MAX_DEPTH = 4
@@ -88,10 +88,7 @@ class Index:
         uid = pod.metadata.uid
         changed = self.remove_pod(uid)
         self._by_uid[uid] = pod
-        if (
-            pod.metadata.deletion_timestamp is not None
-            or pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) is not None
-        ):
+        if pod.metadata.deletion_timestamp is not None or podstate.drains_until(pod) is not None:
             self._ending[uid] = pod
         leaf = _leaf(pod)
         if leaf is not None:

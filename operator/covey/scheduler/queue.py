@@ -25,6 +25,7 @@ from covey.admission.order import priority_of
 from covey.admission.queue import Entry, Want, excluded_now, waiting_since
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
+from covey.admission.victims import is_ours
 from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.constants import (
@@ -359,6 +360,14 @@ class Queueing:
 
 
 def root_priority(cache: Cache, root: core.Group) -> int | None:
-    """A root's priority; None when it names a class that does not exist."""
+    """A root's priority; None when it names a class that does not exist.
+
+    That of a group which Covey's operator has not made is not above the lowest of its pods: whoever may create groups
+    names any class, and a ResourceQuota bounds those of pods.
+    """
     classes = {each.metadata.name: each for each in cache.priority_classes.store.values()}
-    return priority_of(root.spec.priority, root.spec.priority_class_name, classes)
+    priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes)
+    if priority is None or is_ours(root):
+        return priority
+    pods = (pod.spec.priority for pod in cache.index.members(key_of(root)))
+    return min((priority, *(each for each in pods if each is not None)))

@@ -6,7 +6,7 @@ until charges, queues or the unit change; no node helps it. Where no Queue is, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -23,15 +23,17 @@ from covey.admission.entitlement import (
     describe,
     fit,
     lane_of,
+    lower_in_queue,
     queue_of,
 )
 from covey.admission.losses import Hold
 from covey.admission.podstate import place_of
 from covey.admission.queue import Entry, Want
-from covey.admission.quota import Amounts, Charge, Ledger, Policy
+from covey.admission.quota import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.reclaim import Right
 from covey.admission.rights import Promise, Promises, charges_by_flavor
 from covey.admission.tree import Key, Unit
+from covey.admission.victims import is_ours
 from covey.admission.wishes import (
     confine_gang,
     count_room,
@@ -87,6 +89,11 @@ class Quotas:
         self._promises = Promises()
         self._eased = False
         self._stale = True
+        #: Units that were woken as there was quota for them, and how many beyond those for whom there is are woken next time.
+        self._woken: set[Key] = set()
+        self._beyond, self._is_left = 0, False
+        #: Units that were not charged since queues have changed.
+        self._uncounted: set[Key] = set()
         self._changed: list[Callable[[], None]] = []
         cache.subscribe(Listener(node=self._on_node, pod=self._on_pod, gone=self._on_pod, quota=self._on_quota))
 
@@ -120,9 +127,22 @@ class Quotas:
         else:
             self._queues[root] = name
         self._charge(root, charged, unit)
+        self._note_counted(root)
+
+    def is_counted(self) -> bool:
+        """Tell whether every unit is charged as the queues are now."""
+        self.refresh()
+        return not self._uncounted
+
+    def _note_counted(self, root: Key) -> None:
+        if root in self._uncounted:
+            self._uncounted.discard(root)
+            if not self._uncounted:
+                self._tell()
 
     def forget(self, root: Key) -> None:
         """A unit is gone; what is left of its pods is charged until it is."""
+        self._note_counted(root)
         self._problems.pop(root, None)
         self._asleep.pop(root, None)
         self._eased |= self._promises.enter(root, None)
@@ -150,7 +170,11 @@ class Quotas:
         if claim is None or claim.purpose != PURPOSE_RECLAIM or not claim.victims or name is None or entry.gang is None:
             return None
         land = self._lands[name]
-        return Promise.of(root, claim, land.policy, entry.gang, land.flavor.get) if entry.want is Want.MINIMUM else None
+        return (
+            Promise.of(root, claim, self.ledger.policies[name], entry.gang, land.flavor.get)
+            if entry.want is Want.MINIMUM
+            else None
+        )
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -166,7 +190,8 @@ class Quotas:
             return None
         free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
         ledger = self._without_holds(entry.unit, name) if surplus else self.ledger
-        judge = partial(judge_gang, ledger, name, entry.unit.key, gang, surplus=surplus, free=free)
+        borrows = self._gives_back(entry.unit)
+        judge = partial(judge_gang, ledger, name, entry.unit.key, gang, surplus=surplus, free=free, borrows=borrows)
         if not surplus:
             with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
                 found = judge()
@@ -174,6 +199,12 @@ class Quotas:
                 return found
         with self._promises.charge_others(ledger, entry.unit.key):
             return judge()
+
+    @staticmethod
+    def _gives_back(unit: Unit) -> bool:
+        """Tell whether what a unit borrows can be taken back; what cannot, does not borrow."""
+        owner = unit.root.metadata.controller
+        return is_ours(unit.root) or (owner is not None and owner.kind == "Job")
 
     def _without_holds(self, unit: Unit, name: str) -> Ledger:
         """The ledger without the room that is held for lost replicas of a unit: its surplus is what takes it."""
@@ -234,6 +265,39 @@ class Quotas:
             self._charge(root, self._pods[root][0], self._cache.index.unit(root))
         eased, self._eased = self._eased, False
         return eased
+
+    def choose_woken(self, waiting: Iterable[tuple[Key, Entry]]) -> Iterator[tuple[Key, Entry]]:
+        """The units of those that wait for quota for whom there may be some: as many as it does for, in their order.
+
+        Where some of these found no nodes, so that what they were woken for is left, others are tried, twice as many each
+        time (``note_unplaced``).
+        """
+        self._woken.clear()
+        self._beyond = max(1, 2 * self._beyond) if self._is_left else 0
+        beyond, self._is_left = self._beyond, False
+        rooms: dict[str, tuple[Amounts, dict[Pool, int]]] = {}
+        for root, entry in waiting:
+            name = self._queues.get(root)
+            wish = self.wishes.get(name or "", {}).get(root)
+            if name is None or wish is None or wish.since is None or self.ledger.of(root):
+                yield root, entry
+                continue
+            policy = self.ledger.policies[name]
+            room, left = rooms.get(name) or rooms.setdefault(name, (now := self.ledger.room(name), dict(now)))
+            if len(policy.flavors) == 1 and any(amount > left.get(pool, 0) for pool, amount in wish.amounts.items()):
+                if beyond <= 0 or any(amount > room.get(pool, 0) for pool, amount in wish.amounts.items()):
+                    continue
+                beyond -= 1
+            for pool, amount in wish.amounts.items():
+                left[pool] = left.get(pool, 0) - amount
+            self._woken.add(root)
+            yield root, entry
+
+    def note_unplaced(self, root: Key) -> None:
+        """A unit that was woken for quota has found no nodes: what it would have used is there for others."""
+        if root in self._woken:
+            self._woken.discard(root)
+            self._is_left = self._eased = True
 
     def is_better_off(self, root: Key, entry: Entry) -> bool:
         """Tell whether more of a unit could be planned than when it was last judged."""
@@ -305,6 +369,17 @@ class Quotas:
         wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
         yield from (found for each in wishes if (found := self.right(entry, each)) is not None)
 
+    def claims_inside(self, entry: Entry) -> Iterator[Right]:
+        """What may give way to a minimum in a full queue, which is its own: those of a lower priority, by flavor."""
+        name, gang = self._queues.get(entry.unit.key), entry.gang
+        if name is None or gang is None or entry.want is not Want.MINIMUM:
+            return
+        for amounts in charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang)):
+            right = self.right(entry, amounts)
+            order = lower_in_queue(right.ledger, right.mine) if right is not None else ()
+            if right is not None and order:
+                yield replace(right, order=tuple(order))
+
     def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
         """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""
         root, index, claim = entry.unit.key, self._cache.index, entry.decision.claim
@@ -347,7 +422,7 @@ class Quotas:
     def _ground(self, root: Key, name: str, unit: Unit | None) -> Ground:
         land, capacity = self._lands[name], self._cache.capacity
         return Ground(
-            land.policy,
+            self.ledger.policies[name],
             place=lambda pod: place_of(pod, capacity.assumed),
             flavor=land.flavor.get,
             requests=lambda pod: capacity.shape(pod).requests,
@@ -367,15 +442,17 @@ class Quotas:
             return
         self._stale = False
         policies = {each.metadata.name: Policy.of(each) for each in self._cache.queues.store.values()}
-        self._lands = {name: Land(policy) for name, policy in policies.items()}
-        for node in self._cache.nodes.store.values():
-            for land in self._lands.values():
+        alike = {policy.flavors: Land(policy.flavors) for policy in policies.values()}
+        self._lands = {name: alike[policy.flavors] for name, policy in policies.items()}
+        for node in self._cache.nodes.store.values() if alike else ():
+            for land in alike.values():
                 land.file_node(node.metadata.name, node.metadata.labels or {})
         if policies or self.ledger.policies:
             self.ledger = Ledger(policies)
         self._queues = {root: name for root, name in self._queues.items() if name in policies}
         self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
         self._torn.update(self._left.values())
+        self._uncounted = set(self._cache.index.roots())
         self._eased = True
         self._tell()
 
@@ -394,7 +471,7 @@ class Quotas:
         state = self._cache.capacity.room.nodes.get(name)
         # Pods may have been there before the node, as it was gone when this process began: they are charged from now on.
         taken, moved = state is not None and bool(state.held), False
-        for land in self._lands.values():
+        for land in {id(land): land for land in self._lands.values()}.values():
             if node is None:
                 land.drop(name)
             else:

@@ -41,7 +41,7 @@ from covey.placement.refusal.shortage import RESERVED
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
-from covey.scheduler.claims import Claims, Terms
+from covey.scheduler.claims import LATE, Claims, Terms
 from covey.scheduler.holding import Holding
 from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
@@ -160,26 +160,33 @@ class Reservations:
         since = queue.waiting_since(unit.root)
         return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
-    def allows(self, root: Key, entry: Entry) -> bool:
-        """Few enough gangs before it have nodes kept for them; the status of a native group has no room for a claim."""
+    def allows(self, root: Key, entry: Entry, *, takes: bool = False) -> bool:
+        """Few enough gangs before it have nodes kept for them; the status of a native group has no room for a claim.
+
+        Where it ``takes`` room from others, no other gang's turn is in its way: such claims are bounded by how many are
+        made in a minute (``Terms``), and what one has taken no other takes.
+        """
         if entry.gang is None or entry.unit.root.is_native:
             return False
+        if takes:
+            return True
         before = self._find_before(root, entry.order)
         of_namespace = sum(each.gang.namespace == root.namespace for each in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
 
     def _find_before(self, root: Key, order: Order) -> list[Kept]:
         """The nodes that are kept for gangs which wait and are before one."""
-        found = (kept for other, kept in self._kept.items() if other != root and not kept.serves)
+        found = (kept for other, kept in self._kept.items() if other != root and not kept.serves and not kept.takes)
         return [kept for kept in found if kept.gang.order < order]
 
     def find_superseded(self) -> list[Key]:
         """Gangs that have nodes and should not have these: others before them have come."""
         found, named, taken = [], Counter[str](), set[str]()
-        for root, kept in sorted(self._kept.items(), key=lambda each: each[1].gang.order):
-            named[root.namespace] += not kept.serves
+        for root, kept in sorted(self._kept.items(), key=lambda each: each[1].rank):
+            waits = not kept.serves and not kept.takes
+            named[root.namespace] += waits
             many = named.total() > self._limits.cluster or named[root.namespace] > self._limits.namespace
-            if (many and not kept.serves) or not taken.isdisjoint(kept.nodes):
+            if (many and waits) or not taken.isdisjoint(kept.nodes):
                 found.append(root)
             taken |= kept.nodes
         return found
@@ -239,11 +246,18 @@ class Reservations:
         level = topology.levels[len(choice.path) - 1].name
         return _renew_claim(current, choice, level, now, STILL * self._reserve_after)
 
-    def renew(self, claim: core.Claim | None) -> core.Claim | None:
-        """A claim to room that others leave; one to nothing, for a while, where it came no nearer for long."""
+    def renew(self, root: Key, claim: core.Claim | None) -> core.Claim | None:
+        """A claim to room that others leave; one to nothing, for a while, where it came no nearer for long.
+
+        While a victim drains it comes nearer. Those of one that is given up are left aside for the unit.
+        """
         now, longest = self._clock(), STILL * self._reserve_after
         if claim is None or claim.retry_time or now < (core.seconds(claim.last_progress_time) or now) + longest:
             return claim
+        pods = filter(None, (self._cache.index.pod(uid) for victim in claim.victims for uid in victim.pods))
+        if any((podstate.drains_until(pod) or 0.0) + LATE > now for pod in pods):
+            return claim
+        self.claims.leave_aside(root, claim.victims)
         return replace(claim, nodes=(), victims=(), retry_time=core.rfc3339(now + longest))
 
     def _ending(self, uid: str, now: float) -> Ending:
@@ -344,14 +358,16 @@ class Reservations:
         return self._kept.get(root) is not None
 
     def confine(
-        self, gang: Gang, *, surplus: bool, unit: Unit | None = None, borrows: bool = False
+        self, gang: Gang, *, surplus: bool, unit: Unit | None = None, borrows: bool = False, takes: bool = False
     ) -> tuple[Gang, frozenset[str]]:
         """A gang as it may be planned, and the gangs (UIDs) whose nodes are closed to it.
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
         taken = reservation.count_taken(self._victims(), unit.root) if unit is not None else Counter[str]()
-        asked, closed = reservation.confine(gang, self._kept, surplus=surplus, borrows=borrows, gives_way=taken is None)
+        asked, closed = reservation.confine(
+            gang, self._kept, surplus=surplus, borrows=borrows, gives_way=taken is None, takes=takes
+        )
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
@@ -377,7 +393,7 @@ def kept_for(entry: Entry | None) -> Kept | None:
     if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
     reclaims, came = claim.purpose == PURPOSE_RECLAIM, claim.purpose == PURPOSE_CAPACITY
-    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, reclaims, came=came)
+    return Kept(entry.gang, frozenset(claim.nodes), claim.resource, reclaims, came=came, takes=bool(claim.victims))
 
 
 def _renew_claim(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+from covey.admission import podstate
 from covey.admission.growth import is_draining
 from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
@@ -30,7 +31,6 @@ from covey.admission.succession import (
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import (
-    ANNOTATION_DRAINING_SINCE,
     ANNOTATION_SUCCESSION,
     LABEL_INFERENCE,
     PURPOSE_SUCCESSION,
@@ -122,7 +122,7 @@ class Successors:
         status = partial(_status_of, unit, short)
         succession = core.GroupSuccession(question.asked, tuple(map(status, found.proofs)))
         # While replicas drain, room is kept for their successors by the claim of an evacuation.
-        drains = any(pod.metadata.annotation(ANNOTATION_DRAINING_SINCE) for pod in self._cache.index.members(unit.key))
+        drains = any(podstate.drains_until(pod) is not None for pod in self._cache.index.members(unit.key))
         keeps = question.predecessors and (not drains or any(proof.victims for proof in found.proofs))
         if not keeps or not 0 < len(found.nodes) <= MOST_NODES:
             return succession, None

@@ -140,8 +140,12 @@ class UsageWriter:
             await self._clock.sleep(PACE)
 
     async def write(self) -> None:
-        """Write the status of queues for which it differs from what it was, and renew the metrics."""
-        self._quotas.refresh()
+        """Write the status of queues for which it differs from what it was, and renew the metrics.
+
+        Nothing while units are to be charged anew, since queues have changed: that would be news of nothing.
+        """
+        if not self._quotas.is_counted():
+            return
         self._show()
         queues = dict(self._quotas.ledger.policies)
         self._written = {name: each for name, each in self._written.items() if name in queues}

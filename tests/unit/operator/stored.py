@@ -242,7 +242,11 @@ class Stored:
                 name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None, **dict.fromkeys(action.withdrawn)}
             )
             claimed = {names.ANNOTATION_CLAIMED_BY: action.claimed_by} if action.claimed_by else {}
-            self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since), **claimed})
+            marks = {
+                names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since),
+                names.ANNOTATION_DRAIN_UNTIL: rfc3339(action.until),
+            }
+            self.annotate(name, {**marks, **claimed})
 
     def _serve(self, action: Serve) -> None:
         pod = self.pods.get(action.pod.metadata.name)

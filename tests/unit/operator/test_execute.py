@@ -141,7 +141,7 @@ async def test_a_webhook_that_calls_its_denial_a_conflict_keeps_nobody_else_from
     pod = world.pods[stuck]
     actions: dict[str, Any] = {
         "relabel": Actions(relabel=(Relabel(pod, {"a": "b"}),)),
-        "drain": Actions(drain=(Drain(pod, 0.0),)),
+        "drain": Actions(drain=(Drain(pod, 0.0, 0.0),)),
         "serve": Actions(serve=(Serve(pod, serving=False),)),
     }
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
@@ -160,7 +160,7 @@ async def test_a_pod_is_deleted_only_after_it_was_marked(world: World, gone: boo
     if gone:
         del world.pods[victim]
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None, pods=PodCallbacks())
-    actions = Actions(drain=(Drain(pod, 0.0, claimed_by="uid-root"),), delete_pods=(DeletePod(pod, "preempted"),))
+    actions = Actions(drain=(Drain(pod, 0.0, 0.0, claimed_by="uid-root"),), delete_pods=(DeletePod(pod, "preempted"),))
     with contextlib.nullcontext() if gone else pytest.raises(Conflict):
         await executor.run(actions)
     assert server.deleted == ([victim] if gone else [])
@@ -173,7 +173,7 @@ async def test_a_replica_of_which_a_mark_is_denied_keeps_its_place(world: World)
     server = Server(world)
     server.denied["patch", stuck] = DENIED
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
-    marks = tuple(Drain(pod, 0.0, claimed_by="uid-root") for pod in pods.values())
+    marks = tuple(Drain(pod, 0.0, 0.0, claimed_by="uid-root") for pod in pods.values())
     with pytest.raises(Blocked, match=stuck):
         await executor.run(
             Actions(drain=marks, delete_pods=tuple(DeletePod(pod, "preempted") for pod in pods.values()))
@@ -294,10 +294,10 @@ async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
     server = Server(world)
     name = pod_of(world, "0-decode-2-0")
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
-    marks = (Drain(world.pods[name], 0.0, "root"), Drain(world.pods[pod_of(world, "0-decode-1-0")], 0.0))
+    marks = (Drain(world.pods[name], 0.0, 0.0, "root"), Drain(world.pods[pod_of(world, "0-decode-1-0")], 0.0, 0.0))
     await executor.run(Actions(drain=marks))
     told = [body["metadata"]["annotations"] for body in server.bodies]
-    since = {names.ANNOTATION_DRAINING_SINCE: "1970-01-01T00:00:00Z"}
+    since = dict.fromkeys((names.ANNOTATION_DRAINING_SINCE, names.ANNOTATION_DRAIN_UNTIL), "1970-01-01T00:00:00Z")
     assert told == [{**since, names.ANNOTATION_CLAIMED_BY: "root"}, since]
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, member, node, put
 from covey.api import core
-from covey.api.constants import ANNOTATION_CLAIMED_BY, ANNOTATION_DRAINING_SINCE, LABEL_DRAINING
+from covey.api.constants import ANNOTATION_CLAIMED_BY, ANNOTATION_DRAIN_UNTIL, LABEL_DRAINING
 from covey.scheduler.reservations import KeptNodes, Limits
 from scheduler_loop import Loop, labels
 from unit.scheduler.test_preempting import WAITED, _owned, unit
@@ -151,7 +151,7 @@ def is_marked(pod: core.Pod) -> bool:
 
 
 def with_marks(pod: core.Pod, *, marked: bool) -> core.Pod:
-    notes = {ANNOTATION_CLAIMED_BY: "root", ANNOTATION_DRAINING_SINCE: core.rfc3339(0.0)} if marked else {}
+    notes = {ANNOTATION_CLAIMED_BY: "root", ANNOTATION_DRAIN_UNTIL: core.rfc3339(0.0)} if marked else {}
     own = {key: value for key, value in (pod.metadata.labels or {}).items() if key != LABEL_DRAINING}
     marks = {**own, LABEL_DRAINING: "true"} if marked else own
     return replace(pod, metadata=replace(pod.metadata, annotations=notes, labels=marks))

@@ -10,10 +10,10 @@ import pytest
 
 from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_DRAINING
+from covey.api.constants import ANNOTATION_DRAIN_UNTIL, LABEL_DRAINING
 from scheduler_loop import Loop, labels, tree
 
-DRAINS = {"labels": {LABEL_DRAINING: "true"}, "annotations": {ANNOTATION_DRAINING_SINCE: "2026-01-01T00:00:00Z"}}
+DRAINS = {"labels": {LABEL_DRAINING: "true"}, "annotations": {ANNOTATION_DRAIN_UNTIL: "2026-01-01T00:00:00Z"}}
 ADMITTED = {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 YOUNG = "2026-02-01T00:00:00Z"
 OLD = "2025-01-01T00:00:00Z"

@@ -96,7 +96,7 @@ def test_a_workload_orders_the_roles_of_the_units_that_refer_to_it() -> None:
 
 
 def test_pods_that_drain_or_are_deleted_are_known_until_they_stay_or_are_gone() -> None:
-    drains = pod("drains", annotations={"covey.dev/draining-since": "2026-01-01T00:00:00Z"})
+    drains = pod("drains", annotations={"scheduling.covey.dev/drain-until": "2026-01-01T00:00:00Z"})
     made = cache(pod("stays"), drains, pod("deleted", deleted=True))
     assert sorted(each.metadata.name for each in made.index.ending()) == ["deleted", "drains"]
     put(made, pod("drains"))

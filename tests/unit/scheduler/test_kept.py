@@ -7,7 +7,7 @@ import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from covey.api import core
-from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
+from covey.api.constants import ANNOTATION_DRAIN_UNTIL, LABEL_REVISION
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
 
@@ -124,7 +124,7 @@ async def test_the_successor_of_what_still_runs_is_no_growth(why: str) -> None:
         case "revision":
             new = {LABEL_REVISION: "two"}
         case "draining":
-            notes = {ANNOTATION_DRAINING_SINCE: "2026-01-01T00:00:00Z"}
+            notes = {ANNOTATION_DRAIN_UNTIL: "2026-01-01T00:00:00Z"}
             put(loop.cache, member("decode", 1, root="svc", node="n1", gpus=8, annotations=notes), old)
         case _:
             put(loop.cache, node("n1", labels=labels("r0"), unschedulable=True))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from builders.members import GATE, cache, drop, group, member, node, put, queue, role_groups
 from covey.admission import podstate
 from covey.api import core
+from covey.api.constants import INFERENCE_API
 from scheduler_loop import Loop, labels
 
 GPU, NOMINAL, BORROW = "nvidia.com/gpu", 6, 4
@@ -35,6 +36,16 @@ async def test_quota_stays_with_a_replica_while_room_is_held_for_its_lost_pod() 
     tenants.happen("replace", 0, ("a", 2, 2, 2))
     await tenants.turn()
     assert tenants.use("a") == NOMINAL + BORROW
+
+
+#: What is borrowed is given back by those alone whose owner is Covey's.
+OURS = core.OwnerReference(
+    kind="DisaggregatedInference", name="llm", uid="owner", controller=True, api_version=INFERENCE_API
+)
+
+
+def owned(made: Any) -> Any:
+    return replace(made, metadata=replace(made.metadata, owner_references=(OURS,)))
 
 
 @dataclass
@@ -94,9 +105,9 @@ class Tenants:
                 name = sorted(self.lost)[number % len(self.lost)]
                 replica, index, size, unit = self.lost.pop(name)
                 state: Any = {"uid": f"uid-{next(self.numbers)}", "gates": (GATE,), "gpus": 1}
-                put(self.loop.cache, member("decode", replica, index, size=size, root=unit, **state))
+                put(self.loop.cache, owned(member("decode", replica, index, size=size, root=unit, **state)))
             case "drain" if pod is not None:
-                self._annotate(pod, "covey.dev/draining-since")
+                self._annotate(pod, "scheduling.covey.dev/drain-until")
             case "end" if pod is not None:
                 stamp = "2026-01-01T00:00:00Z"
                 put(self.loop.cache, replace(pod, metadata=replace(pod.metadata, deletion_timestamp=stamp)))
@@ -119,14 +130,22 @@ class Tenants:
         unit = f"u{len(self.units)}"
         self.units[unit] = (name, size, replicas, min(least, replicas))
         made = [
-            group(unit, composite=True, minimum=1, desired=1, queue=name, **spec),
+            group(
+                unit,
+                composite=True,
+                minimum=1,
+                desired=1,
+                queue=name,
+                labels={"covey.dev/inference": unit},
+                **spec,
+            ),
             *role_groups("decode", replicas=replicas, minimum=min(least, replicas), size=size, root=unit),
         ]
-        for each in made:
+        for each in map(owned, made):
             self.groups[each.metadata.name] = each
             put(self.loop.cache, each)
         for replica, index in itertools.product(range(replicas), range(size)):
-            put(self.loop.cache, member("decode", replica, index, size=size, root=unit, gates=(GATE,), gpus=1))
+            put(self.loop.cache, owned(member("decode", replica, index, size=size, root=unit, gates=(GATE,), gpus=1)))
 
     def lose(self, pod: core.Pod) -> None:
         drop(self.loop.cache, pod)

@@ -201,10 +201,13 @@ class Story:
         )
 
     def has_room(self, root: str, gone: set[str]) -> bool:
-        """Whether there are places once these pods are gone, on nodes that are kept for nobody before it."""
+        """Whether there are places once these pods are gone, on nodes that are kept for nobody before it who takes too."""
         kept = self.loop.admission._books.reservations._kept.items()
         closed = {
-            node for other, each in kept if (-each.gang.priority, other.name) < self.rank(root) for node in each.nodes
+            node
+            for other, each in kept
+            if each.takes and (-each.gang.priority, other.name) < self.rank(root)
+            for node in each.nodes
         }
         free = sum(count for node, count in self.sizes.items() if node not in closed)
         capacity = self.loop.cache.capacity

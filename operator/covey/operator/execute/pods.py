@@ -134,7 +134,10 @@ class PodWriter:
         """Mark a pod: it gets no more requests."""
         metadata = action.pod.metadata
         labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None, **dict.fromkeys(action.withdrawn)}
-        annotations = {names.ANNOTATION_DRAINING_SINCE: core.rfc3339(action.since)}
+        annotations = {
+            names.ANNOTATION_DRAINING_SINCE: core.rfc3339(action.since),
+            names.ANNOTATION_DRAIN_UNTIL: core.rfc3339(action.until),
+        }
         if action.claimed_by:
             annotations[names.ANNOTATION_CLAIMED_BY] = action.claimed_by
         patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}

@@ -98,7 +98,7 @@ class UpdateInPlace:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests.
+    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests, and goes by ``until``.
 
     ``claimed_by``: the UID of the root that it gives way to; empty where it goes for another reason. ``withdrawn``: labels
     that it loses besides.
@@ -106,6 +106,7 @@ class Drain:
 
     pod: core.Pod
     since: float
+    until: float
     claimed_by: str = ""
     withdrawn: tuple[str, ...] = ()
 

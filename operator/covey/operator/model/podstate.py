@@ -286,6 +286,11 @@ def draining_since(pod: core.Pod) -> float | None:
     return (core.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
 
 
+def drains_until(pod: core.Pod) -> float | None:
+    """Time by which a marked pod goes, in seconds since the epoch; None where nobody has said so."""
+    return core.seconds(pod.metadata.annotation(names.ANNOTATION_DRAIN_UNTIL)) if is_draining(pod) else None
+
+
 def claimed_by(pod: core.Pod) -> str | None:
     """UID of the root that a pod was marked to give way to; None where it was not."""
     return pod.metadata.annotation(names.ANNOTATION_CLAIMED_BY)

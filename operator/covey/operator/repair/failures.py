@@ -304,8 +304,22 @@ def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
             ANNOTATION_LEFT: None,
         }
         if place is places[0]:
-            marks[names.ANNOTATION_STARTED] = core.rfc3339(since)
+            marks |= dict.fromkeys((names.ANNOTATION_STARTED, names.ANNOTATION_SERVES_SINCE), core.rfc3339(since))
         yield annotate(pod, marks)
+
+
+def is_untold(leader: core.Pod) -> bool:
+    """Tell whether a replica has served since a former release, which noted for itself alone since when."""
+    noted = leader.metadata.annotation
+    return noted(names.ANNOTATION_STARTED) is not None and noted(names.ANNOTATION_SERVES_SINCE) is None
+
+
+def tell_scheduler(places: Sequence[Place], now: float) -> Iterator[Annotate]:
+    """Note for the scheduler process since when a replica of a former release serves."""
+    leader = places[0].now
+    if leader is not None and is_untold(leader):
+        since = min(now, podstate.ready_since(leader) or now)
+        yield annotate(leader, {names.ANNOTATION_SERVES_SINCE: core.rfc3339(since)})
 
 
 def mark_left(faults: Sequence[Fault], failed_at: float, *, exhausted: bool) -> Iterator[Annotate]:

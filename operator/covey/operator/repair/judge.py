@@ -225,6 +225,7 @@ class _Judge:
         if not faults and since is None:
             self._start(places, revision, role, policy)
         elif not faults:
+            self._marks += failures.tell_scheduler(places, self._observed.now)
             self._marks += failures.add_sidecars(places) if policy is not RestartPolicy.NONE else ()
         lost = whole and is_broken(self._name, places)
         if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
@@ -248,7 +249,7 @@ class _Judge:
         if policy is not RestartPolicy.NONE and any(map(failures.lacks_baseline, alone)):
             return False
         if podstate.ready_since(alone[0]) is not None:
-            return True
+            return not failures.is_untold(alone[0])
         notes = policy is not RestartPolicy.NONE or role.start_deadline_seconds or podstate.past(alone[0]).failures
         return not (notes and any(map(podstate.is_bound, alone)))
 
@@ -343,7 +344,12 @@ class _Judge:
         self._marks += behind or [
             failures.annotate(
                 pods[0],
-                {names.ANNOTATION_STARTED: core.rfc3339(self._observed.now), names.ANNOTATION_REPLACED: "count"},
+                {
+                    **dict.fromkeys(
+                        (names.ANNOTATION_STARTED, names.ANNOTATION_SERVES_SINCE), core.rfc3339(self._observed.now)
+                    ),
+                    names.ANNOTATION_REPLACED: "count",
+                },
             )
         ]
 

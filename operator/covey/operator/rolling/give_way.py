@@ -7,8 +7,8 @@ pardoned   a replica with the mark of a claim (``covey.dev/claimed-by``) that no
            away, and it serves on under its number. One of which a pod is deleted, ended or missing cannot, and goes on
            going: there is no half of a replica. Neither can what is left of a unit of which all gave way, if that is
            less than its minimum: it would hold room and serve nobody (law L3)
-spared     a replica that a claim names, without which its role would have fewer replicas with places than its minimum:
-           something else was lost since the claim was planned (law L3). Marks of it are taken away too
+spared     a replica that a claim names, without which its role would have fewer replicas with places, or Ready, than its
+           minimum: something else was lost since the claim was planned (law L3). Marks of it are taken away too
 emptying   a unit of which all gives way, until its last pod is gone: meanwhile no pod of it is made, for half of a new one
            would stand beside half of the old one
 =========  =============================================================================================================
@@ -50,7 +50,9 @@ from covey.operator.replicas.scale import States, running_revisions
 from covey.rollout import UnitState
 
 _LABELS: Final = {names.LABEL_DRAINING: None}
-_ANNOTATIONS: Final = {names.ANNOTATION_DRAINING_SINCE: None, names.ANNOTATION_CLAIMED_BY: None}
+_ANNOTATIONS: Final = dict.fromkeys(
+    (names.ANNOTATION_DRAINING_SINCE, names.ANNOTATION_DRAIN_UNTIL, names.ANNOTATION_CLAIMED_BY)
+)
 #: Replicas and units that a message names.
 _NAMED: Final = 8
 
@@ -145,12 +147,21 @@ class _Judge:
             )
             most = max(0, others + len(found) - self._minimums.get(role, 0))
             found.sort(key=lambda place: (not any(map(podstate.claimed_by, self._pods[place])), place))
-            yield from found[most:]
+            ready = [place for place in found if self._is_ready(place)]
+            stay = sum(
+                place[:2] == (unit, role) and place not in claimed and self._is_ready(place) for place in self._pods
+            )
+            spare = max(0, stay + len(ready) - self._minimums.get(role, 0))
+            yield from dict.fromkeys((*found[most:], *ready[spare:]))
 
     def _has_places(self, place: ReplicaKey) -> bool:
         """Tell whether all of a replica has its nodes, and nothing makes it go but a claim."""
         in_place = sum(podstate.is_in_place(pod) and not podstate.is_dead(pod) for pod in self._pods[place])
         return in_place >= self._sizes.get(place, 1) and not self._is_on_its_way(place)
+
+    def _is_ready(self, place: ReplicaKey) -> bool:
+        """Tell whether a replica serves, and goes for nothing but a claim."""
+        return self._has_places(place) and all(podstate.is_ready(pod) for pod in self._pods[place])
 
     def _is_on_its_way(self, place: ReplicaKey) -> bool:
         """Tell whether a replica goes whatever claims say: it drains for another reason, or is marked and not whole."""

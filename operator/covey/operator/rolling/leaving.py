@@ -50,7 +50,8 @@ def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
     if deleted is not None:
         # That is when its grace period ends.
         return core.seconds(deleted) if since is not None or pod.metadata.uid in observed.retired else None
-    return since + seconds if since is not None else None
+    until = podstate.drains_until(pod)
+    return until if until is not None or since is None else since + seconds
 
 
 #: ``evacuateAfterSeconds`` where nothing is said.

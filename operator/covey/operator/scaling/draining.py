@@ -68,7 +68,11 @@ def drain(
     if not claimed:
         return found
     roots: dict[ReplicaKey | None, str] = {place: each.claim.uid for place, each in claimed.items()}
-    gone = (Drain(each.pod, observed.now) for each in found.actions.delete_pods if _is_to_be_marked(each.pod, roots))
+    gone = (
+        Drain(each.pod, observed.now, observed.now)
+        for each in found.actions.delete_pods
+        if _is_to_be_marked(each.pod, roots)
+    )
     marks = tuple(
         replace(each, claimed_by=roots.get(podstate.replica_of(each.pod), "")) for each in (*found.actions.drain, *gone)
     )
@@ -138,12 +142,14 @@ def _ask(items: _Items, seconds: float, now: float) -> _Answer:
     if not seconds or not _runs(items) or all(map(_is_idle, items)):
         return _Answer(delete=tuple(items))
     since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
-    begun = min(since, default=now)
-    left = begun + seconds - now
-    if left <= 0:
+    begun = min((now, *since))
+    # Whoever owns the pods may write when they were marked, and a longer time to drain: what was promised holds.
+    promised = [found for item in items if (found := podstate.drains_until(item.pod)) is not None]
+    until = min((begun + seconds, *promised))
+    if until <= now:
         return _Answer(delete=tuple(items))
-    mark = (Drain(item.pod, begun) for item in items if not podstate.is_draining(item.pod))
-    return _Answer(mark=tuple(mark), again=left)
+    mark = (Drain(item.pod, begun, until) for item in items if podstate.drains_until(item.pod) is None)
+    return _Answer(mark=tuple(mark), again=until - now)
 
 
 def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int, _Items]]) -> Iterator[_Items]:

@@ -1,4 +1,4 @@
-"""Claims, queues and quota: what is right, and is not so yet."""
+"""Claims, queues and quota: who is believed, who may claim, and how a claim ends."""
 
 from __future__ import annotations
 
@@ -101,7 +101,6 @@ def borrowing(low: list[Any] | None = None) -> Loop:
 # Who is believed
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 @pytest.mark.parametrize(
     ("made", "notes", "marks"),
     [
@@ -119,13 +118,11 @@ async def test_a_victim_when_its_owner_has_written_marks_on_its_pods_gives_way(
     assert await claimed(made(low), within=HOUR, step=600.0) == ["low"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_gang_when_an_ordinary_pod_says_that_it_drains_does_not_wait_for_it() -> None:
     web = noted([pod("web", gpus=8, node="n2", phase="Running")], {"covey.dev/draining-since": "x"})
     assert await claimed(crowd(None, node("n2", labels=labels()), *web)) == ["low"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_a_victim_when_its_owner_writes_a_later_time_of_its_mark_goes_all_the_same() -> None:
     world = draining(30)
     world.claims = (claim(victim(world, 0, "decode", 2)),)
@@ -139,7 +136,6 @@ def test_a_victim_when_its_owner_writes_a_later_time_of_its_mark_goes_all_the_sa
     assert name not in world.pods
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_root_of_others_when_its_pods_have_no_class_preempts_nobody() -> None:
     """A ResourceQuota bounds the classes of pods, not those of groups."""
     theirs = core.OwnerReference(kind="Thing", name="t", uid="t", controller=True, api_version="v1")
@@ -147,6 +143,7 @@ async def test_a_root_of_others_when_its_pods_have_no_class_preempts_nobody() ->
         replace(each, metadata=replace(each.metadata, owner_references=(theirs,)))
         for each in unit("high", replicas=1, priority=10, **WAITS)
     ]
+    high = [replace(each, spec=replace(each.spec, priority=0)) if isinstance(each, core.Pod) else each for each in high]
     low = unit("low", replicas=2, nodes=("n1", "n1"), priority=1)
     assert await claimed(Loop(cache(node("n1", labels=labels()), *low, *high))) == []
 
@@ -154,13 +151,11 @@ async def test_a_root_of_others_when_its_pods_have_no_class_preempts_nobody() ->
 # Who may not have a claim, or not yet
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_gang_when_its_queue_is_full_of_lower_priority_preempts_inside_it() -> None:
     low = unit("low", replicas=2, minimum=2, nodes=("n1", "n1"), priority=1, queue="a")
     assert await claimed(crowd(low, queue("a", 8), priority=1000, queue="a"), within=HOUR) == ["low"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 @pytest.mark.parametrize("why", ["class", "delay"])
 async def test_a_gang_when_one_like_it_before_it_may_not_preempt_claims(why: str) -> None:
     """Of a class with ``preemptionPolicy: Never``, or with a delay that is not over."""
@@ -187,7 +182,6 @@ def running(name: str, place: str, priority: int = 0, gpus: int = 8) -> core.Pod
     )
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_right_when_gangs_of_higher_priority_of_other_queues_wait_for_ever_is_claimed() -> None:
     """They can never fit, and hold all the claims that there may be."""
     places = [f"n{number}" for number in range(8)]
@@ -232,14 +226,12 @@ class Protected:
         return found
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_gang_when_more_pods_may_not_go_than_are_asked_while_one_is_left_alone_asks_the_next() -> None:
     protected = Protected()
     asked = {name for number in range(60) for name in await protected.look(number * 20.0)}
     assert "free" in asked
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_right_when_a_gang_of_another_queue_asks_in_vain_all_the_time_is_claimed() -> None:
     theirs = unit("theirs", replicas=2, nodes=("m", "m"), queue="b")
     queues = (queue("a", 8, cohort="c"), queue("b", 0, cohort="c"), queue("none", 10**6))
@@ -252,7 +244,6 @@ async def test_a_right_when_a_gang_of_another_queue_asks_in_vain_all_the_time_is
     assert victims(protected.loop, "mine") == ["theirs"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_unit_when_a_pod_without_devices_is_made_anew_all_the_time_gives_way() -> None:
     marks = {"covey.dev/inference": "low", "covey.dev/unit": "0"}
     terms = {"labels": marks, "priority": 1, "preemption": {"minRunSeconds": 1800}}
@@ -279,18 +270,16 @@ async def test_a_unit_when_a_pod_without_devices_is_made_anew_all_the_time_gives
     assert found == {"low"}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_gang_when_a_replica_of_others_drains_for_a_day_takes_another() -> None:
     drains = unit("drains", replicas=2, nodes=("n1", "n2"), gpus=8, priority=1)
     *rest, last = drains
-    going = noted([last], {"covey.dev/draining-since": core.rfc3339(time.time())}, draining="true")
+    going = noted([last], {"scheduling.covey.dev/drain-until": core.rfc3339(time.time() + 86_400)}, draining="true")
     low = unit("low", replicas=2, nodes=("n3", "n4"), gpus=8, priority=1)
     high = unit("high", replicas=1, gpus=8, priority=1000, **WAITS)
     loop = Loop(cache(*(node(f"n{n}", labels=labels()) for n in (1, 2, 3, 4)), *rest, *going, *low, *high))
     assert await claimed(loop, within=HOUR, step=600.0)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_ordinary_pods_when_most_of_them_have_no_device_are_found_by_what_they_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -303,7 +292,6 @@ async def test_ordinary_pods_when_most_of_them_have_no_device_are_found_by_what_
     assert await claimed(loop) == ["notebook"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_quota_when_a_group_of_others_might_borrow_it_comes_back_to_whose_it_is() -> None:
     """Either it is not lent to who cannot give it back, or it is taken back."""
     leaf = {"scheduling.covey.dev/pod-group": "theirs"}
@@ -333,7 +321,6 @@ def told(loop: Loop, name: str = "high") -> list[str]:
     return [each.role for standing in seen.claims(("ns", "low")) for each in standing.victims]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_claim_when_the_ordinary_pod_that_it_named_is_gone_takes_the_replica_down() -> None:
     web, other = running("web", "n1", gpus=4), running("other", "n2", 50, gpus=4)
     low = unit("low", replicas=2, nodes=("n1", "n2"), priority=1)
@@ -372,7 +359,6 @@ def bound(world: World) -> int:
     return sum(map(podstate.is_bound, world.pods.values()))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_a_claim_when_its_victim_drains_for_longer_than_three_times_reserve_after_gets_its_place() -> None:
     realm = Realm(1, CLASSES)
     created(realm, "low", 2, 1, 4, 0, 1, 1200)
@@ -382,7 +368,6 @@ def test_a_claim_when_its_victim_drains_for_longer_than_three_times_reserve_afte
     assert bound(high) == 1
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_a_claim_when_its_gang_cannot_be_planned_any_more_takes_nobody_down() -> None:
     """A pod of its minimum is gone, and cannot be made again."""
     realm = Realm(1, CLASSES)
@@ -396,7 +381,6 @@ def test_a_claim_when_its_gang_cannot_be_planned_any_more_takes_nobody_down() ->
     assert (bound(low), sum(map(podstate.is_draining, low.pods.values()))) == (2, 0)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_claims_when_their_victims_and_nodes_are_disjoint_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal gangs of one namespace: all have their places after one time of draining, and not after one each."""
     monkeypatch.setattr(realms, "LIMITS", Limits(claims=Terms(max_min_run=0)))
@@ -408,7 +392,6 @@ def test_claims_when_their_victims_and_nodes_are_disjoint_stand_side_by_side(mon
     assert [bound(each) for each in gangs] == [1, 1, 1]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_claim_when_its_victim_never_goes_is_followed_by_one_on_the_next_best() -> None:
     """Whoever should take the victim down is not there, or may not."""
     stuck = unit("stuck", replicas=1, gpus=8, nodes=("n1",), priority=1)
@@ -421,7 +404,6 @@ async def test_a_claim_when_its_victim_never_goes_is_followed_by_one_on_the_next
     assert found == {"stuck", "low"}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 @pytest.mark.parametrize("why", ["nominal", "cohort", "priority"])
 async def test_a_claim_when_its_grounds_are_gone_ends(why: str) -> None:
     loop = crowd() if why == "priority" else borrowing()
@@ -430,6 +412,9 @@ async def test_a_claim_when_its_grounds_are_gone_ends(why: str) -> None:
         loop.cache.priority_classes.store["", "priority-1"] = core.PriorityClass(
             core.Meta(name="priority-1"), value=100
         )
+        root = loop.cache.index.root(root_key("low"))
+        assert root is not None
+        put(loop.cache, replace(root, spec=replace(root.spec, priority=100)), root)
     else:
         put(loop.cache, queue("b", 16, cohort="c"))
     if why == "cohort":
@@ -438,7 +423,6 @@ async def test_a_claim_when_its_grounds_are_gone_ends(why: str) -> None:
     assert victims(loop) == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_a_unit_when_a_claim_names_what_it_had_before_keeps_its_rank() -> None:
     """The claim is of a gang that cannot be planned; the pods that it named are long gone."""
     former = {"kind": "Unit", "namespace": "ns", "name": "low", "unit": 0, "pods": ["uid-long-gone"]}
@@ -455,7 +439,6 @@ async def test_a_unit_when_a_claim_names_what_it_had_before_keeps_its_rank() -> 
     assert await turn(loop, MINUTE) == {"low-decode-0-0": "n1"}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 @pytest.mark.parametrize("drain", [0, 300])
 def test_a_claimed_replica_when_it_is_the_last_one_that_serves_stays(drain: int) -> None:
     """Its mate, which was Ready when the claim was made, crash-loops on its node."""
@@ -476,7 +459,6 @@ def test_a_claimed_replica_when_it_is_the_last_one_that_serves_stays(drain: int)
 # What is told, and what it costs
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 async def test_the_status_of_a_queue_when_another_one_is_edited_stays() -> None:
     used = unit("u", replicas=2, nodes=("n1", "n1"), queue="b")
     bench = Bench(node("n1", labels=labels()), queue("a", 8, cohort="c"), queue("b", 8, cohort="c"), *used)
@@ -493,7 +475,6 @@ def cohort(count: int) -> Iterator[core.Queue]:
         yield queue(f"q{number}", 8, cohort="c", namespaces={"selector": {"matchLabels": {"q": str(number)}}})
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_the_statuses_of_all_queues_when_there_are_twice_as_many_cost_twice_as_much() -> None:
     def steps(count: int) -> int:
         bench = Bench(node("n1", labels=labels()), *cohort(count))
@@ -503,7 +484,6 @@ def test_the_statuses_of_all_queues_when_there_are_twice_as_many_cost_twice_as_m
     assert steps(40) < 2.5 * steps(20)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_an_edit_of_a_queue_when_others_have_the_same_flavors_does_not_file_all_nodes_for_each() -> None:
     def steps(count: int) -> int:
         nodes = [node(f"n{number}", labels=labels()) for number in range(100)]
@@ -513,7 +493,6 @@ def test_an_edit_of_a_queue_when_others_have_the_same_flavors_does_not_file_all_
     assert steps(20) < 1.5 * steps(10)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="issue 20")
 def test_a_pod_that_is_gone_when_many_wait_for_quota_wakes_as_many_as_fit() -> None:
     def steps(waiting: int) -> int:
         nodes = [node(f"n{number}", labels=labels()) for number in range(4)]
