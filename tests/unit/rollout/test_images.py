@@ -25,46 +25,50 @@ BASE = template(container())
 METRICS = {"name": "metrics", "image": "metrics:1"}
 
 
-@pytest.mark.parametrize(
-    ("former", "wanted"),
-    [
-        (BASE, template(container("engine:2"))),
-        (BASE, template(container("mirror.test:5000/engine:1"))),
-        (BASE, template(container("engine@sha256:00"))),
-        (template(container(), METRICS), template(container(), {**METRICS, "image": "metrics:2"})),
-        (template(container(), initContainers=[METRICS]), template(container("engine:2"), initContainers=[METRICS])),
-        (template(container("engine")), template(container("other:latest"))),
-        (BASE, template(container("engine:latest", imagePullPolicy=None))),
-        (template(container(imagePullPolicy="Always")), template(container("engine:latest", imagePullPolicy="Always"))),
-    ],
-)
-def test_images_of_containers_can_be_exchanged(former: dict[str, Any], wanted: dict[str, Any]) -> None:
-    pulled_alike = wanted["spec"]["containers"][0]["image"] != "engine:latest" or "imagePullPolicy" in str(former)
-    assert differ_in_images_only(revision(former), revision(wanted)) == pulled_alike
+def with_init(engine: str, **fields: Any) -> dict[str, Any]:
+    """A template with an init container, or a sidecar."""
+    return template(container(engine), initContainers=[{**METRICS, **fields}])
+
+
+LABELLED = {"metadata": {"labels": {"a": "b"}}, **template(container("engine:2"))}
+ALWAYS = {"imagePullPolicy": "Always"}
+SIDECAR = {"restartPolicy": "Always"}
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    ("former", "wanted", "in_place"),
     [
-        BASE,
-        template(container("engine:2", env=[{"name": "A", "value": "b"}])),
-        template(container("engine:2"), METRICS),
-        template({**container("engine:2"), "name": "other"}),
-        template(container("engine:2"), nodeSelector={"new": "yes"}),
-        template(container("engine:latest")),
-        template(container("engine")),
-        {"metadata": {"labels": {"a": "b"}}, **template(container("engine:2"))},
+        (BASE, template(container("engine:2")), True),
+        (BASE, template(container("mirror.test:5000/engine:1")), True),
+        (BASE, template(container("engine@sha256:00")), True),
+        (template(container(), METRICS), template(container(), {**METRICS, "image": "metrics:2"}), True),
+        (
+            template(container(), initContainers=[METRICS]),
+            template(container("engine:2"), initContainers=[METRICS]),
+            True,
+        ),
+        # What is pulled by its tag alone may stay the same image.
+        (BASE, template(container("engine:latest")), False),
+        (BASE, template(container("engine")), False),
+        (BASE, template(container("engine:latest", imagePullPolicy=None)), False),
+        (template(container("engine")), template(container("other:latest")), True),
+        (template(container(**ALWAYS)), template(container("engine:latest", **ALWAYS)), True),
+        # Whatever else changes takes new pods.
+        (BASE, BASE, False),
+        (BASE, template(container("engine:2", env=[{"name": "A", "value": "b"}])), False),
+        (BASE, template(container("engine:2"), METRICS), False),
+        (BASE, template({**container("engine:2"), "name": "other"}), False),
+        (BASE, template(container("engine:2"), nodeSelector={"new": "yes"}), False),
+        (BASE, LABELLED, False),
+        # Init containers do not run again.
+        (with_init("engine:1"), with_init("engine:2", image="metrics:2"), False),
+        (with_init("engine:1", **SIDECAR), with_init("engine:2", image="metrics:2", **SIDECAR), False),
     ],
 )
-def test_whatever_else_changes_takes_new_pods(wanted: dict[str, Any]) -> None:
-    assert not differ_in_images_only(revision(BASE), revision(wanted))
-
-
-@pytest.mark.parametrize("sidecar", [{}, {"restartPolicy": "Always"}])
-def test_init_containers_do_not_run_again(sidecar: dict[str, Any]) -> None:
-    before = template(container(), initContainers=[{**METRICS, **sidecar}])
-    after = template(container("engine:2"), initContainers=[{**METRICS, **sidecar, "image": "metrics:2"}])
-    assert not differ_in_images_only(revision(before), revision(after))
+def test_images_of_containers_are_changed_in_place_and_nothing_else(
+    former: dict[str, Any], wanted: dict[str, Any], *, in_place: bool
+) -> None:
+    assert differ_in_images_only(revision(former), revision(wanted)) is in_place
 
 
 def test_size_and_shared_fields_are_no_images() -> None:

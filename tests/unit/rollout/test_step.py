@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from covey.rollout import Budget, Stage, next_step
@@ -45,25 +43,6 @@ def test_what_does_not_serve_goes_first_once_the_new_revision_does() -> None:
     assert unit.shape() == {"prefill": {"a": 4, "b": 5}}
 
 
-def test_a_reversal_brings_back_no_more_than_is_missing() -> None:
-    unit = Unit({"prefill": Role.serving(4), "decode": Role.serving(4)})
-    unit.edit("b")
-    for _ in range(2):
-        unit.step()
-        unit.thrive()
-    unit.step()
-    before = {
-        name: {n for n, each in role.replicas.items() if each.revision.hash == "a" and each.stage is Stage.SERVING}
-        for name, role in unit.roles.items()
-    }
-    unit.edit("a")
-    for _ in range(10):
-        unit.step()
-        assert all(before[name] <= unit.roles[name].state.new.keys() for name in before)
-        unit.thrive()
-    assert unit.is_rolled
-
-
 def test_a_partition_that_keeps_a_whole_role_keeps_those_that_change_with_it() -> None:
     unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=2)), "decode": Role.serving(2)})
     unit.edit("b")
@@ -88,20 +67,6 @@ def test_serving_replicas_stay_when_a_partition_is_raised_for_old_ones_that_do_n
     assert unit.roles["prefill"].ready == 3
 
 
-def test_what_stays_is_neither_replaced_nor_given_back() -> None:
-    unit = Unit({"prefill": Role.serving(3), "decode": Role.serving(3)})
-    unit.begin("b")
-    unit.thrive()
-    unit.stays = True
-    before = unit.shape()
-    assert shapes(unit) == [before]
-    unit.roles["prefill"].wanted = 5
-    unit.step()
-    assert unit.shape() == {"prefill": {"a": 4, "b": 1}, "decode": {"a": 3, "b": 1}}
-    unit.stays = False
-    assert shapes(unit)[-1] == {"prefill": {"b": 5}, "decode": {"b": 3}}
-
-
 def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
     """Prefill cannot move, decode is scaled: what is missing comes in the revision that is there in both."""
     unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=2)), "decode": Role.serving(2)})
@@ -109,32 +74,6 @@ def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
     unit.roles["decode"].wanted = 4
     unit.step()
     assert unit.shape() == {"prefill": {"a": 2}, "decode": {"a": 4}}
-
-
-def test_a_successor_that_waits_takes_nothing_that_is_not_cleared_for_it() -> None:
-    unit = Unit({"prefill": Role.serving(3), "decode": Role.serving(2)})
-    unit.begin("b")
-    for _ in range(4):
-        unit.step()
-    assert unit.shape() == {"prefill": {"a": 3, "b": 1}, "decode": {"a": 2, "b": 1}}
-
-
-def test_what_is_cleared_goes_in_one_step_and_nothing_else_of_the_role() -> None:
-    unit = Unit({"prefill": Role.serving(4, budget=Budget(surge=2)), "decode": Role.serving(2)})
-    unit.begin("b")
-    unit.roles["prefill"].replicas[3] = replace(unit.roles["prefill"].replicas[3], stage=Stage.STARTING)
-    unit.cleared = {"prefill": frozenset({0, 2}), "decode": frozenset({0})}
-    unit.step()
-    assert {n for n, each in unit.roles["prefill"].replicas.items() if each.stage is Stage.GOING} == {0, 2}
-    assert {n for n, each in unit.roles["decode"].replicas.items() if each.stage is Stage.GOING} == {0}
-
-
-def test_what_is_cleared_never_takes_a_role_below_its_minimum() -> None:
-    unit = Unit({"prefill": Role.serving(3, minimum=2)})
-    unit.begin("b")
-    unit.cleared = {"prefill": frozenset({0, 1, 2})}
-    unit.step()
-    assert unit.roles["prefill"].ready == 2
 
 
 def test_a_partition_of_a_role_that_shall_have_none_keeps_nothing() -> None:
@@ -156,3 +95,20 @@ def test_an_edit_during_a_rollout_gives_up_what_never_served_first() -> None:
     unit.begin("b")
     unit.begin("c")
     assert unit.shape() == {"prefill": {"a": 2, "c": 1}, "decode": {"a": 2, "c": 1}}
+
+
+def test_max_unavailable_when_a_replica_leaves_its_node_takes_nothing_from_the_minimum() -> None:
+    unit = Unit({"prefill": Role.serving(2, minimum=2, budget=Budget(surge=0, unavailable=1))})
+    unit.leave("prefill", 0)
+    unit.step()
+    assert unit.roles["prefill"].ready == 2
+
+
+def test_what_a_partition_keeps_is_moved_as_it_is() -> None:
+    unit = Unit({"prefill": Role.serving(3, budget=Budget(partition=2))})
+    unit.edit("b")
+    for left in (None, 0):
+        if left is not None:
+            unit.leave("prefill", left)
+        assert shapes(unit)[-1] == {"prefill": {"a": 2, "b": 1}}
+    assert 0 not in unit.roles["prefill"].state.alive

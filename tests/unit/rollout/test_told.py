@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from covey.rollout import Budget, Stage, next_step
+from covey.rollout import Budget, Stage
 from covey.rollout.progress import Gate, Progress, Settings, describe_partition, resume_progress, tell
 from unit.rollout.acting import Role, Unit
 
@@ -52,18 +50,6 @@ def test_each_wait_has_its_gate_and_its_beginning() -> None:
         unit.thrive()
         went_on = told(unit, went_on, float(now))
     assert went_on is None
-
-
-def test_the_gate_room_says_why_in_the_words_of_whoever_refuses() -> None:
-    unit = Unit({"prefill": Role.serving(2), "decode": Role.serving(2)})
-    unit.begin("b")
-    roles = {name: replace(state, refusal=f"{name} fits nowhere") for name, state in unit.state.roles.items()}
-    state = replace(unit.state, roles=roles)
-    progress = tell({0: (state, next_step(state))}, "b", None, Settings(), 0.0)
-    assert progress is not None
-    assert progress.hold is not None
-    counts = "1 of prefill, 1 of decode of the new revision without places"
-    assert progress.hold.reason == f"{counts}: prefill fits nowhere; decode fits nowhere"
 
 
 def test_the_deadline_counts_from_the_last_progress_and_not_while_it_is_paused() -> None:
