@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.inferences import CONTAINER, inference, role
-from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
 from unit.claims.realm import Realm
 from unit.claims.test_laws import CLASSES, Asked, asked, check_rest, end, happen
@@ -81,21 +80,3 @@ def test_room_for_successors_goes_to_them_and_is_kept_no_longer_than_needed(
         happen(realm, kind, number, asks)
     end(realm)
     check_rest(realm)
-
-
-def test_a_successor_has_its_room_while_its_predecessor_drains() -> None:
-    """Five nodes hold two replicas of two nodes, and one node is free: with what comes free it does for a successor."""
-    realm = Realm(5, CLASSES)
-    realm.create(spread(0, ("low", 2, 2, 8, 20)))
-    end(realm)
-    (world,) = realm.worlds.values()
-    left = next(pod.spec.node_name for pod in world.pods.values() if pod.metadata.name.startswith("w0-0-decode-1-0"))
-    realm.cordon(next(n for n, each in enumerate(realm.nodes) if each.metadata.name == left), closed=True)
-    for _ in range(6):
-        realm.operate(world)
-        world.now += 31
-        realm.schedule()
-    (claim,) = realm.stored.values()
-    assert claim.purpose == PURPOSE_EVACUATION
-    free = {each.metadata.name for each in realm.nodes} - {pod.spec.node_name for pod in world.pods.values()}
-    assert free < set(claim.nodes)
