@@ -15,7 +15,6 @@ from typing import Any, Final
 from builders.inferences import llama, template
 from builders.members import cache, node, pod
 from scheduler_loop import Loop, tree
-from unit.operator.test_rolling import serve
 from unit.operator.world import World
 
 PRODUCT: Final = str(Path(__file__).resolve().parent.parent / "operator" / "covey")
@@ -61,7 +60,7 @@ def refusal() -> list[CodeType]:
 def _running() -> World:
     world = World(llama())
     world.settle()
-    serve(world)
+    world.serve()
     world.tell()
     return world
 

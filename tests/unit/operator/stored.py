@@ -33,7 +33,7 @@ from covey.operator.model.actions import (
     UpdateInPlace,
 )
 from covey.operator.model.objects import CONTROLLER_REVISIONS, RoleScaler
-from covey.operator.model.observed import SHARED_BUDGET, Grave, StoredRevision
+from covey.operator.model.observed import SHARED_BUDGET, Grave, StoredRevision, current, place_pods
 
 
 class Stored:
@@ -87,12 +87,30 @@ class Stored:
         for name in list(self.pods):
             self.bind(name)
 
-    def serve(self, *, apart: bool = False) -> None:
-        """Every pod gets a node, and Ready; ``apart``: each replica has a node of its own, named like decode-0."""
+    def serve(self, *hosts: str, apart: bool = False) -> None:
+        """Every live pod (of these host names) gets a node, and Ready.
+
+        Args:
+            hosts: beginnings of host names.
+            apart: each replica has a node of its own, named like decode-0.
+        """
         for name, pod in list(self.pods.items()):
+            if podstate.is_dead(pod) or not (pod.spec.hostname or "").startswith(hosts or ""):
+                continue
             role, replica = pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REPLICA)
             self.bind(name, f"{role}-{replica}" if apart else "node-1")
             self.ready(name)
+
+    def names_of(self, role: str = "", replica: int | None = None, unit: int | None = None) -> list[str]:
+        """The names of the pods of a role, replica or unit."""
+        wanted = {names.LABEL_ROLE: role or None, names.LABEL_REPLICA: replica, names.LABEL_UNIT: unit}
+        labels = {key: str(value) for key, value in wanted.items() if value is not None}
+        return sorted(name for name, pod in self.pods.items() if labels.items() <= (pod.metadata.labels or {}).items())
+
+    def name_at(self, hostname: str) -> str:
+        """The name of the pod that has a host name now."""
+        current_pods = (current(pods) for pods in place_pods(self.pods.values())[0].values())
+        return next(pod.metadata.name for pod in current_pods if pod is not None and pod.spec.hostname == hostname)
 
     def fail(self, name: str) -> None:
         self.change(name, status={"phase": "Failed"})

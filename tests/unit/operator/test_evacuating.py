@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builders.inferences import CONTAINER, inference, role, template
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
@@ -38,14 +38,6 @@ def cordon(world: World, *nodes: str) -> None:
     world.notices |= {node: Notice("cordoned") for node in nodes}
 
 
-def act(world: World, passes: int = 3) -> None:
-    """So many passes; what has to go is gone after each."""
-    for _ in range(passes):
-        world.carry_out()
-        world.tell()
-        world.finish()
-
-
 def blocked(world: World) -> tuple[str, str]:
     """Reason and message; empty where nothing is blocked."""
     found = {each["type"]: each for each in world.tell()["conditions"] if each["status"] == "True"}
@@ -60,20 +52,12 @@ def serving_of(world: World, name: str) -> int:
 PAUSED = {"template": NEW, "minReplicas": 3}
 
 
-def test_in_a_paused_rollout_a_successor_that_waits_is_waited_for() -> None:
-    world = serving({"minReplicas": 3})
-    edit(world, PAUSED, rollout={"paused": True})
-    cordon(world, "decode-0")
-    act(world)
-    assert len(world.pods) == 6, "it has a successor"
-    assert blocked(world) == ("", ""), "for which nobody has said that there is no room"
-
-
 def test_in_a_paused_rollout_it_is_room_that_is_missing() -> None:
     world = serving({"minReplicas": 3})
     edit(world, PAUSED, rollout={"paused": True})
     cordon(world, "decode-0")
-    act(world)
+    world.act(3)
+    assert blocked(world) == ("", ""), "nobody has said that there is no room for its successor"
     refuse(world)
     reason, message = blocked(world)
     assert reason == "NoRoom"
@@ -92,27 +76,20 @@ def test_in_a_paused_rollout_without_room_the_old_one_goes_first(minimum: int, y
     spec = {"rollout": {"paused": True}, "disruption": {"allowBelowMinimum": yields}}
     edit(world, {"template": NEW, "minReplicas": minimum}, **spec)
     cordon(world, "decode-0")
-    act(world)
+    world.act(3)
     refuse(world)
-    act(world, 1)
+    world.act()
     assert serving_of(world, "decode") == left
 
 
-def test_without_a_surge_nobody_knows_of_room() -> None:
+def test_without_a_surge_nobody_knows_of_room_whatever_is_said_of_another_role() -> None:
     world = serving({"minReplicas": 3, "update": {"maxSurge": 0}})
-    cordon(world, "decode-0")
-    act(world)
+    cordon(world, "decode-0", "prefill-0")
+    world.act(3)
+    refuse(world)
     reason, message = blocked(world)
     assert reason == "NoSurge"
     assert "decode has 3 of at least 3 replicas, and update.maxSurge allows no successor beside them" in message
-
-
-def test_that_another_role_has_no_room_is_not_why_this_one_has_no_surge() -> None:
-    world = serving({"minReplicas": 3, "update": {"maxSurge": 0}})
-    cordon(world, "decode-0", "prefill-0")
-    act(world)
-    refuse(world)
-    assert blocked(world)[0] == "NoSurge"
     world.notices.pop("decode-0")
     assert blocked(world)[0] == "NoRoom"
 
@@ -131,7 +108,7 @@ def test_what_forbids_the_second_one_to_go_without_a_surge_is_named(
     """It waits for the room of the first."""
     world = serving({"minReplicas": minimum, "update": {"maxSurge": 0, **update}})
     cordon(world, "decode-0", "decode-1")
-    act(world)
+    world.act(3)
     assert serving_of(world, "decode") == 2
     refuse(world)
     reason, message = blocked(world)
@@ -143,7 +120,7 @@ def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> 
     update = {"maxUnavailable": 0}
     world = serving({"minReplicas": 3, "update": update}, disruption={"allowBelowMinimum": True})
     cordon(world, "decode-0")
-    act(world)
+    world.act(3)
     refuse(world)
     reason, message = blocked(world)
     assert reason == "NoRoom"
@@ -152,20 +129,12 @@ def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> 
 
 
 DEADLINE = 600
-_CONTAINER = CONTAINER["name"]
 
 
 def say(world: World, name: str, *, ready: bool) -> None:
     """The kubelet says from now on whether a pod is Ready."""
     told = core.Condition("Ready", str(ready), last_transition_time=rfc3339(world.now))
     world.change(name, status={"phase": "Running", "conditions": (told,)})
-
-
-def crash(world: World, name: str) -> None:
-    """The kubelet starts a container of a pod ever more seldom."""
-    say(world, name, ready=False)
-    state = core.ContainerState(core.Waiting("CrashLoopBackOff"))
-    world.say(name, core.ContainerStatus(_CONTAINER, restart_count=7, state=state))
 
 
 def running(*names_: str, **spec: Any) -> World:
@@ -180,44 +149,21 @@ def running(*names_: str, **spec: Any) -> World:
     return world
 
 
-def of(world: World, role_: str) -> list[str]:
-    return sorted(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == role_)
-
-
 def kept(world: World, role_: str) -> list[bool]:
     """Whether the eviction API refuses each pod of a role that runs, in their order."""
-    pods = (world.pods[name] for name in of(world, role_))
+    pods = (world.pods[name] for name in world.names_of(role_))
     return [bool(budgets_of(pod, world.objects, world.shared)) for pod in pods if pod.spec.node_name]
-
-
-def told(world: World) -> tuple[str, str]:
-    """Reason and message of the condition Evacuating; empty where nothing leaves."""
-    found = {each["type"]: each for each in world.tell()["conditions"] if each["status"] == "True"}
-    return tuple(found.get(names.EVACUATING, {}).get(each, "") for each in ("reason", "message"))  # type: ignore[return-value] # two
 
 
 def test_a_gang_that_loads_is_kept_until_nothing_of_it_has_moved_for_the_deadline() -> None:
     world = running("prefill")
     world.now += DEADLINE - 1
     cordon(world, "decode-0")
-    act(world)
+    world.act(3)
     assert kept(world, "decode") == [True, True]
     again = world.plan().again
     assert again is not None
     assert again <= 1, "it is looked at again when the time is over"
     world.now += 1
-    act(world)
+    world.act(3)
     assert kept(world, "decode") == [False, False]
-
-
-@pytest.mark.parametrize("evicted", [0, 1])
-def test_what_is_evicted_of_it_leaves_the_rest_evictable(evicted: int) -> None:
-    world = running("prefill")
-    names_ = of(world, "decode")
-    crash(world, names_[0])
-    cordon(world, "decode-0")
-    act(world)
-    world.delete(names_[evicted])
-    act(world)
-    left = world.pods.get(names_[1 - evicted])
-    assert left is None or not budgets_of(left, world.objects, world.shared)

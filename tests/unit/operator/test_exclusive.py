@@ -6,19 +6,16 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from builders.inferences import inference, role
+from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout
-from covey.kube.client import Client
-from covey.operator.execute.executor import Executor
 from covey.operator.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.problem import Blocked
@@ -26,7 +23,7 @@ from covey.operator.rolling.exclusive import choose_shown
 from covey.operator.rolling.pairing import Member, Pairings
 from screener import Route, find_blind_routes
 from unit.operator.test_edit_storm import ROLES, Event
-from unit.operator.test_execute import DENIED, OWNER, Server
+from unit.operator.test_execute import DENIED, Server, execute
 from unit.operator.test_pairing import Judged, changes
 from unit.operator.world import World
 
@@ -211,38 +208,23 @@ def test_half_of_what_is_ready_takes_requests_while_revisions_roll(
                 storm.serve(name)
 
 
-@pytest.mark.parametrize("units", [1, 2])
-def test_a_revision_takes_over_at_half_when_another_unit_has_no_nodes(units: int) -> None:
-    """What a unit without nodes lacks held the switch until one replica of eight took all requests."""
-    storm = Sharing((8, 8), (0, 0), units, waits=units > 1)
-    storm.happen("edit all", 1)
-    for _ in range(40):
-        storm.act()
-        storm.world.finish()
-        for name in list(storm.world.pods):
-            storm.serve(name)
-    serving = Counter(
-        pod.metadata.label(names.LABEL_ROLE) for pod in storm.world.pods.values() if podstate.is_ready(pod)
-    )
-    assert serving == {"prefill": 8, "decode": 8}
-    assert storm.world.conditions().get(names.ROUTING_HELD, {}).get("status") != "True"
+def endpoints(world: World, *, ready: bool) -> set[str | None]:
+    """Whether the pods that are Ready, or are not, take requests."""
+    found = (pod for pod in world.pods.values() if podstate.is_ready(pod) == ready)
+    return {pod.metadata.label(names.LABEL_ENDPOINT) for pod in found}
 
 
-def endpoints(world: World) -> set[tuple[str | None, str | None]]:
-    keys = (names.LABEL_ROLE, names.LABEL_ENDPOINT)
-    return {(pod.metadata.label(keys[0]), pod.metadata.label(keys[1])) for pod in world.pods.values()}
+def pair(image: int, *others: dict[str, Any], **fields: Any) -> DisaggregatedInference:
+    """Two roles of an image."""
+    made = template({"name": "engine", "image": f"engine:{image}"})
+    roles = [role(name, template=made, **fields) for name in ("prefill", "decode")]
+    return inference(*roles, *others, **EXCLUSIVE)
 
 
 def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> None:
-    update = {"update": {"maxSurge": 0, "maxUnavailable": 1}}
-
-    def wanted(image: int) -> DisaggregatedInference:
-        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
-        roles = [role(name, replicas=2, minReplicas=2, template=spec, **update) for name in ("prefill", "decode")]
-        return inference(*roles, **EXCLUSIVE)
-
-    world = World.serving(wanted(1))
-    world.inference = wanted(2)
+    fields = {"replicas": 2, "minReplicas": 2, "update": {"maxSurge": 0, "maxUnavailable": 1}}
+    world = World.serving(pair(1, **fields))
+    world.inference = pair(2, **fields)
     said: list[str] = []
     for _ in range(40):
         found = world.plan()
@@ -257,7 +239,8 @@ def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> N
                 world.bind(name, f"node-{name}")
             world.run(name)
     assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
-    assert {label for _, label in endpoints(world)} == {"true"}
+    assert endpoints(world, ready=True) == {"true"}
+    assert not endpoints(world, ready=False)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
@@ -268,7 +251,7 @@ async def test_nothing_that_takes_requests_is_rolled_out_while_others_may_not_be
     """The new decode is Ready and hidden, and its label is denied for ever; also where the field was taken away."""
 
     def wanted(image: int, **spec: Any) -> DisaggregatedInference:
-        made = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
+        made = template({"name": "engine", "image": f"engine:{image}"})
         return inference(role("prefill"), role("decode", drainSeconds=seconds, template=made), **spec)
 
     world = World.serving(wanted(1, **EXCLUSIVE))
@@ -283,43 +266,14 @@ async def test_nothing_that_takes_requests_is_rolled_out_while_others_may_not_be
         server.denied = {("patch", new): DENIED} if denied else {}
         found = world.plan().actions
         actions = Actions(relabel=found.relabel, pair=found.pair, drain=found.drain, delete_pods=found.delete_pods)
-        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():
-            await executor.run(actions)
+            await execute(world, server, actions)
         assert (old in [*server.patched, *server.deleted]) != denied
 
 
-@pytest.mark.parametrize(("replicas", "size"), [(1, 1), (1, 2), (3, 2), (12, 1)])
-def test_the_moment_without_a_pair_is_as_long_for_many_pods_as_for_few(replicas: int, size: int) -> None:
-    def wanted(image: int) -> DisaggregatedInference:
-        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
-        terms = {"replicas": replicas, "size": size, "template": spec, "update": {"maxSurge": replicas}}
-        return inference(role("prefill", **terms), role("decode", **terms), **EXCLUSIVE)
-
-    world = World.serving(wanted(1))
-    world.inference, without = wanted(2), 0
-    for _ in range(20):
-        for step in world.steps(world.plan().actions):
-            step()
-            routes = find_blind_routes(map(msgspec.to_builtins, world.pods.values()))
-            assert len(routes) < 2, "mixed"
-            without += not routes
-        world.finish()
-        world.serve()
-        world.tell()
-    assert 1 <= without <= 4
-    assert {label for _, label in endpoints(world)} == {"true"}
-
-
 def test_a_role_without_replicas_does_not_count() -> None:
-    def wanted(image: int) -> DisaggregatedInference:
-        spec = {"spec": {"containers": [{"name": "engine", "image": f"engine:{image}"}]}}
-        roles = [role(name, template=spec) for name in ("prefill", "decode")]
-        return inference(*roles, role("encode", replicas=0, minReplicas=0, serves="Prefill"), **EXCLUSIVE)
-
-    world = World.serving(wanted(1))
-    world.inference = wanted(2)
+    encode = role("encode", replicas=0, minReplicas=0, serves="Prefill")
+    world = World.serving(pair(1, encode))
+    world.inference = pair(2, encode)
     world.carry_out()
-    old = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if podstate.is_ready(pod)}
-    new = {pod.metadata.label(names.LABEL_ENDPOINT) for pod in world.pods.values() if not podstate.is_ready(pod)}
-    assert (old, new) == ({"true"}, {"false"})
+    assert (endpoints(world, ready=True), endpoints(world, ready=False)) == ({"true"}, {"false"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,14 +15,11 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Progress, Release
-from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
-from covey.operator.execute.pods import PodCallbacks
 from covey.operator.model.actions import Actions, DeletePod, Drain, Relabel, Serve
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
@@ -89,15 +86,10 @@ def world() -> World:
     return World.serving(inference(role("prefill", size=2), role("decode", replicas=3)))
 
 
-async def run(world: World, server: Server, deleted: Callable[[DeletePod], None] = lambda _: None) -> None:
-    observed = world.observe()
-    callbacks = PodCallbacks(deleted=deleted)
-    executor = Executor(cast("Client", server), OWNER, observed, lambda *_: None, pods=callbacks)
-    await executor.run(world.plan().actions)
-
-
-def pod_of(world: World, hostname: str) -> str:
-    return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
+async def execute(world: World, server: Server, actions: Actions | None = None) -> None:
+    """Carry out these actions, or what is planned."""
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
+    await executor.run(world.plan().actions if actions is None else actions)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +99,13 @@ async def test_an_address_never_means_two_pods_where_a_write_of_one_is_denied(
     world: World, verb: str, deleted: list[int], created: list[int]
 ) -> None:
     """Whose address cannot be taken away is deleted all the same: with it goes its address."""
-    failed = [pod_of(world, f"0-decode-{number}-0") for number in range(2)]
+    failed = [world.name_at(f"0-decode-{number}-0") for number in range(2)]
     for name in failed:
         world.fail(name)
     server = Server(world)
     server.denied[verb, failed[0]] = DENIED
     with pytest.raises(Blocked):
-        await run(world, server)
+        await execute(world, server)
     assert sorted(server.deleted) == sorted(failed[number] for number in deleted)
     assert sorted(server.created) == [f"0-decode-{number}-0" for number in created]
 
@@ -121,12 +113,12 @@ async def test_an_address_never_means_two_pods_where_a_write_of_one_is_denied(
 @pytest.mark.parametrize("verb", ["patch", "delete"])
 async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: str) -> None:
     """The API server also answers so where an object is busy: a successor would have the address of a pod that lives."""
-    lost = pod_of(world, "0-decode-0-0")
+    lost = world.name_at("0-decode-0-0")
     world.fail(lost)
     server = Server(world)
     server.denied[verb, lost] = Conflict(409, "Conflict", "the object has been modified")
     with pytest.raises(Conflict):
-        await run(world, server)
+        await execute(world, server)
     assert not server.created
 
 
@@ -135,7 +127,7 @@ async def test_a_webhook_that_calls_its_denial_a_conflict_keeps_nobody_else_from
     world: World, kind: str
 ) -> None:
     """It would end every pass, for ever."""
-    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    stuck, lost = world.name_at("0-decode-0-0"), world.name_at("0-decode-1-0")
     server = Server(world)
     server.denied["patch", stuck] = Conflict(409, "Conflict", DENIED.message)
     pod = world.pods[stuck]
@@ -144,39 +136,36 @@ async def test_a_webhook_that_calls_its_denial_a_conflict_keeps_nobody_else_from
         "drain": Actions(drain=(Drain(pod, 0.0, 0.0),)),
         "serve": Actions(serve=(Serve(pod, serving=False),)),
     }
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
     with pytest.raises(Blocked, match="hands off"):
-        await executor.run(replace(actions[kind], delete_pods=(DeletePod(world.pods[lost], "lost"),)))
+        await execute(world, server, replace(actions[kind], delete_pods=(DeletePod(world.pods[lost], "lost"),)))
     assert server.deleted == [lost]
 
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_a_pod_is_deleted_only_after_it_was_marked(world: World, gone: bool) -> None:  # noqa: FBT001 - a case
     """A mark that meets a conflict is written again, for nothing else says for whom the pod went."""
-    victim = pod_of(world, "0-decode-0-0")
+    victim = world.name_at("0-decode-0-0")
     pod = world.pods[victim]
     server = Server(world)
     server.denied["patch", victim] = Conflict(409, "Conflict", "the object has been modified")
     if gone:
         del world.pods[victim]
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None, pods=PodCallbacks())
     actions = Actions(drain=(Drain(pod, 0.0, 0.0, claimed_by="uid-root"),), delete_pods=(DeletePod(pod, "preempted"),))
     with contextlib.nullcontext() if gone else pytest.raises(Conflict):
-        await executor.run(actions)
+        await execute(world, server, actions)
     assert server.deleted == ([victim] if gone else [])
 
 
 async def test_a_replica_of_which_a_mark_is_denied_keeps_its_place(world: World) -> None:
     """It would be gone and nothing say for whom, and a part of it would not serve on where the claim is given up."""
-    pods = {slot: world.pods[pod_of(world, slot)] for slot in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0")}
+    pods = {slot: world.pods[world.name_at(slot)] for slot in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0")}
     stuck, _, other = (pod.metadata.name for pod in pods.values())
     server = Server(world)
     server.denied["patch", stuck] = DENIED
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
     marks = tuple(Drain(pod, 0.0, 0.0, claimed_by="uid-root") for pod in pods.values())
     with pytest.raises(Blocked, match=stuck):
-        await executor.run(
-            Actions(drain=marks, delete_pods=tuple(DeletePod(pod, "preempted") for pod in pods.values()))
+        await execute(
+            world, server, Actions(drain=marks, delete_pods=tuple(DeletePod(pod, "preempted") for pod in pods.values()))
         )
     assert server.deleted == [other]
 
@@ -185,23 +174,23 @@ async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None
     """It keeps its address, which nobody has taken from it first: it would have gone at once."""
     world = World.settled(inference(role("decode", replicas=2)))
     world.inference = inference(role("decode", replicas=2, template=template(nodeSelector={"new": "yes"})))
-    stuck, other = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    stuck, other = world.name_at("0-decode-0-0"), world.name_at("0-decode-1-0")
     server = Server(world)
     server.denied["delete", stuck] = DENIED
     with pytest.raises(Blocked):
-        await run(world, server)
+        await execute(world, server)
     assert server.deleted == [other]
     assert [name for name in server.created if "decode-" in name and name.startswith("0-")] == ["0-decode-1-0"]
 
 
 @pytest.mark.parametrize("error", [Unreachable("no answer"), ApiError(503, "ServiceUnavailable", "shutting down")])
 async def test_without_an_answer_nothing_more_is_begun(world: World, error: Exception) -> None:
-    lost = pod_of(world, "0-decode-1-0")
+    lost = world.name_at("0-decode-1-0")
     world.fail(lost)
     server = Server(world)
     server.denied["patch", lost] = error
     with pytest.raises(type(error)):
-        await run(world, server)
+        await execute(world, server)
     assert not server.deleted
     assert not server.created
 
@@ -209,7 +198,7 @@ async def test_without_an_answer_nothing_more_is_begun(world: World, error: Exce
 @pytest.mark.parametrize("denied", [False, True])
 async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World, denied: bool) -> None:  # noqa: FBT001 - a case
     """It is asked for by name; whoever answers is of the snapshot, so that nobody takes its place."""
-    hidden, gone = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    hidden, gone = world.name_at("0-decode-0-0"), world.name_at("0-decode-1-0")
     missing = {
         Slot(0, "decode", 0, 0): Grave.of(world.pods[hidden], confirmed=False),
         Slot(0, "decode", 1, 0): Grave.of(world.pods[gone], confirmed=False),
@@ -222,17 +211,6 @@ async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World,
         server.denied["patch", hidden] = DENIED
     found = await find_remaining(cast("Client", server), OWNER, missing)
     assert {slot: pod.metadata.name for slot, pod in found.items()} == {Slot(0, "decode", 0, 0): hidden}
-
-
-class Gatekeeper(Extender):
-    """A backend whose scheduler lifts no gate: the operator does, complete minimums first."""
-
-    def release(self, progress: Progress) -> Release:
-        replicas = [replica for each in progress.units.values() for replica in each]
-        minimum = [replica for replica in replicas if replica.in_minimum]
-        bound = all(replica.is_bound for replica in minimum)
-        chosen = replicas if bound else minimum
-        return Release(tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots))
 
 
 async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it() -> None:
@@ -250,13 +228,13 @@ async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it()
     server = Server(world)
     server.denied["patch", first] = DENIED
     with pytest.raises(Blocked) as blocked:
-        await run(world, server)
+        await execute(world, server)
     assert list(server.ungated) == [second]
     assert f"images of pod {first}" in blocked.value.problem.message
 
 
 async def test_pod_gets_another_name_when_a_stranger_has_its_name(world: World) -> None:
-    world.fail(pod_of(world, "0-decode-1-0"))
+    world.fail(world.name_at("0-decode-1-0"))
     server, tried = Server(world), []
     create = server.create
 
@@ -268,12 +246,12 @@ async def test_pod_gets_another_name_when_a_stranger_has_its_name(world: World) 
         return await create(resource, body, **options)
 
     server.create = take_first  # type: ignore[method-assign]
-    await run(world, server)
+    await execute(world, server)
     assert len(set(tried)) == 2
 
 
 async def test_pod_stays_when_it_serves_by_the_time_it_is_deleted(world: World) -> None:
-    name = pod_of(world, "0-decode-2-0")
+    name = world.name_at("0-decode-2-0")
     seen = msgspec.structs.replace(world.pods[name], status=core.PodStatus())
     server, changed = Server(world), [Conflict(409, "Conflict", "it was changed")]
 
@@ -283,19 +261,16 @@ async def test_pod_stays_when_it_serves_by_the_time_it_is_deleted(world: World) 
         server.deleted.append(pod)
 
     server.delete = delete  # type: ignore[method-assign]
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
     with pytest.raises(Conflict, match="serves by now"):
-        await executor.run(Actions(delete_pods=(DeletePod(seen, "surplus"),)))
+        await execute(world, server, Actions(delete_pods=(DeletePod(seen, "surplus"),)))
     assert server.deleted == []
 
 
-async def test_a_mark_says_since_when_and_for_whom(world: World) -> None:
+async def test_a_mark_says_since_when_until_when_and_for_whom(world: World) -> None:
     """All of it in one patch: a process that is killed has written all of it, or nothing."""
     server = Server(world)
-    name = pod_of(world, "0-decode-2-0")
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
-    marks = (Drain(world.pods[name], 0.0, 0.0, "root"), Drain(world.pods[pod_of(world, "0-decode-1-0")], 0.0, 0.0))
-    await executor.run(Actions(drain=marks))
+    pods = [world.pods[world.name_at(f"0-decode-{number}-0")] for number in (2, 1)]
+    await execute(world, server, Actions(drain=(Drain(pods[0], 0.0, 0.0, "root"), Drain(pods[1], 0.0, 0.0))))
     told = [body["metadata"]["annotations"] for body in server.bodies]
     since = dict.fromkeys((names.ANNOTATION_DRAINING_SINCE, names.ANNOTATION_DRAIN_UNTIL), "1970-01-01T00:00:00Z")
     assert told == [{**since, names.ANNOTATION_CLAIMED_BY: "root"}, since]
@@ -309,14 +284,13 @@ async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: i
     world.inference = inference(role("prefill", drainSeconds=seconds, template=new), role("decode"))
     world.carry_out()
     world.serve()
-    old, decode = pod_of(world, "0-prefill-0-0"), pod_of(world, "0-decode-0-0")
+    old, decode = world.name_at("0-prefill-0-0"), world.name_at("0-decode-0-0")
     whole = world.plan().actions
     actions = Actions(pair=whole.pair, drain=whole.drain, delete_pods=whole.delete_pods)
     for denied, expected in ((False, [decode, old]), (True, [])):
         server = Server(world)
         actions = replace(actions, serve=(Serve(world.pods[old], serving=False),) if denied else ())
         server.denied = {("patch", decode): DENIED} if denied else {}
-        executor = Executor(cast("Client", server), OWNER, world.observe(), lambda *_: None)
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():
-            await executor.run(actions)
+            await execute(world, server, actions)
         assert [*server.patched, *server.applied, *server.deleted] == expected

@@ -6,7 +6,7 @@ from typing import Any
 
 from covey.api import core
 from covey.operator.observe.nodes import RolloutClock
-from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_rolling import NEW, condition, llama
 from unit.operator.world import World
 
 KEY = ("default", "llama")
@@ -15,7 +15,7 @@ SETTINGS = {"progressDeadlineSeconds": 600, "onFailure": "Rollback"}
 
 def serving(**decode: object) -> World:
     world = World.settled(llama(decode=dict(decode), rollout=SETTINGS))
-    serve(world)
+    world.serve()
     world.tell()
     return world
 
@@ -29,7 +29,7 @@ def draining() -> World:
         world.change(name, status={"conditions": (core.Condition("Ready", "True"), runs)})
     update = {"maxSurge": 0, "maxUnavailable": 1}
     world.inference = llama(decode={**decode, "template": NEW, "update": update}, rollout=SETTINGS)
-    act(world, 2)
+    world.act(2)
     return world
 
 
@@ -59,7 +59,7 @@ ROLLBACK = {"progressDeadlineSeconds": 60, "onFailure": "Rollback"}
 
 def complete_world() -> World:
     world = World.settled(llama(rollout=ROLLBACK))
-    serve(world)
+    world.serve()
     world.tell()
     return world
 
@@ -73,7 +73,7 @@ def test_replicas_of_revisions_without_a_record_are_told_and_not_counted_as_upda
     world.revisions = []
     world.status.pop("completeRevision")
     ask(world, NEW)
-    act(world, 3)
+    world.act(3)
     status, reason, message = condition(world, "Progressing")
     assert (status, reason) == ("Unknown", "RevisionUnknown")
     assert "3 of decode (" in message
@@ -84,6 +84,6 @@ def test_replicas_of_revisions_without_a_record_are_told_and_not_counted_as_upda
     for replica in range(3):
         for name in [name for name in world.pods if f"-decode-{replica}-" in name]:
             world.delete(name)
-        act(world, 2)
-        serve(world)
+        world.act(2)
+        world.serve()
     assert condition(world, "Progressing")[:2] == ("True", "Complete")

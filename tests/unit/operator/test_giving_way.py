@@ -12,7 +12,6 @@ from covey.api import core
 from covey.operator.model import podstate
 from covey.operator.model.claimed import RootClaim
 from covey.operator.plan import Plan
-from unit.operator.test_rolling import serve as serve_new
 from unit.operator.world import World
 
 PREFILL = role("prefill", replicas=1, size=2)
@@ -20,17 +19,9 @@ DECODE = role("decode", replicas=3, minReplicas=1)
 
 
 def served(*roles: dict[str, Any], **spec: Any) -> World:
-    world = World(inference(*(roles or (PREFILL, DECODE)), **spec))
-    world.settle()
-    serve(world)
+    world = World.serving(inference(*(roles or (PREFILL, DECODE)), **spec))
     world.tell()
     return world
-
-
-def serve(world: World) -> None:
-    for name in world.pods:
-        world.bind(name)
-        world.ready(name)
 
 
 def draining(seconds: int = 30, **spec: Any) -> World:
@@ -56,18 +47,14 @@ def claim(*victims: core.Victim, uid: str = "root-1", **more: Any) -> RootClaim:
 
 
 def act(world: World, *, finish: bool = True) -> Plan:
-    planned = world.plan()
-    for step in world.steps(planned.actions):
-        step()
-        world.check()
+    planned = world.carry_out()
     if finish:
         world.finish()
     return planned
 
 
 def told(world: World, kind: str) -> str:
-    found = {each["type"]: each for each in world.tell()["conditions"]}
-    return found[kind]["message"] if kind in found else ""
+    return str(world.conditions().get(kind, {}).get("message", ""))
 
 
 def marks(world: World, name: str) -> tuple[str | None, bool, bool]:
@@ -137,9 +124,9 @@ def test_a_rollout_takes_no_more_while_others_give_way() -> None:
     planned = world.plan()
     assert planned.rolling is not None
     assert planned.rolling.stands, "the clock stands while they drain"
-    serve_new(world)
+    world.serve()
     world.now += 31
     for _ in range(6):
         act(world)
-        serve_new(world)
+        world.serve()
     assert not told(world, names.PREEMPTED)

@@ -35,10 +35,6 @@ def world() -> World:
     return World.serving(llama())
 
 
-def pod_of(world: World, hostname: str) -> str:
-    return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
-
-
 def computed(world: World) -> dict[str, Any]:
     verdict, observed, planned = world.judge(), world.observe(), world.plan()
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
@@ -62,7 +58,7 @@ BAD: dict[str, dict[str, Any]] = {
 def test_a_bad_spec_holds_itself_and_no_repair(world: World, edits: dict[str, Any]) -> None:
     world.edits = edits
     before = set(world.pods)
-    lost, released = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    lost, released = world.name_at("0-decode-0-0"), world.name_at("0-decode-1-0")
     world.fail(lost)
     world.change(released, spec={"node_name": None}, status={"phase": "Pending", "conditions": ()})
     world.release(released)
@@ -91,7 +87,7 @@ def test_an_accepted_spec_that_a_later_release_stored_is_read_without_what_is_un
     data["spec"] = {**data["spec"], **unknown}
     world.revisions = [StoredRevision(stored.name, stored.number, read_record(data))]
     world.edits = unknown
-    world.fail(pod_of(world, "0-decode-0-0"))
+    world.fail(world.name_at("0-decode-0-0"))
     assert len(world.plan().actions.create) == 1
     assert conditions(world)["Progressing"][1] == "Invalid"
 
@@ -129,9 +125,9 @@ def test_without_a_record_what_runs_stays_as_it_is(world: World, lost: str) -> N
     assert newest is not None
     assert newest.number == (1 if lost == "deleted" else 2)
     # What is lost from now on is replaced by what is wanted now.
-    world.fail(pod_of(world, "0-decode-1-0"))
+    world.fail(world.name_at("0-decode-1-0"))
     world.settle()
-    successor = world.pods[pod_of(world, "0-decode-1-0")]
+    successor = world.pods[world.name_at("0-decode-1-0")]
     assert successor.spec.node_selector == {"new": "yes"}
     assert before.keys() - world.pods.keys() == {
         name for name, pod in before.items() if pod.spec.hostname == "0-decode-1-0"

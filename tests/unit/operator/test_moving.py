@@ -10,27 +10,22 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.operator.model import podstate
 from unit.operator.answering import refuse
-from unit.operator.test_evacuating import act, cordon
+from unit.operator.test_evacuating import cordon
 from unit.operator.world import World
 
 DEADLINE = 600
 
 
-def of(world: World, unit: int, role_: str) -> list[str]:
-    found = {names.LABEL_UNIT: str(unit), names.LABEL_ROLE: role_}
-    return sorted(name for name, pod in world.pods.items() if found.items() <= (pod.metadata.labels or {}).items())
-
-
 def serve(world: World, unit: int, role_: str, count: int) -> None:
     """So many replicas of a role are Ready."""
-    for name in of(world, unit, role_)[:count]:
+    for name in world.names_of(role_, unit=unit)[:count]:
         if not world.pods[name].spec.node_name:
             world.bind(name, f"{unit}-{name}")
         world.ready(name)
 
 
 def ready(world: World, unit: int, role_: str) -> int:
-    return sum(podstate.is_ready(world.pods[name]) for name in of(world, unit, role_))
+    return sum(podstate.is_ready(world.pods[name]) for name in world.names_of(role_, unit=unit))
 
 
 def moving(**prefill: Any) -> World:
@@ -41,10 +36,10 @@ def moving(**prefill: Any) -> World:
     world.serve(apart=True)
     world.tell()
     cordon(world, "decode-0")
-    act(world)
+    world.act(3)
     refuse(world)
     world.now += 60
-    act(world, 1)
+    world.act()
     for name, pod in world.pods.items():
         if pod.metadata.label(names.LABEL_UNIT) == "1":
             world.change(name, metadata={"creation_timestamp": rfc3339(world.now)})
@@ -56,16 +51,16 @@ def moving(**prefill: Any) -> World:
 def test_a_rest_of_which_nobody_has_said_that_there_is_no_room_is_waited_for() -> None:
     world = moving()
     world.now += 3600
-    act(world)
+    world.act(3)
     assert ready(world, 0, "prefill") == 8
 
 
 def test_a_rest_that_never_serves_does_not_keep_the_node_for_ever() -> None:
     world = moving()
-    for name in of(world, 1, "prefill")[1:]:
+    for name in world.names_of("prefill", unit=1)[1:]:
         world.bind(name, f"1-{name}")
         told = core.Condition("Ready", "False", last_transition_time=rfc3339(world.now))
         world.change(name, status={"phase": "Running", "conditions": (told,)})
     world.now += DEADLINE
-    act(world)
+    world.act(3)
     assert (ready(world, 0, "prefill"), ready(world, 1, "prefill")) == (0, 1)

@@ -14,12 +14,11 @@ from covey.compile import compile_inference
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
-from covey.operator.execute.executor import Executor
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Mark
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked
 from covey.operator.observe.templates import TemplateCheck
-from unit.operator.test_execute import DENIED, OWNER, Server, pod_of
+from unit.operator.test_execute import DENIED, Server, execute
 from unit.operator.world import World
 
 
@@ -95,14 +94,9 @@ def world() -> World:
     return World.serving(inference(role("prefill", size=2), role("decode", replicas=3)))
 
 
-async def execute(world: World, server: Server, actions: Actions) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _kind, _item: None)
-    await executor.run(actions)
-
-
 def repair(world: World, **more: Any) -> Actions:
     """A lost pod is made anew, and what else is to be done."""
-    world.vanish(pod_of(world, "0-decode-1-0"))
+    world.vanish(world.name_at("0-decode-1-0"))
     planned = world.plan().actions
     return Actions(create=planned.create, factory=planned.factory, **more)
 
@@ -182,15 +176,6 @@ class Asked:
         containers = [{"name": "engine", "image": image, **container}]
         tree = compile_inference(inference(role("r", template=template(containers=containers))))
         return await self.check.find_problem(tree, counted=True) is not None
-
-
-@pytest.mark.parametrize("answer", [None, Invalid(422, "Invalid", "spec.containers: too bad")])
-async def test_what_only_another_template_can_change_is_asked_once(answer: ApiError | None) -> None:
-    asked = Asked(answer)
-    assert [await asked.at(now) for now in (0, 1, 10_000)] == [answer is not None] * 3
-    assert asked.count == 1
-    await asked.at(10_000, "two")
-    assert asked.count == 2
 
 
 async def test_what_may_pass_is_asked_again_with_back_off() -> None:

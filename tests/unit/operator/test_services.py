@@ -20,7 +20,6 @@ from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
 from covey.operator.plan import plan
 from unit.operator.test_edit_storm import Event, Storm
-from unit.operator.test_rolling import act, serve
 from unit.operator.world import World
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
@@ -36,7 +35,7 @@ def llama(
 
 def served(resource: DisaggregatedInference) -> World:
     made = World.settled(resource)
-    serve(made)
+    made.serve()
     made.tell()
     return made
 
@@ -64,9 +63,9 @@ def test_what_a_rollback_puts_in_force_has_its_own_subdomain_and_the_new_ports()
     world = served(llama({"network": PORTS}))
     before = world.judge().wanted
     world.inference = llama({"network": {**PORTS, **OWN["network"]}}, rollout={"onFailure": "Rollback"})
-    act(world)
+    world.act()
     world.now += 2000
-    act(world, 2)
+    world.act(2)
     accepted = world.judge().accepted
     assert accepted is not None
     assert accepted.revision.is_same(before)
@@ -164,16 +163,6 @@ def test_services_and_labels_follow_through_any_storm(
         assert (names.LABEL_LWS_NAME in labels) == storm.labelled
         if storm.asked:
             assert (names.LABEL_ENDPOINT in labels) == (names.LABEL_DRAINING not in labels)
-
-
-def test_labels_and_services_touch_no_revision() -> None:
-    """Whatever is live is live: neither a pod nor a ControllerRevision of another content comes of it."""
-    storm = NetworkStorm((2, 2), (2, 1))
-    before = {name: pod.metadata.uid for name, pod in storm.world.pods.items()}
-    for kind in ("service", "labels", "service", "labels"):
-        storm.happen(kind, 0)
-        storm.rest()
-    assert {name: pod.metadata.uid for name, pod in storm.world.pods.items()} == before
 
 
 def former(world: World) -> None:

@@ -18,14 +18,12 @@ from covey.kube.clock import SYSTEM
 from covey.kube.errors import AlreadyExists
 from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
-from covey.operator.execute.executor import Executor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.model.observed import SHARED_BUDGET
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
-from unit.operator.budgets import budgets_of
 from unit.operator.seen import Seen
-from unit.operator.test_execute import OWNER, Server
+from unit.operator.test_execute import OWNER, Server, execute
 from unit.operator.world import World
 
 BUDGET = msgspec.convert(
@@ -130,15 +128,10 @@ class Taken(Server):
         return BUDGET
 
 
-async def run(server: Taken, world: World) -> None:
-    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _kind, _item: None)
-    await executor.run(world.plan().actions)
-
-
 async def test_one_that_another_worker_has_made_is_taken() -> None:
     world = World(inference(role("decode")))
     server = Taken(world, network.LABELS)
-    await run(server, world)
+    await execute(world, server)
     assert server.applied == [network.NAME]
 
 
@@ -158,9 +151,6 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Budgeted) -
     assert seen.asked == [("ml", "llama")]
 
 
-FORMER = "llama-gang"
-
-
 def wanted(**router: Any) -> DisaggregatedInference:
     return inference(role("prefill", size=2), role("decode"), role("router", **{"minReplicas": 0, **router}))
 
@@ -169,68 +159,6 @@ def wanted(**router: Any) -> DisaggregatedInference:
 def world() -> World:
     """A resource that serves."""
     return World.serving(wanted())
-
-
-def budgets(world: World) -> dict[str, int]:
-    """How many pods each budget selects."""
-    found = [name for pod in world.pods.values() for name in budgets_of(pod, world.objects, world.shared)]
-    return {name: found.count(name) for name in found}
-
-
-def stored(world: World) -> set[str]:
-    return {name for kind, name in (*world.objects, *world.shared) if kind.startswith(network.KIND)}
-
-
-def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World) -> None:
-    world.come_from_former_release()
-    assert budgets(world) == {FORMER: 3}
-    # The namespace's budget is made; nothing else changes before it is seen.
-    first = world.carry_out().actions
-    assert not first.protect
-    assert stored(world) == {FORMER, network.NAME}
-    # The former one leaves alone who has the label; nobody gets the label before that is seen.
-    assert not world.carry_out().actions.protect
-    assert budgets(world) == {FORMER: 3}
-    assert len(world.carry_out().actions.protect) == 3
-    assert budgets(world) == {network.NAME: 3}
-    # It goes once every pod is seen with the label.
-    world.carry_out()
-    assert stored(world) == {network.NAME}
-    assert not world.carry_out().actions
-
-
-def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
-    world.come_from_former_release()
-    world.carry_out()
-    world.carry_out()
-    first, *_ = world.plan().actions.protect
-    world.label(first.pod.metadata.name, first.labels)
-    world.check()
-    assert budgets(world) == {FORMER: 2, network.NAME: 1}
-    planned = world.plan().actions
-    assert len(planned.protect) == 2
-    assert not planned.delete_objects
-
-
-def test_a_pod_that_is_made_meanwhile_has_one_budget(world: World) -> None:
-    world.come_from_former_release()
-    lost = next(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
-    world.vanish(lost)
-    assert len(world.carry_out().actions.create) == 1
-    assert budgets(world) == {FORMER: 3}
-    world.settle()
-    assert budgets(world) == {network.NAME: 3}
-
-
-def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
-    """It has made its budget over pods that have the label already."""
-    labelled = dict(world.pods)
-    world.come_from_former_release()
-    world.pods = labelled
-    world.carry_out()
-    world.check()
-    world.settle()
-    assert stored(world) == {network.NAME}
 
 
 def test_one_that_was_just_made_counts_before_the_watch_shows_it(seen: Budgeted) -> None:

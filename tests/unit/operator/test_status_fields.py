@@ -20,7 +20,7 @@ from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
-from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_rolling import NEW, condition, llama
 from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
@@ -51,31 +51,31 @@ def situations() -> Iterator[dict[str, Any]]:
     decide(world, value="False", reason="Infeasible", text="no room")
     yield world.tell()
     decide(world)
-    serve(world)
+    world.serve()
     yield world.tell()
     # A pod is lost, and its whole replica is made anew.
     world.delete(next(name for name in world.pods if "prefill" in name))
     world.finish()
-    act(world, 2)
+    world.act(2)
     yield world.tell()
     # The unit has lost a role, and is about to be taken down.
     world.inference = llama(gang={"terminationDelaySeconds": 600})
     for name in [name for name in world.pods if "decode" in name]:
         world.vanish(name)
-    act(world)
+    world.act()
     yield world.tell()
     world.inference = llama()
-    serve(world)
+    world.serve()
     # A rollout that begins, has one replica, and waits for the next.
     world.inference = llama(decode={"template": NEW})
     for _ in range(3):
-        act(world)
+        world.act()
         yield world.status
-        serve(world)
-    act(world, 2)
+        world.serve()
+    world.act(2)
     yield world.status
     world.inference = llama(replicas=2)
-    act(world)
+    world.act()
     yield world.tell()
     # A unit that has lost its minimum, and is to be given up after a while.
     lost = serving(gang={"terminationDelaySeconds": 100})

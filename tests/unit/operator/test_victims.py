@@ -27,11 +27,6 @@ def serving(resource: DisaggregatedInference) -> World:
     return world
 
 
-def pods(world: World, replica: int, role_name: str = "prefill", unit: int = 0) -> list[str]:
-    prefix = f"{unit}-{role_name}-{replica}-"
-    return sorted(name for name, pod in world.pods.items() if (pod.spec.hostname or "").startswith(prefix))
-
-
 def left(world: World, resource: DisaggregatedInference) -> set[int]:
     """The prefill replicas that are left in unit 0."""
     world.inference = resource
@@ -65,24 +60,18 @@ def gates(world: World) -> Any:
 
 @pytest.mark.parametrize("nonsense", ["", "cheap", "1.5", "+3", "-", "--3", "99999999999", "²"])
 def test_a_cost_that_kubernetes_would_not_take_is_none(world: World, nonsense: str) -> None:
-    costs(world, pods(world, 0), nonsense)
+    costs(world, world.names_of("prefill", 0, unit=0), nonsense)
     assert left(world, llama(3, 1)) == {0, 1, 2}
-
-
-def test_those_who_go_together_come_from_one_rack(world: World) -> None:
-    for replica, rack in ((0, "r1"), (1, "r2"), (2, "r1"), (3, "r2")):
-        lie(world, pods(world, replica), "b1", rack, f"h{replica}")
-    assert left(world, llama(2, 1)) == {0, 2}
 
 
 def test_unit_that_waits_whole_when_another_one_lacks_a_pod_goes_first() -> None:
     """It has all its pods and no node; the other one has all nodes but one."""
     world = serving(llama(2, 1, replicas=2))
     for name in [
-        name for role in ("prefill", "decode") for number in (0, 1) for name in pods(world, number, role, unit=1)
+        name for role in ("prefill", "decode") for number in (0, 1) for name in world.names_of(role, number, unit=1)
     ]:
         gated(world, name)
-    for name in pods(world, 0, "decode"):
+    for name in world.names_of("decode", 0, unit=0):
         world.delete(name)
     world.inference = llama(2, 1, replicas=1)
     world.settle()
@@ -91,9 +80,9 @@ def test_unit_that_waits_whole_when_another_one_lacks_a_pod_goes_first() -> None
 
 def test_unit_that_serves_below_its_minimum_outlives_one_that_serves_nobody() -> None:
     world = serving(llama(2, 1, replicas=2))
-    for name in pods(world, 1):
+    for name in world.names_of("prefill", 1, unit=0):
         world.delete(name)
-    for name in pods(world, 0, "decode", unit=1):
+    for name in world.names_of("decode", 0, unit=1):
         unready(world, name)
     world.inference = llama(2, 1, replicas=1)
     world.settle()
@@ -107,8 +96,8 @@ def test_unit_that_serves_below_its_minimum_outlives_one_that_serves_nobody() ->
 def test_what_is_left_is_never_cheaper_than_what_went(places: list[tuple[str, str, int]], count: int) -> None:
     world = serving(llama(5, 1))
     for replica, (block, rack, cost) in enumerate(places):
-        lie(world, pods(world, replica), block, rack, f"h{replica}")
-        costs(world, pods(world, replica), str(cost))
+        lie(world, world.names_of("prefill", replica, unit=0), block, rack, f"h{replica}")
+        costs(world, world.names_of("prefill", replica, unit=0), str(cost))
     kept = left(world, llama(count, 1))
     assert len(kept) == count
     gone = set(range(5)) - kept

@@ -202,6 +202,13 @@ class World(Stored):
             self.check()
         return planned
 
+    def act(self, passes: int = 1) -> None:
+        """So many passes: what is planned is done and told, and what terminates is gone."""
+        for _ in range(passes):
+            self.carry_out()
+            self.tell()
+            self.finish()
+
     def crash(self, writes: int) -> None:
         """Kill the operator after so many writes of a plan."""
         for step in itertools.islice(self.steps(self.plan().actions), writes):
