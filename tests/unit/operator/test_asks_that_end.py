@@ -19,6 +19,7 @@ from covey.operator.capacity.answers import Answer, RequestEnd, read_ended
 from unit.operator.test_capacity import (
     BUFFERS,
     COMING,
+    NEW,
     NOT_FOUND,
     REQUESTS,
     Asking,
@@ -31,7 +32,6 @@ from unit.operator.test_nodes_that_come import EXPIRED, FITS, act, answered, kee
 
 HOUR = 3600.0
 _KEYS = st.sampled_from(["reason", "again", "backoffSeconds", "request"])
-NEW = core.Condition("Provisioning", "False", "RequiresNewCapacity")
 
 
 def annotate(world: Asking, name: str, annotation: str, text: str) -> None:
@@ -96,14 +96,6 @@ def test_a_request_when_its_unit_is_decided_of_no_more_ends_by_its_own_clock(cap
     assert not world.of(CAPACITY_BUFFERS if is_buffer else PROVISIONING_REQUESTS)
     assert world.asked()[:2] == ("False", "NothingCame")
     assert told(world) is None
-
-
-def test_a_request_when_the_level_of_its_unit_is_known_no_more_ends_by_its_own_clock() -> None:
-    world = answered(COMING, topology={"required": "rack"})
-    world.topologies = ()
-    world.now += 901
-    act(world)
-    assert not world.of()
 
 
 # Asked again
@@ -174,15 +166,6 @@ def test_a_unit_when_nodes_came_and_did_not_help_never_asks_for_the_same_pods_ag
     ((name, mark),) = world.marks().items()
     assert mark["again"] is None
     assert f"to ask again, delete PodTemplate {name}" in world.asked()[2]
-
-
-def test_a_buffer_when_karpenter_says_that_it_fits_is_not_asked_for_again() -> None:
-    """It says so once it has made the nodes, which do not help: it would make the next ones for nothing, too."""
-    world = answered(FITS, capacity=BUFFERS)
-    for _ in range(30):
-        world.now += 2 * HOUR
-        act(world)
-    assert not world.of(CAPACITY_BUFFERS)
 
 
 @pytest.mark.parametrize("text", ["NothingCame", "Disagreed", "of a later release"])
@@ -284,22 +267,6 @@ def test_a_request_when_its_unit_waits_for_something_else_for_a_moment_goes_on(r
     act(world)
     assert {found.metadata.uid for found in world.of().values()} == before
     assert told(world) is not None
-
-
-@pytest.mark.parametrize("what", ["quota", "claim"])
-def test_a_request_when_its_unit_wants_it_again_in_time_goes_on(what: str) -> None:
-    """Each moment counts from its own beginning."""
-    world = refused()
-    before = {found.metadata.uid for found in world.of().values()}
-    for _ in range(4):
-        world.want_something_else(what)
-        act(world)
-        world.now += 20
-        act(world)
-        refuse(world)
-        act(world)
-        world.now += 20
-    assert {found.metadata.uid for found in world.of().values()} == before
 
 
 def test_a_request_when_nodes_are_on_their_way_and_its_unit_waits_for_quota_stays_until_its_clock_has_run_out() -> None:

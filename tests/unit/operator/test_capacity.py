@@ -19,11 +19,10 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.backends import Owned
 from covey.compile.identity import group_name, slot_of
-from covey.kube.resources import CAPACITY_BUFFERS, COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
 from covey.operator.model import podstate
 from covey.operator.model.actions import Object
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
-from covey.operator.status.lives import find_seconds_to_nodes
 from unit.operator.world import World
 
 REQUESTS = Capacity(Provider.PROVISIONING_REQUEST)
@@ -130,6 +129,8 @@ def refused(*roles: Object, capacity: Capacity | None = REQUESTS, notes: bool = 
 FOUND = core.Condition("Provisioned", "True", "CapacityIsFound")
 COMING = core.Condition("Provisioned", "True", "CapacityIsProvisioned")
 NOT_FOUND = core.Condition("Provisioned", "False", "CapacityIsNotFound", "no node group has eight")
+#: Of a buffer: nodes are on their way.
+NEW = core.Condition("Provisioning", "False", "RequiresNewCapacity")
 FAILED = core.Condition("Failed", "True", "Failed", "quota of the cloud")
 
 
@@ -169,27 +170,6 @@ def test_a_template_has_the_shape_of_a_pod_and_nothing_of_the_gang() -> None:
     }
 
 
-def test_it_is_not_asked_before_its_time() -> None:
-    world = refused()
-    for kind in (PROVISIONING_REQUESTS, POD_TEMPLATES):
-        for name in world.of(kind):
-            del world.objects[kind.type, name]
-    world.refuse(ago=20)
-    planned = world.plan()
-    assert not planned.actions.ask
-    assert planned.again == 10
-
-
-@pytest.mark.parametrize("reason", [names.REASON_WAITING, names.REASON_UNKNOWN])
-def test_a_request_stays_while_nobody_has_decided(reason: str) -> None:
-    """A scheduler process that starts anew says Waiting before it has looked: the nodes are on their way."""
-    world = refused()
-    before = dict(world.objects)
-    world.judge_unit("False", reason)
-    world.settle()
-    assert world.of().keys() == {name for kind, name in before if kind == PROVISIONING_REQUESTS.type}
-
-
 def test_a_unit_that_is_being_admitted_asks_for_nothing_new() -> None:
     """Its pods are pinned one after another, and only then its root says so."""
     world = refused(gang("decode", 3))
@@ -197,12 +177,6 @@ def test_a_unit_that_is_being_admitted_asks_for_nothing_new() -> None:
     world.pin(min(world.pods))
     world.settle()
     assert world.of().keys() == before
-
-
-def test_without_the_kind_nothing_is_asked_and_it_is_said() -> None:
-    world = refused(capacity=replace(REQUESTS, is_served=False))
-    assert not any(kind in _TYPES for kind, _ in world.objects)
-    assert world.asked()[:2] == ("False", "ProviderMissing")
 
 
 def serve_kind(world: Asking) -> None:
@@ -255,36 +229,24 @@ def test_condition_of_what_is_asked_for_when_its_cause_has_gone_is_told_no_more(
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("capacity", "told", "expected"),
     [
-        (COMING, ("True", "Coming")),
-        (FOUND, ("True", "Disagreed")),
-        (NOT_FOUND, ("True", "NoCapacity")),
-        (core.Condition("Accepted", "True", "Accepted"), ("True", "Asked")),
+        (REQUESTS, COMING, "Coming"),
+        (REQUESTS, FOUND, "Disagreed"),
+        (REQUESTS, NOT_FOUND, "NoCapacity"),
+        (REQUESTS, core.Condition("Accepted", "True", "Accepted"), "Asked"),
+        (BUFFERS, NEW, "Coming"),
+        (BUFFERS, core.Condition("Provisioning", "True", "FitsExistingCapacity"), "Disagreed"),
+        (BUFFERS, core.Condition("ReadyForProvisioning", "False", "ResolutionFailed"), "NoCapacity"),
+        (BUFFERS, core.Condition("Provisioning", "Unknown", "NotReadyForProvisioning"), "Asked"),
     ],
+    ids=lambda value: getattr(value, "reason", None) or getattr(value, "provider", value),
 )
-def test_the_condition_says_what_was_answered(told: core.Condition, expected: tuple[str, str]) -> None:
-    world = refused()
-    world.say(told)
-    assert world.asked()[:2] == expected
+def test_the_condition_says_what_was_answered(capacity: Capacity, told: core.Condition, expected: str) -> None:
+    world = refused(capacity=capacity)
+    world.say(told, kind=capacity.kind)
+    assert world.asked()[:2] == ("True", expected)
     assert not world.plan().actions.ask
-
-
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ((core.Condition("Provisioning", "False", "RequiresNewCapacity"),), "Coming"),
-        ((core.Condition("Provisioning", "True", "FitsExistingCapacity"),), "Disagreed"),
-        ((core.Condition("ReadyForProvisioning", "False", "ResolutionFailed"),), "NoCapacity"),
-        ((core.Condition("Provisioning", "Unknown", "NotReadyForProvisioning"),), "Asked"),
-    ],
-)
-def test_the_condition_says_what_was_answered_to_a_buffer(
-    conditions: tuple[core.Condition, ...], expected: str
-) -> None:
-    world = refused(capacity=BUFFERS)
-    world.say(*conditions, kind=CAPACITY_BUFFERS)
-    assert world.asked()[1] == expected
 
 
 @pytest.mark.parametrize(
@@ -306,20 +268,6 @@ def test_an_answer_without_nodes_ends_and_is_asked_for_again_after_a_while(told:
         world.forget()
         world.settle()
     world.now += 600
-    world.settle()
-    assert list(world.of()) == [name]
-    assert world.asked()[:2] == ("True", "Asked")
-
-
-def test_who_has_put_right_what_was_wrong_asks_again_by_deleting_the_pod_template() -> None:
-    world = refused()
-    (name,) = world.of()
-    world.say(FAILED)
-    world.note()
-    world.settle()
-    assert name in world.asked()[2]
-    assert not world.of()
-    del world.objects[POD_TEMPLATES.type, name]
     world.settle()
     assert list(world.of()) == [name]
     assert world.asked()[:2] == ("True", "Asked")
@@ -420,61 +368,44 @@ def test_a_request_that_somebody_else_has_written_ends_no_pass(spec: Object) -> 
     assert name in world.of()
 
 
-def test_a_request_without_an_answer_is_replaced_by_one_for_the_rest() -> None:
-    world = admitted()
+@pytest.mark.parametrize(
+    ("capacity", "told", "passed"),
+    [
+        pytest.param(REQUESTS, (), 0, id="a request without an answer"),
+        pytest.param(BUFFERS, (NEW,), 0, id="a buffer, which would bring as many nodes beside those that run"),
+        pytest.param(REQUESTS, (COMING,), 901, id="a request that has ended"),
+    ],
+)
+def test_what_still_waits_is_asked_for_anew_and_alone(
+    capacity: Capacity, told: tuple[core.Condition, ...], passed: float
+) -> None:
+    world = admitted(capacity=capacity)
+    world.say(*told, kind=capacity.kind)
     world.bind(sorted(world.pods)[1])
-    world.settle()
-    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [2]
-
-
-def test_a_buffer_is_replaced_by_one_for_the_rest() -> None:
-    """It would bring as many nodes beside those that run."""
-    world = admitted(capacity=BUFFERS)
-    world.say(core.Condition("Provisioning", "True", "RequiresNewCapacity"), kind=CAPACITY_BUFFERS)
-    world.bind(sorted(world.pods)[1])
-    world.settle()
-    assert [each.spec["replicas"] for each in world.of(CAPACITY_BUFFERS).values()] == [2]
-
-
-def test_what_waits_after_a_request_has_ended_is_asked_for_anew() -> None:
-    world = admitted()
-    world.say(COMING)
-    world.bind(sorted(world.pods)[1])
-    world.now += 901
+    world.now += passed
     world.note()
     world.settle()
-    assert [each.spec["podSets"][0]["count"] for each in world.of().values()] == [2]
+    (spec,) = (request.spec for request in world.of(capacity.kind).values())
+    assert (spec["replicas"] if capacity is BUFFERS else spec["podSets"][0]["count"]) == 2
 
 
-@pytest.mark.parametrize("case", ["switched off", "queue", "young", "a minimum waits"])
-def test_surplus_does_not_ask(case: str) -> None:
-    if case == "switched off":
-        world = admitted(capacity=MINIMUM_ONLY)
-    elif case == "queue":
-        world = admitted(queue="team")
-    elif case == "young":
-        world = admitted(capacity=replace(REQUESTS, after=2_000_000_000.0))
-    else:
-        world = admitted(replicas=2)
-        world.refuse(unit=1)
-        world.settle()
-        assert all("unit 1" in text for text in world.asked()[2].split("; "))
-        return
-    assert not world.of()
+@pytest.mark.parametrize(
+    ("capacity", "spec"),
+    [
+        pytest.param(MINIMUM_ONLY, {}, id="switched off"),
+        pytest.param(REQUESTS, {"queue": "team"}, id="queue"),
+        pytest.param(replace(REQUESTS, after=2_000_000_000.0), {}, id="young"),
+    ],
+)
+def test_surplus_does_not_ask(capacity: Capacity, spec: Object) -> None:
+    assert not admitted(capacity=capacity, **spec).of()
 
 
-def test_the_seconds_to_nodes_are_those_since_they_were_asked_for() -> None:
-    def told(admitted: str, asked: str | None) -> dict[str, Any]:
-        at = "2026-01-01T00:01:00Z" if admitted == "True" else "2026-01-01T00:00:00Z"
-        found = [{"type": names.ADMITTED, "status": admitted, "reason": "x", "lastTransitionTime": at}]
-        since = "2026-01-01T00:00:15Z"
-        more = {"type": names.CAPACITY_ASKED, "status": "True", "reason": asked, "lastTransitionTime": since}
-        return {"conditions": [*found, *([more] if asked else [])]}
-
-    assert find_seconds_to_nodes(told("False", "Coming"), told("True", None)) == 45
-    assert find_seconds_to_nodes(told("False", "Asked"), told("True", None)) is None
-    assert find_seconds_to_nodes(told("False", "Coming"), told("False", None)) is None
-    assert find_seconds_to_nodes(told("True", "Coming"), told("True", None)) is None
+def test_surplus_does_not_ask_while_a_minimum_waits() -> None:
+    world = admitted(replicas=2)
+    world.refuse(unit=1)
+    world.settle()
+    assert all("unit 1" in text for text in world.asked()[2].split("; "))
 
 
 def needed(world: Asking) -> Counter[int]:

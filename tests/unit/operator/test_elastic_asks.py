@@ -73,19 +73,6 @@ def test_of_domains_that_are_alike_the_one_that_pods_select_is_named() -> None:
     assert selectors(world) == [{"cloud/rack": "r8"}], "whichever rack would do is none but that one"
 
 
-def test_pods_with_places_say_where_the_rest_has_to_be() -> None:
-    world = refused(gang("decode", 3), capacity=None, topology={"required": "rack"})
-    first = min(world.pods)
-    world.pin(first)
-    world.bind(first)
-    node = world.pods[first].spec.node_name or ""
-    world.known_nodes = {node: core.Node(core.Meta(name=node, labels={"cloud/block": "b1", "cloud/rack": "r1"}))}
-    world.topologies, world.autoscaler = (topology("r7"),), REQUESTS
-    world.refuse()
-    world.settle()
-    assert selectors(world) == [rack("r1")]
-
-
 @pytest.mark.parametrize("told", [NOT_FOUND, FAILED])
 def test_what_was_refused_is_followed_by_the_next_domain_and_at_last_by_any(told: core.Condition) -> None:
     """Nothing stands beside the next choice, and nothing is asked for twice, whoever starts anew."""
