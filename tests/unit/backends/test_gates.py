@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
-from covey.backends.kubernetes.gates import LIMITS, release
+from covey.backends.kubernetes.gates import release
 from covey.compile import Slot
 
 WANTED = inference(role("prefill", replicas=9, size=2), role("decode", replicas=9))
@@ -68,11 +68,6 @@ def test_it_goes_where_there_is_room_for_the_whole() -> None:
     """kube-scheduler never goes back: of several domains it might take the one that another replica needs."""
     found = decide(replica("decode"), replica("prefill"))
     assert found.confined == {Slot(0, "prefill", 0, index): {"rack": f"r{index}"} for index in range(2)}
-
-
-def test_what_is_not_guaranteed_is_told() -> None:
-    assert "somebody else may take the room" in LIMITS
-    assert "partly bound" in LIMITS
 
 
 def test_surplus_goes_by_whole_replicas_the_emptiest_role_first() -> None:

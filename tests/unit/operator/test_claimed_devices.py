@@ -223,16 +223,3 @@ async def test_what_a_refused_template_claims_stops_nobody(claims: Any) -> None:
     reconciler, _ = counting()
     observed = await reconciler._count_claims(("ml", "llama"), verdict, world.observe())
     assert observed.claim_charges == {"t": of(4)}
-
-
-async def test_claims_that_are_still_to_be_made_are_one_demand_however_many_kinds_of_pods_there_are() -> None:
-    reconciler, caches = counting()
-    for number in range(1, 101):
-        claims = [{**OF_TEMPLATE, "name": f"c{each}"} for each in range(number)]
-        pod = msgspec.convert({"metadata": {"name": f"p{number}"}, **template(resourceClaims=claims)}, core.Pod)
-        named = msgspec.structs.replace(pod.metadata, namespace="ml", uid=f"p{number}")
-        caches.ledger.newborns.add(("ml", f"p{number}"), msgspec.structs.replace(pod, metadata=named))
-    world = World.settled(inference(role("r")))
-    observed = await reconciler._count_claims(("ml", "llama"), world.judge(), world.observe())
-    [(charge, count)] = observed.reserved.items()
-    assert (count, dict(charge.claimed)) == (1, {name: 5050 * value for name, value in of(4).items()})

@@ -138,19 +138,6 @@ def replicas(world: World) -> Counter[str]:
     return Counter(name for _, name, _ in found)
 
 
-def test_an_exchange_takes_the_donors_of_the_claim() -> None:
-    world, room = serving()
-    aim(world, prefill=1, decode=5)
-    room.settle()
-    assert told(world) == ("True", "Committed", {"prefill": 1, "decode": 5})
-    assert replicas(world) == {"prefill": 1, "decode": 5}
-    left = {
-        slot.replica for pod in world.pods.values() if (slot := slot_of(pod.spec.hostname)) and slot.role == "prefill"
-    }
-    assert left == {1}, "the claim named the lowest"
-    assert all(root.metadata.annotation(names.ANNOTATION_EXCHANGE) is None for root in world.objects.values())
-
-
 def test_one_unit_without_a_plan_keeps_all_where_they_are() -> None:
     world, room = serving(room=8, prefill=2, decode=3, units=2)
     before = set(world.pods)
@@ -158,29 +145,6 @@ def test_one_unit_without_a_plan_keeps_all_where_they_are() -> None:
     room.settle()
     assert told(world)[:2] == ("False", "NoPlan")
     assert set(world.pods) == before
-
-
-def test_a_refused_vector_is_asked_for_again() -> None:
-    world, room = serving()
-    aim(world, prefill=2, decode=5)
-    room.settle()
-    assert told(world)[1] == "NoPlan"
-    room.capacity = 9
-    world.now += 61
-    room.settle()
-    assert told(world) == ("True", "Committed", {"prefill": 2, "decode": 5})
-
-
-def test_a_newer_vector_pardons_those_that_drain() -> None:
-    world, room = serving(drain=600)
-    before = {pod.metadata.uid for pod in world.pods.values()}
-    aim(world, prefill=1, decode=5)
-    room.settle(6)
-    assert any(podstate.claimed_by(pod) for pod in world.pods.values())
-    aim(world, prefill=2, decode=3)
-    room.settle(8)
-    assert {pod.metadata.uid for pod in world.pods.values()} == before
-    assert not any(podstate.is_draining(pod) for pod in world.pods.values())
 
 
 vectors = st.tuples(st.integers(0, 4), st.integers(0, 7))

@@ -199,38 +199,6 @@ def test_injected_container_counts_when_it_asks_for_a_device(limits: dict[str, i
     assert len(world.plan().actions.delete_pods) == deleted
 
 
-@pytest.mark.parametrize(
-    ("status", "cause"),
-    [
-        (
-            core.ContainerStatus(state=core.ContainerState(core.Waiting("ErrImagePull"))),
-            "waits: ImagePullBackOff of ",
-        ),
-        (
-            core.ContainerStatus(
-                state=core.ContainerState(core.Waiting("CreateContainerConfigError", 'secret "hf" not found'))
-            ),
-            'waits: CreateContainerConfigError (secret "hf" not found)',
-        ),
-        (
-            core.ContainerStatus(
-                restart_count=2,
-                state=core.ContainerState(core.Waiting("CrashLoopBackOff")),
-                last_state=core.ContainerState(terminated=core.Terminated(exit_code=1, reason="Error")),
-            ),
-            "waits: CrashLoopBackOff, ended with exit code 1 (Error)",
-        ),
-    ],
-)
-def test_unit_that_is_not_ready_names_the_container_that_does_not_run(status: core.ContainerStatus, cause: str) -> None:
-    world = World.settled(inference(role("prefill", size=2)))
-    world.bind_all()
-    name = name_of(world, "0-prefill-0-0")
-    world.change(name, status={"container_statuses": (msgspec.structs.replace(status, name="engine"),)})
-    (condition,) = [each for each in world.tell()["conditions"] if each["type"] == names.READY]
-    assert f"pod {name}: container engine {cause}" in condition["message"]
-
-
 def test_a_unit_that_is_recreated_starts_together_after_its_second_failure() -> None:
     world = world_of(restarting("prefill", "RecreateUnit", size=2), role("decode"))
     for _ in range(2):
@@ -339,26 +307,6 @@ def test_a_failed_pod_that_is_left_is_replaced_when_somebody_deletes_it() -> Non
     assert list(world.pods) == [name]
     world.delete(name)
     assert world.plan().actions.create
-
-
-def test_what_is_not_ready_in_time_has_failed() -> None:
-    world = World.settled(inference(role("decode", startDeadlineSeconds=3600)), notes=True)
-    (name,) = world.pods
-    world.bind(name)
-    scheduled = core.Condition("PodScheduled", "True", last_transition_time=rfc3339(world.now))
-    world.change(name, status={"conditions": (scheduled,)})
-    world.now += 3599
-    planned = world.plan()
-    assert not planned.actions
-    assert planned.again == 1
-    world.now += 1
-    planned = world.plan()
-    assert [item.pod.metadata.name for item in planned.actions.delete_pods] == [name]
-    assert [each.why for each in planned.failures] == ["StartDeadlineExceeded"]
-    world.ready(name)
-    world.note()
-    world.change(name, status={"conditions": (scheduled,)})
-    assert not world.plan().actions, "it has been Ready once"
 
 
 def on_nodes(world: World, *nodes: str, racks: dict[str, str] | None = None) -> None:

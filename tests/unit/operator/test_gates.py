@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference, role, template
 from builders.requests import make_node
-from covey.api import constants as names
 from covey.api import core
 from covey.backends import Cluster
 from covey.backends.kubernetes import Embedded, Flat
@@ -22,7 +21,6 @@ from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
-from covey.operator.status.units import describe_units
 from unit.operator.test_room import GPUS, Ground
 from unit.operator.world import Step, World
 
@@ -140,16 +138,6 @@ def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, rando
     assert whole >= 1 or not begun or surplus
     if nodes >= 9 * units:
         assert all((world.bound(u, "prefill"), world.bound(u, "decode")) == (3, 3) for u in range(units))
-
-
-def test_the_condition_says_what_is_short_and_then_what_is_not_guaranteed() -> None:
-    world, random = gated("1.36", 2), Random(1)
-    planned = settle(world, random, 3)
-    [unit] = describe_units(world.inference, DIALECTS["1.36"], world.observe(), planned)
-    assert unit.reason == "HierarchyByGates"
-    assert "nvidia.com/gpu" in unit.message
-    assert not any(map(podstate.is_bound, world.pods.values()))
-    assert all(names.GATE_GANG in core.gates(pod) for pod in world.pods.values())
 
 
 def test_single_surplus_is_not_there_before_the_minimum_is_bound_in_1_37() -> None:

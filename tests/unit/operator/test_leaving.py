@@ -75,32 +75,14 @@ class Watch:
     """The watch of nodes, fed by hand."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
         self.now = 1000.0
-        self.nodes = Nodes(None, self.told.append, clock=Clock(wall=lambda: self.now))  # type: ignore[arg-type] # nothing is asked
+        self.nodes = Nodes(None, lambda _: None, clock=Clock(wall=lambda: self.now))  # type: ignore[arg-type] # nothing is asked
         self._before: dict[str, core.Node] = {}
 
-    def see(self, found: core.Node) -> list[str]:
+    def see(self, found: core.Node) -> None:
         before = self._before.get(found.metadata.name)
         self._before[found.metadata.name] = found
-        self.told.clear()
         self.nodes._on_event("ADDED" if before is None else "MODIFIED", found, before)
-        return list(self.told)
-
-
-def test_only_what_matters_to_pods_is_told() -> None:
-    watch = Watch()
-    assert watch.see(node()) == []
-    assert watch.see(node(resource_version="2")) == []
-    assert watch.see(node("a", "node.kubernetes.io/disk-pressure:NoSchedule")) == []
-    assert watch.see(node("a", "driver=restarts:NoSchedule")) == []
-    assert watch.see(node(cordoned=True)) == ["a"]
-    assert watch.see(node("a", "x=1:NoSchedule", cordoned=True)) == []
-    assert watch.see(node(cordoned=True, annotations={"other": "x"})) == []
-    assert watch.see(node(cordoned=True, annotations={DRAIN: "true"})) == ["a"]
-    assert watch.see(node()) == ["a"]
-    assert watch.see(node("a", "node.kubernetes.io/out-of-service:NoExecute")) == ["a"]
-    assert watch.nodes.notices(["a"]) == {}
 
 
 def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
@@ -126,34 +108,18 @@ def test_a_cordon_counts_from_its_taint_or_from_when_it_was_seen() -> None:
     assert watch.nodes.notices(["a"])["a"].since == 1010.0
 
 
-def served(**spec: Any) -> World:
-    world = World.settled(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
-    for name, found in list(world.pods.items()):
-        world.bind(name, f"node-{found.metadata.label('covey.dev/role')}-{found.metadata.label('covey.dev/replica')}")
-        world.ready(name)
-    return world
-
-
 def test_a_replica_is_patient_only_where_all_its_nodes_let_it_wait() -> None:
-    world = served(disruption={"evacuateAfterSeconds": 30})
+    roles = (role("prefill", replicas=2, size=2), role("decode"))
+    world = World.settled(inference(*roles, disruption={"evacuateAfterSeconds": 30}))
+    world.serve(apart=True)
     world.notices = {
-        "node-prefill-0": Notice("cordoned", since=world.now - 20, waits=True),
-        "node-prefill-1": Notice("cordoned", since=world.now - 30, waits=True),
-        "node-decode-0": Notice("to be drained"),
+        "prefill-0": Notice("cordoned", since=world.now - 20, waits=True),
+        "prefill-1": Notice("cordoned", since=world.now - 30, waits=True),
+        "decode-0": Notice("to be drained"),
     }
     found = find_leaving(world.inference.spec, world.observe())
     assert found.places.keys() == {(0, "prefill", 0), (0, "prefill", 1), (0, "decode", 0)}
     assert (found.patient, found.again) == ({(0, "prefill", 0)}, 10.0)
     second = next(name for name in world.pods if "prefill-0-1" in name)
-    world.change(second, spec={"node_name": "node-decode-0"})
+    world.change(second, spec={"node_name": "decode-0"})
     assert not find_leaving(world.inference.spec, world.observe()).patient
-
-
-def test_a_candidate_has_its_time() -> None:
-    world = served(disruption={"evacuateAfterSeconds": 30})
-    world.notices = {"node-decode-0": Notice(candidate=CANDIDATE, since=world.now - 20)}
-    found = find_leaving(world.inference.spec, world.observe())
-    assert (found.places, found.again) == ({}, 10.0)
-    world.now += 10
-    found = find_leaving(world.inference.spec, world.observe())
-    assert found.places == {(0, "decode", 0): f"node node-decode-0: taint {CANDIDATE}"}

@@ -172,21 +172,6 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
     assert {item.pod.metadata.name for item in going} == before - {victim}
 
 
-def test_what_was_preempted_goes_after_its_delay_though_nobody_refuses_the_successor() -> None:
-    world = gang_of_two(ready=True, gang={"terminationDelaySeconds": 30})
-    preempt(world, "decode")
-    act(world)
-    world.now += 29
-    act(world)
-    assert condition(world, "Escalating") == ("True", "Preempted")
-    assert bound(world)
-    world.now += 2
-    act(world)
-    assert condition(world, "Escalating") == ("True", "TerminationDelay")
-    act(world)
-    assert not bound(world)
-
-
 def test_what_came_after_a_preemption_stays() -> None:
     """The victim may take its time to end, and the unit may have its places again by then."""
     world = gang_of_two(ready=True)
@@ -205,14 +190,6 @@ def test_what_came_after_a_preemption_stays() -> None:
             world.bind(name)
     assert not world.plan().actions.delete_pods
     assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
-
-
-def test_a_unit_that_serves_beside_a_preempted_replica_stays() -> None:
-    world = serving()
-    preempt(world, "decode")
-    world.tell()
-    assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
-    assert not [item for item in world.plan().actions.delete_pods if "-prefill-" in item.pod.metadata.name]
 
 
 def test_only_the_roles_that_lack_replicas() -> None:

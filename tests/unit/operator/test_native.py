@@ -90,21 +90,7 @@ def world() -> Native:
     return found
 
 
-MINIMUM = ["llama-0-decode"] * 2 + ["llama-0-prefill-0"] * 2
 ALL = ["", *["llama-0-decode"] * 3, *["llama-0-prefill-0"] * 2, *["llama-0-prefill-1"] * 2]
-
-
-def test_pods_without_a_node_have_nothing_to_lose(world: Native) -> None:
-    """They have no gate, but nobody has a place yet: a new template replaces them, and nothing is held."""
-    names = set(world.pods)
-    world.inference = Native(
-        role("prefill", replicas=2, size=2, template={"spec": {"containers": [{"name": "e", "image": "e:2"}]}}),
-        role("decode", replicas=3, minReplicas=2),
-        role("router", minReplicas=0),
-    ).inference
-    world.rest()
-    assert world.members() == MINIMUM
-    assert len(names & set(world.pods)) == 2
 
 
 def test_what_is_bound_makes_up_the_minimum(world: Native) -> None:
@@ -199,10 +185,3 @@ def happen(world: Native, event: str, number: int) -> None:
             world.forget()
         case _:
             pass
-
-
-def test_pods_that_keep_a_deleted_group_for_nothing_go(world: Native) -> None:
-    world.end("llama-0-prefill-0")
-    world.rest()
-    assert world.members() == MINIMUM
-    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None

@@ -217,40 +217,6 @@ def engine(serves: tuple[str | None, str | None] = (None, None), **spec: Any) ->
     return inference(roles[0] | PORTS, roles[1], role("router", minReplicas=0), **spec)
 
 
-def labels(world: World, key: str) -> dict[str, str | None]:
-    return {pod.metadata.label(names.LABEL_ROLE) or "": pod.metadata.label(key) for pod in world.pods.values()}
-
-
-def test_pods_of_a_former_release_are_labelled_where_they_are() -> None:
-    world = World.serving(engine(("Prefill", "Decode")))
-    before = dict(world.pods)
-    for name in before:
-        world.label(name, {names.LABEL_PAIRING: None})
-    world.settle()
-    assert world.pods == before
-
-
-def test_what_a_router_has_switched_stays_on_a_role_that_serves_both() -> None:
-    """SGLang's and llm-d's controllers change what a pod does while it runs."""
-    world = World.serving(engine(("Both", "Decode"), compat={"llmd": "Always"}))
-    assert labels(world, names.LABEL_LLMD_ROLE)["p"] == "prefill-decode"
-    for name, pod in world.pods.items():
-        if pod.metadata.label(names.LABEL_ROLE) != "router":
-            world.label(name, {names.LABEL_LLMD_ROLE: "prefill"})
-    world.settle()
-    assert labels(world, names.LABEL_LLMD_ROLE) == {"p": "prefill", "d": "decode", "router": None}
-
-
-def test_roles_that_serve_one_part_alone_say_how_many_there_have_to_be() -> None:
-    roles = (role("d", replicas=2, minReplicas=2, serves="Decode"), role("p", replicas=2, serves="Both"))
-    world = World.serving(inference(*roles, compat={"llmd": "Always"}))
-    for name, pod in list(world.pods.items()):
-        if pod.metadata.label(names.LABEL_ROLE) == "p":
-            world.label(name, {names.LABEL_LLMD_ROLE: "decode"})
-    (found,) = (each for each in world.plan().remarks if each.type == names.CAPABILITY_LACKING)
-    assert "0 of 1 prefill, 4 of 2 decode" in found.message
-
-
 def test_the_bootstrap_port_is_told_and_follows_the_spec() -> None:
     world = World.serving(engine(("Prefill", "Decode")))
 

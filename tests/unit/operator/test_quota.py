@@ -249,34 +249,6 @@ def test_a_lost_replica_comes_before_a_surge() -> None:
     assert not list_created(found)
 
 
-def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
-    roles = [
-        role("prefill", replicas=2, minReplicas=1, **engine(8)),
-        role("decode", replicas=2, minReplicas=1, **engine(8)),
-    ]
-    world = World.serving(inference(*roles))
-    for each in roles:
-        each["template"]["spec"]["containers"][0]["image"] = "e:2"
-    world.inference = inference(*roles)
-    full = 32
-    for _ in range(60):
-        found = plan_with(world, gpus(full, 8 * len(world.pods)))
-        world.retire(world.observe(), found)
-        for step in world.steps(found.actions):
-            step()
-        assert len(world.pods) * 8 <= full
-        for name in [name for name, each in world.pods.items() if each.spec.node_name is None]:
-            world.bind(name)
-            world.ready(name)
-        tell(world, found)
-        world.finish()
-        serving = sum(each.metadata.deletion_timestamp is None for each in world.pods.values())
-        assert serving >= 2
-        world.now += 31
-    assert {each.spec.containers[0].image for each in world.pods.values()} == {"e:2"}
-    assert len(world.pods) == 4
-
-
 def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
     world = World.serving(inference(*roles))
@@ -321,15 +293,3 @@ def test_what_is_short_is_told() -> None:
         "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
         "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left",
     ]
-
-
-def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
-    world = World.serving(inference(*PAIR))
-    lose(world, "0-decode-0-0")
-    short = plan_with(world, gpus(12, 8))
-    assert short.fitting.reserve
-    # Another resource fits what is left, but not beside what was lost.
-    other = World(inference(role("prefill", **engine(4)), name="other"))
-    assert list_created(plan_with(other, gpus(12, 8))) == ["0-prefill-0"]
-    assert not list_created(plan_with(other, gpus(12, 8), reserved=short.fitting.reserve))
-    assert list_created(plan_with(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]

@@ -4,83 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.inferences import inference, role, template
+from builders.inferences import inference, role
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.clock import Clock
-from covey.kube.watch import ADDED, DELETED, MODIFIED
-from covey.operator.model.actions import Actions, CreatePod, Precedence
+from covey.kube.watch import ADDED, MODIFIED
+from covey.operator.model.actions import Actions
 from covey.operator.observe.quotas import REST, Quotas
 from covey.operator.plan import plan
-from covey.operator.quota.charge import charge_of
 from covey.operator.quota.fit import Demand, merge_demands
 from unit.operator.test_quota import engine, gpus
 from unit.operator.world import World
 
-ONE, OTHER, ELSEWHERE = ("ml", "one"), ("ml", "other"), ("web", "one")
-CHARGE = charge_of(template())
-
-
-class Lists:
-    """An API server that has these quotas."""
-
-    def __init__(self, *quotas: core.ResourceQuota) -> None:
-        self.quotas = quotas
-        self.asked = 0
-
-    async def list(self, *_: Any, **__: Any) -> tuple[list[core.ResourceQuota], str]:
-        self.asked += 1
-        return list(self.quotas), "1"
+ONE = ("ml", "one")
 
 
 class Stage:
+    """What the operator knows of quotas, shown by hand."""
+
     def __init__(self, *quotas: core.ResourceQuota) -> None:
-        self.server = Lists(*quotas)
         self.now = 1000.0
-        self.woken: list[tuple[str, str]] = []
-        self.quotas = Quotas(
-            cast("Client", self.server), (), lambda key, _: self.woken.append(key), Clock(lambda: self.now)
-        )
+        nobody = cast("Client", None)  # nothing is asked
+        self.quotas = Quotas(nobody, (), lambda *_: None, Clock(lambda: self.now))
         for each in quotas:
             self.show(each)
 
     def show(self, quota: core.ResourceQuota, kind: Any = ADDED) -> None:
         """As the watch does."""
-        reflector = self.quotas.reflectors[0]
-        before = reflector.store.get(quota.metadata.key)
-        objects = reflector._objects
-        list(objects.drop(quota) if kind == DELETED else objects.update(quota))
-        self.quotas._on_quota(kind, quota, before)
-
-
-def test_pods_of_a_minimum_that_runs_are_reserved_until_they_are_there() -> None:
-    quotas = Stage(gpus(8)).quotas
-    quotas.note(ONE, waits=True, first={CHARGE: 2})
-    assert quotas.reserved_demand(OTHER) == {CHARGE: 2}
-    assert not quotas.reserved_demand(ONE)
-    assert not quotas.reserved_demand(ELSEWHERE)
-    quotas.note(ONE, waits=False, first=None)
-    assert not quotas.reserved_demand(OTHER)
-    quotas.note(ONE, waits=True, first={CHARGE: 2})
-    quotas.forget(ONE)
-    assert not quotas.reserved_demand(OTHER)
-
-
-def test_after_a_start_every_resource_is_looked_at_once_first() -> None:
-    quotas = Stage(gpus(8)).quotas
-    keys = [ONE, OTHER, ELSEWHERE]
-    quotas.note_look(ONE)
-    assert quotas.settles("ml", keys)
-    quotas.note_look(OTHER)
-    assert not quotas.settles("ml", keys)
-    # A resource that comes later does not run yet.
-    assert not quotas.settles("ml", [*keys, ("ml", "new")])
+        self.quotas.reflectors[0]._take(kind, quota)
 
 
 def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
@@ -98,33 +54,6 @@ def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
             break
         stage.now += REST / 2
     assert 0 < step < 39
-
-
-RUNNING_MINIMUM, MINIMUM, REPLACEMENT, SURPLUS, SURGE = Precedence
-
-
-def order(items: Iterable[CreatePod]) -> list[tuple[Precedence, str]]:
-    """Precedence and replica of each, in order, each replica once."""
-    found = ((item.precedence, f"{item.slot.unit}-{item.slot.role}-{item.slot.replica}") for item in items)
-    return list(dict.fromkeys(found))
-
-
-def lose(world: World, *replicas: str) -> None:
-    for name, each in list(world.pods.items()):
-        if (each.spec.hostname or "").rpartition("-")[0] in replicas:
-            world.vanish(name)
-
-
-def test_a_surge_comes_last() -> None:
-    """As where a full quota lets one pod in: what is lost of a minimum is not to wait for a rollout."""
-    roles = (role("prefill", replicas=2, minReplicas=1), role("decode", minReplicas=1))
-    world = World.serving(inference(*roles))
-    changed = {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}
-    world.inference = inference({**roles[0], "template": changed}, roles[1])
-    lose(world, "0-decode-0")
-    created = order(world.plan().actions.create)
-    assert created[0] == (RUNNING_MINIMUM, "0-decode-0")
-    assert {precedence for precedence, _ in created[1:]} == {SURGE}
 
 
 class Namespace:

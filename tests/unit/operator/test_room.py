@@ -103,17 +103,6 @@ def test_the_first_of_a_rollout_is_asked_for_by_itself() -> None:
     assert Ground(make_node("n1")).view().lacks(wanted, [replica(pods, "decode", 3, minimum=False)]) is None
 
 
-def test_let_go_in_part_the_rest_is_asked_for_with_it() -> None:
-    """A crash between two patches."""
-    ground = Ground(make_node("n1"), make_node("n2"))
-    wanted = llama()
-    pods = pods_of(wanted)
-    first = Slot(0, "prefill", 0, 0)
-    pods[first] = let_go(pods[first])
-    ground.see(*pods.values())
-    assert ground.view().lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")]) is None
-
-
 def test_a_required_level_counts() -> None:
     wanted = llama(size=2, level="rack")
     pods = pods_of(wanted)

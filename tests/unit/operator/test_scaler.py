@@ -36,11 +36,6 @@ def settle(world: World) -> None:
     world.settle()
 
 
-def change(world: World, resource: DisaggregatedInference) -> None:
-    world.inference = resource
-    settle(world)
-
-
 def counts(world: World, role_name: str = "prefill") -> dict[int, int]:
     """Replicas of a role by unit."""
     places = world.observe().pods
@@ -68,15 +63,6 @@ def test_below_the_minimum_it_is_clamped_and_says_so() -> None:
     settle(world)
     assert condition(world)["status"] == "False"
     assert "ScalingLimited" not in {each["type"] for each in world.status["conditions"]}
-
-
-def test_more_units_raise_the_floor_and_leave_the_value() -> None:
-    world = settled(llama())
-    world.scale("llama-prefill", 2)
-    change(world, llama(replicas=4))
-    assert world.scalers["llama-prefill"].spec == {"replicas": 2, "minReplicas": 4}
-    assert counts(world) == {0: 1, 1: 1, 2: 1, 3: 1}
-    assert condition(world)["reason"] == "TooFewReplicas"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.operator.accept import find_unsupported
 from unit.operator.world import World
 
 START = core.SchedulingGate(names.GATE_START)
@@ -73,13 +72,3 @@ def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
     found = next(each for each in world.tell()["conditions"] if each["type"] == "Progressing")
     assert (found["status"], found["reason"]) == ("False", "ProgressDeadlineExceeded")
     assert "the workers of decode wait for their leader to be Ready" in found["message"]
-
-
-def test_roles_that_wait_for_each_other_are_refused_by_name() -> None:
-    circle = inference(
-        role("a", dependsOn=after("b")), role("b", dependsOn=after("c")), role("c", dependsOn=after("a")), role("d")
-    )
-    problem = find_unsupported(circle.spec)
-    assert problem is not None
-    assert problem.message == "dependsOn: a, b, c depend on each other in a circle: break it"
-    assert find_unsupported(inference(role("a", dependsOn=after("d")), role("d")).spec) is None

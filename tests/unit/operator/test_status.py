@@ -286,13 +286,3 @@ def test_surplus_whose_container_does_not_run_says_so_before_anything_of_places(
     assert summary["status"] == "ImagePullBackOff"
     assert summary["reason"].startswith(f"pod {name}: container engine waits: ImagePullBackOff")
     assert "wait" in summary["reason"]
-
-
-def test_preferred_levels_are_told_where_there_are_any(world: World) -> None:
-    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
-    condition = core.Condition("TopologySatisfied", "False", "Coarser", "rack was wanted, block was reached")
-    world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"] = msgspec.structs.replace(
-        root, status=core.GroupStatus(conditions=(condition,))
-    )
-    computed = compute(world)
-    assert conditions(computed)["TopologySatisfied"] == ("False", "Coarser")

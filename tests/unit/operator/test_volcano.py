@@ -13,8 +13,7 @@ from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
-from covey.operator.model.actions import Actions, Phase
-from covey.operator.status.units import describe_units
+from covey.operator.model.actions import Actions
 from unit.backends.volcano.objects import DISCOVERED, workers
 from unit.operator.world import Step, World
 
@@ -41,16 +40,6 @@ class VolcanoWorld(World):
     def place(self, pod: core.Pod) -> str:
         labels = pod.metadata.labels or {}
         return f"{labels[names.LABEL_ROLE]} {labels[names.LABEL_REPLICA]}"
-
-    def bind_replicas(self, *places: str) -> None:
-        for name, pod in list(self.pods.items()):
-            if self.place(pod) in places:
-                self.bind(name)
-
-    def phase(self) -> tuple[Phase, str]:
-        verdict, planned = self.judge(), self.plan()
-        [unit] = describe_units(verdict.inference, verdict.backend, self.observe(), planned)
-        return unit.phase, unit.message
 
 
 @pytest.fixture

@@ -134,13 +134,6 @@ class Unit:
         self.edit(target, *names)
         return self.step()
 
-    def act_without_room(self, passes: int) -> None:
-        """So many steps, in which nothing new finds a place before something old is gone."""
-        for _ in range(passes):
-            self.clear()
-            self.step()
-            self.gone()
-
     def gone(self) -> None:
         """What was going is no longer there."""
         for role in self.roles.values():
