@@ -16,6 +16,7 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.renewal import Plugin, Read, Renewal, id_token, token_file
+from unit.kube.kubeconfigs import config, write
 
 VERSION = "client.authentication.k8s.io/v1"
 
@@ -125,28 +126,17 @@ async def test_an_exec_plugin_of_a_kubeconfig_is_told_the_cluster(
     script = "answer(token=json.dumps(json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['cluster']))"
     entry = {**program(tmp_path / "plugin", script), "command": "./plugin", "provideClusterInfo": True}
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
-    cluster = {"server": "http://dev:1", "certificate-authority": "ca.crt", "extensions": [extension]}
+    cluster: dict[str, Any] = {"certificate-authority": "ca.crt", "extensions": [extension]}
     monkeypatch.chdir(tmp_path.parent)
-    connection = await load(kubeconfig(tmp_path / "config", {"exec": entry}, cluster))
+    connection = await load(write(tmp_path / "config", config(user={"exec": entry}, **cluster)))
     told = {
-        "server": "http://dev:1",
+        "server": "http://dev:1/",
         "certificate-authority-data": base64.b64encode(b"authority").decode(),
         "config": {"audience": "x"},
     }
     said = await connection.authorization()
     assert said is not None
     assert yaml.safe_load(said.removeprefix("Bearer ")) == told
-
-
-def kubeconfig(path: Path, user: Mapping[str, Any], cluster: Mapping[str, Any] | None = None) -> str:
-    content = {
-        "current-context": "dev",
-        "clusters": [{"name": "dev", "cluster": dict(cluster or {"server": "http://dev:1"})}],
-        "users": [{"name": "dev", "user": dict(user)}],
-        "contexts": [{"name": "dev", "context": {"cluster": "dev", "user": "dev"}}],
-    }
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
 
 
 def jwt(expires: float, name: str = "") -> str:
@@ -156,8 +146,9 @@ def jwt(expires: float, name: str = "") -> str:
 
 async def test_an_oidc_token_is_read_again_when_it_was_refused(tmp_path: Path) -> None:
     def provided(token: str) -> str:
-        config = {"id-token": token, "refresh-token": "r", "idp-issuer-url": "https://issuer.invalid"}
-        return kubeconfig(tmp_path / "config", {"auth-provider": {"name": "oidc", "config": config}})
+        provider = {"id-token": token, "refresh-token": "r", "idp-issuer-url": "https://issuer.invalid"}
+        user = {"auth-provider": {"name": "oidc", "config": provider}}
+        return write(tmp_path / "config", config(user=user))
 
     far = datetime.now(UTC).timestamp() + 3600
     connection = await load(provided(jwt(far, "one")))

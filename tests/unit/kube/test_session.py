@@ -12,7 +12,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 from aiohttp import web
 
 from authority import Authority, Mounted
@@ -20,6 +19,7 @@ from covey.kube.connection import Connection, bearer, load
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import Configuration
 from covey.kube.transport import new_session
+from unit.kube.kubeconfigs import config, write
 
 
 class Seen:
@@ -89,15 +89,10 @@ async def test_the_certificate_of_a_plugin_is_shown_beside_its_token_and_renewed
     tls.load_cert_chain(mounted.certificate, mounted.key)
     tls.verify_mode = ssl.CERT_REQUIRED
     async with serving(tls) as seen:
-        cluster = {"server": f"https://127.0.0.1:{seen.port}", "certificate-authority": str(mounted.authority)}
-        content = {
-            "current-context": "dev",
-            "clusters": [{"name": "dev", "cluster": cluster}],
-            "users": [{"name": "dev", "user": printing(tmp_path, authority, token=token, expiry=expiry)}],
-            "contexts": [{"name": "dev", "context": {"cluster": "dev", "user": "dev"}}],
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(content))
-        connection = await load(str(tmp_path / "config"))
+        cluster: dict[str, Any] = {"certificate-authority": str(mounted.authority)}
+        user = printing(tmp_path, authority, token=token, expiry=expiry)
+        content = config(user=user, server=f"https://127.0.0.1:{seen.port}", **cluster)
+        connection = await load(write(tmp_path / "config", content))
         async with new_session(connection, user_agent="t") as session:
             for _ in range(2):
                 async with session.get(connection.server) as response:
