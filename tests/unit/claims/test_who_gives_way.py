@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace as replace_claim
 from typing import Any
 
 import msgspec
@@ -132,6 +133,19 @@ def test_a_victim_when_its_owner_writes_a_later_time_of_its_mark_goes_all_the_sa
     notes = {**(meta.annotations or {}), "covey.dev/draining-since": "2099-01-01T00:00:00Z"}
     world.pods[name] = replace(world.pods[name], metadata=replace(meta, annotations=notes))
     world.now += HOUR
+    act(world)
+    assert name not in world.pods
+
+
+def test_a_victim_when_its_owner_has_it_drain_for_a_day_goes_after_the_longest_that_a_claim_waits() -> None:
+    world = draining(86_400)
+    world.claims = (replace_claim(claim(victim(world, 0, "decode", 2)), max_drain=600.0),)
+    (name,) = pods_of(world, 0, "decode", 2)
+    act(world)
+    world.now += 599
+    act(world)
+    assert name in world.pods
+    world.now += 2
     act(world)
     assert name not in world.pods
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from covey.api import constants as names
@@ -28,7 +29,8 @@ class RootClaim:
     """A claim, and those of one resource that it names.
 
     ``uid`` is that of the root; ``namespace`` and ``name`` are of the resource that benefits, or of the root itself
-    where it belongs to none (``is_of_resource``). ``priority`` is None where nobody knows it.
+    where it belongs to none (``is_of_resource``). ``priority`` is None where nobody knows it. ``max_drain``: seconds for
+    which its victims may drain at the most, whatever their owner says.
     """
 
     uid: str
@@ -39,6 +41,7 @@ class RootClaim:
     message: str = ""
     priority: int | None = None
     is_of_resource: bool = True
+    max_drain: float = inf
 
     def describe_to(self, namespace: str, priority: int | None) -> str:
         """Describe the root to one that gives way: by name only in its own namespace, by its priority everywhere.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from math import inf
 from typing import Final
 
+from covey.api.constants import PURPOSE_PREEMPTION, PURPOSE_RECLAIM
 from covey.backends import Owned
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
@@ -14,6 +16,8 @@ from covey.operator.observe.watched import Key, Watched
 
 #: The index of roots by the resources whose replicas they claim.
 _VICTIM: Final = "victim"
+#: Purposes of claims on what others have.
+FOR_OTHERS: Final = frozenset({PURPOSE_PREEMPTION, PURPOSE_RECLAIM})
 
 
 class Claims:
@@ -24,6 +28,7 @@ class Claims:
         look_at: adds a resource to the work queue.
         priority_of: the priority of the pods of the resource that a claim benefits; None where nobody knows it.
         evict: has ordinary pods evicted that a root claims, by namespace and name of the root.
+        max_drain: seconds for which what gives way to others may drain at the most.
     """
 
     def __init__(
@@ -32,10 +37,12 @@ class Claims:
         look_at: Callable[[Key], None],
         priority_of: Callable[[RootClaim], int | None],
         evict: Callable[[Key], None],
+        max_drain: float = inf,
     ) -> None:
         self._roots = tuple(roots)
         self._reflectors = [reflector for watched in self._roots for reflector in watched.reflectors]
         self._evict = evict
+        self._max_drain = max_drain
         self._look_at = look_at
         self.priority_of = priority_of
         for reflector in self._reflectors:
@@ -59,7 +66,8 @@ class Claims:
                 claim = read_claim(root)
                 if claim is not None:
                     victims = tuple(each for each in claim.victims if (each.namespace, each.name) == key)
-                    yield replace(claim, victims=victims, priority=self.priority_of(claim))
+                    longest = self._max_drain if claim.purpose in FOR_OTHERS else inf
+                    yield replace(claim, victims=victims, priority=self.priority_of(claim), max_drain=longest)
 
     def _on_root(self, kind: EventType, root: Owned, before: Owned | None) -> None:
         """Have everybody looked at whom a claim names, or has named: the root's own resource sees it change anyhow."""

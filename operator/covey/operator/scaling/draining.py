@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -61,7 +62,8 @@ def drain(
         observed: the snapshot.
         claimed: replicas that give way to claims.
     """
-    found = _drain(spec, surplus, observed)
+    longest = {place: each.claim.max_drain for place, each in claimed.items()}
+    found = _drain(spec, surplus, observed, longest)
     if found.actions.drain and spec.compat.llmd is LlmdLabels.ALWAYS:
         hidden = tuple(replace(each, withdrawn=(names.LABEL_LLMD_ROLE,)) for each in found.actions.drain)
         found = replace(found, actions=replace(found.actions, drain=hidden))
@@ -79,7 +81,13 @@ def drain(
     return replace(found, actions=replace(found.actions, drain=marks))
 
 
-def _drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
+def _drain(
+    spec: DisaggregatedInferenceSpec,
+    surplus: Sequence[DeletePod],
+    observed: Observed,
+    longest: Mapping[ReplicaKey, float],
+) -> Outcome:
+    """Mark and delete; ``longest`` are seconds for which single replicas may drain at the most."""
     seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
     if not any(seconds.values()):
         return Outcome(Actions(delete_pods=tuple(surplus)))
@@ -94,9 +102,12 @@ def _drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], obser
             units.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, []).append(item)
     mark: list[Drain] = []
     ends: list[float] = []
-    for unit in units.values():
+    for number, unit in units.items():
         for role in (name for name in seconds if name in unit):
-            answers = [_ask(items, seconds[role], observed.now) for items in unit[role].values()]
+            answers = [
+                _ask(items, min(seconds[role], longest.get((number, role, replica), inf)), observed.now)
+                for replica, items in unit[role].items()
+            ]
             delete += (item for answer in answers for item in answer.delete)
             mark += (item for answer in answers for item in answer.mark)
             left = [answer.again for answer in answers if answer.again is not None]
