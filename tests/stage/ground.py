@@ -25,9 +25,9 @@ from covey.kube.request import Request
 from covey.kube.transport import Transport
 from covey.operator.observe.informer import Informer
 from covey.operator.process.main import OperatorProcess
-from covey.operator.process.settings import Settings as OperatorSettings
+from covey.operator.process.settings import OperatorSettings
 from covey.scheduler.main import Process as SchedulerProcess
-from covey.scheduler.settings import Settings as SchedulerSettings
+from covey.scheduler.settings import SchedulerSettings
 from localcluster import Cluster, Nodes, concurrently, free_port, native_groups
 from localcluster.binaries import KUBERNETES
 from localcluster.programs import scheduler_config

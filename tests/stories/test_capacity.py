@@ -16,7 +16,7 @@ from builders.manifests import Object, workers
 from cluster.autoscaler import CAPACITY_BUFFER, GROUP, PROVISIONING_REQUEST, Autoscaler, NodeGroup
 from cluster.workbench import name_of, uid_of
 from covey.observability.families import REGISTRY
-from covey.operator.model.capacity import Capacity, Provider
+from covey.operator.model.capacity import Provider
 from localcluster.programs import ROOT
 from scrapes import Scrape
 from stage import Ground, Stage
@@ -74,7 +74,7 @@ def ask(stage: Stage, provider: Provider) -> None:
             stage.settle()
 
     stage.after(clean)
-    stage.restart(operator={"capacity": Capacity(provider)})
+    stage.restart(operator={"capacity_provider": provider})
 
 
 def group(stage: Stage, most: int, **fields: Any) -> NodeGroup:

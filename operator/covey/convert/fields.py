@@ -1,4 +1,4 @@
-"""Fields of foreign documents: read so that nothing is forgotten, with durations, levels and merges.
+"""Fields of foreign documents: read so that nothing is forgotten, with levels and merges.
 
 Remarks say what does not carry over; a ``ConversionError`` refuses to convert at all.
 
@@ -18,7 +18,6 @@ Only what a patch in a manifest uses: maps and keyed lists are merged, other lis
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -47,19 +46,6 @@ class ConversionError(Exception):
         self.path = path
         self.what = what
         self.instead = instead
-
-
-_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_TERM: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
-
-
-def seconds(text: str) -> int | None:
-    """Whole seconds, rounded up; None for a text that is no duration."""
-    terms = _TERM.findall(text)
-    if not terms or "".join(number + unit for number, unit in terms) != text:
-        return None
-    exact = sum(float(number) * _SECONDS[unit] for number, unit in terms)
-    return int(-(-exact // 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@ outside any group is a role whose replicas are single pods. ``minAvailable`` is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from covey.api.durations import parse_duration
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import ConversionError, Fields, seconds
+from covey.convert.fields import ConversionError, Fields
 from covey.convert.templates import (
     Part,
     Replica,
@@ -77,10 +79,10 @@ def _gang(template: Fields, draft: Draft) -> None:
         draft.spec["priorityClassName"] = name
     template.child("headlessServiceConfig").settle("publishNotReadyAddresses", True)  # noqa: FBT003 - a value of the field
     if delay := template.text("terminationDelay"):
-        after = seconds(delay)
+        after = parse_duration(delay)
         if after is None:
             raise ConversionError(template.at("terminationDelay"), f"{delay!r} is no duration", "write it as 4h or 15m")
-        draft.wish(template.at("terminationDelay"), None, "gang.terminationDelaySeconds", after)
+        draft.wish(template.at("terminationDelay"), None, "gang.terminationDelaySeconds", math.ceil(after))
 
 
 def _domains(source: Fields, draft: Draft) -> tuple[str | None, str | None]:

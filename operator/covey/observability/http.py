@@ -32,6 +32,8 @@ Probe = Callable[[], tuple[bool, str]]
 
 #: Addresses that switch an endpoint off, as controller-runtime's flags do.
 _OFF: Final = frozenset({"", "0"})
+#: Hosts that only this machine, or this pod, can reach.
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,20 @@ def parse_address(text: str) -> tuple[str | None, int]:
     if not colon or not port.isdecimal() or int(port) > 0xFFFF or (":" in bare and bare == host):
         raise ValueError(f"{text!r} is no address: expected HOST:PORT or :PORT")
     return bare or None, int(port)
+
+
+def is_off(address: str) -> bool:
+    """Tell whether an address switches its endpoint off."""
+    return address in _OFF
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address is reached from this machine alone.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return parse_address(address)[0] in _LOOPBACK
 
 
 @asynccontextmanager
@@ -86,7 +102,7 @@ async def serve(app: web.Application, address: str, *, abandon: bool = False) ->
         address: where to listen; port 0 takes a free one, ``""`` or ``"0"`` serves nothing.
         abandon: cancel the handler of a request whose sender has gone.
     """
-    if address in _OFF:
+    if is_off(address):
         yield None
         return
     listener = Listener(

@@ -38,14 +38,14 @@ from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.scheduler.settings import Settings, Tls
+from covey.scheduler.settings import SchedulerSettings, Tls
 
 log = get_logger(__name__)
 
 _UNNAMED: Final = "nobody"
 
 
-def add_check(application: web.Application, settings: Settings) -> None:
+def add_check(application: web.Application, settings: SchedulerSettings) -> None:
     """Check the callers of an application, if they show certificates."""
     if settings.tls is not None and settings.tls.client_ca_file is not None:
         application.middlewares.append(checking(settings.client_names))

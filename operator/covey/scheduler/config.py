@@ -23,7 +23,7 @@ from typing import Any, Final
 from covey.api.constants import RESOURCE_MEMBER
 from covey.api.yaml_dialect import dump
 from covey.observability.http import parse_address
-from covey.scheduler.settings import EVERY_POD, Settings
+from covey.scheduler.settings import EVERY_POD, SchedulerSettings
 
 #: Longer than the longest ``timeoutSeconds`` of a gang, so that the barrier always ends a call itself.
 BARRIER_TIMEOUT: Final = "3700s"
@@ -33,7 +33,7 @@ SERVICE_NAME: Final = "covey-scheduler-extender"
 GUARD_NAME: Final = "covey-scheduler-guard"
 
 
-def configuration(settings: Settings) -> dict[str, Any]:
+def configuration(settings: SchedulerSettings) -> dict[str, Any]:
     """The configuration as plain data."""
     guard: dict[str, Any] = {
         "urlPrefix": f"{_base_url(settings, GUARD_NAME)}/guard",
@@ -74,12 +74,12 @@ def configuration(settings: Settings) -> dict[str, Any]:
     }
 
 
-def render(settings: Settings) -> str:
+def render(settings: SchedulerSettings) -> str:
     """The configuration as YAML."""
     return dump([configuration(settings)])
 
 
-def _base_url(settings: Settings, service: str) -> str:
+def _base_url(settings: SchedulerSettings, service: str) -> str:
     scheme = "https" if settings.tls or settings.attached else "http"
     host, port = parse_address(settings.bind_address)
     if settings.attached:
@@ -89,18 +89,17 @@ def _base_url(settings: Settings, service: str) -> str:
     return f"{scheme}://[{host}]:{port}" if host and ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _host(settings: Settings, service: str) -> str:
+def _host(settings: SchedulerSettings, service: str) -> str:
     return f"{service}.{settings.leader_elect_namespace}.svc"
 
 
-def _https(settings: Settings) -> dict[str, Any]:
+def _https(settings: SchedulerSettings) -> dict[str, Any]:
     service, own = settings.attached, settings.tls
     if own is None and not service:
         return {}
-    files = settings.caller_files
-    tls: dict[str, Any] = {"insecure": False, "caFile": files.ca_file}
+    tls: dict[str, Any] = {"insecure": False, "caFile": settings.kube_scheduler_ca_file}
     if service:
         tls["serverName"] = _host(settings, SERVICE_NAME)
     if service or (own and own.client_ca_file):
-        tls |= {"certFile": files.cert_file, "keyFile": files.key_file}
+        tls |= {"certFile": settings.kube_scheduler_cert_file, "keyFile": settings.kube_scheduler_key_file}
     return {"enableHTTPS": True, "tlsConfig": tls}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import resource
 from collections.abc import Callable, Coroutine
@@ -56,7 +55,7 @@ from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, Extender
-from covey.scheduler.settings import OrdinaryPods, Settings
+from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import ActiveLabel
@@ -71,6 +70,8 @@ Found = TypeVar("Found", bound=Exception)
 COMPONENT: Final = "covey-scheduler"
 #: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
 SILENCE: Final = 120.0
+#: Connections for patches and Bindings.
+CONNECTIONS: Final = 64
 #: Connections beside those for patches and Bindings: status and events.
 SPARE: Final = 32
 #: Watches and the lease have connections of their own: a renewal never waits behind a thousand writes.
@@ -81,7 +82,7 @@ CATCH_UP: Final = 2.0
 SETTLE: Final = 5.0
 
 
-def run(settings: Settings) -> int:
+def run(settings: SchedulerSettings) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status: 0 when asked to end, 1 when the lease was lost."""
     _raise_file_limit()
     return process.run(Process(settings, SYSTEM).run())
@@ -96,9 +97,11 @@ class Process:
         transport: makes what carries the requests of a client.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, *, transport: Callable[..., Transport] = Transport) -> None:
-        identity = settings.identity or process.make_identity()
-        self._settings = dataclasses.replace(settings, identity=identity)
+    def __init__(
+        self, settings: SchedulerSettings, clock: Clock, *, transport: Callable[..., Transport] = Transport
+    ) -> None:
+        self._settings = settings
+        self._identity = process.make_identity()
         self._clock = clock
         self._transport = transport
         self._stop = asyncio.Event()
@@ -114,7 +117,7 @@ class Process:
         """Run until a signal, a lost lease, or a failure of a part."""
         process.take_signals(self._stop)
         connection = await load(self._settings.kubeconfig, self._settings.context)
-        bounds = (process.UNBOUNDED, self._settings.connections + SPARE, ASIDE)
+        bounds = (process.UNBOUNDED, CONNECTIONS + SPARE, ASIDE)
         opening = process.open_clients(connection, COMPONENT, MANAGER_SCHEDULER, *bounds, transport=self._transport)
         async with opening as clients:
             work = asyncio.create_task(self._work(*clients))
@@ -156,13 +159,13 @@ class Process:
         settings, clock = self._settings, self._clock
         self._client = client
         cache = self._cache = Cache(watching, clock, settings.namespaces, native=settings.native_groups)
-        cache.capacity.yields_to = settings.yields_to
-        writer = self._writer = PodWriter(client, clock=clock, in_flight=settings.connections)
+        cache.capacity.yields_to = settings.yield_to_priority
+        writer = self._writer = PodWriter(client, clock=clock, in_flight=CONNECTIONS)
         cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)
         binder = Binder(
             cache,
-            Bindings(client, writer, in_flight=settings.connections),
+            Bindings(client, writer, in_flight=CONNECTIONS),
             clock,
             served=settings.scheduler_names,
             topology=topologies.choose,
@@ -173,13 +176,13 @@ class Process:
         operator = OperatorLease(aside, settings.leader_elect_namespace, clock.monotonic)
         holding = Holding(cache, clock, longest=settings.max_hold, operator=operator)
         callers = Callers(lambda: bool(binder.waiting), clock=clock.monotonic)
-        recorder = EventRecorder(client, COMPONENT, settings.identity, clock=clock.wall)
+        recorder = EventRecorder(client, COMPONENT, self._identity, clock=clock.wall)
         deciding = writer.while_leading(self._leads)
         context = Context(cache, client, deciding, recorder, clock, Lives(clock.wall), self._leads)
         leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
             self._elector = LeaseElector(
-                *(aside, LEASE_SCHEDULER, settings.leader_elect_namespace, settings.identity),
+                *(aside, LEASE_SCHEDULER, settings.leader_elect_namespace, self._identity),
                 account=COMPONENT,
                 clock=clock,
                 version=__version__,
@@ -214,7 +217,7 @@ class Process:
         async with asyncio.TaskGroup() as tasks:
             if self._elector is not None:
                 await self._elector.acquire()
-                log.info("leading", identity=self._settings.identity)
+                log.info("leading", identity=self._identity)
                 tasks.create_task(self._elector.hold())
                 await self._catch_up()
             if self._active is not None:
@@ -256,7 +259,7 @@ class _Leader:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SchedulerSettings,
         context: Context,
         binder: Binder,
         topologies: Topologies,
@@ -363,7 +366,7 @@ def _nothing(_pod: core.Pod) -> str | None:
     return None
 
 
-def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:
+def _active_label(settings: SchedulerSettings, client: Client, cache: Cache) -> ActiveLabel | None:
     if not settings.attached:
         return None
     if not settings.pod_name:

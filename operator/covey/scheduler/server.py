@@ -29,7 +29,7 @@ from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
 from covey.scheduler.certificates import Certificates
 from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult, Guard
-from covey.scheduler.settings import EndpointMode, Settings
+from covey.scheduler.settings import EndpointMode, SchedulerSettings
 from covey.scheduler.turns import NotLeadingError
 
 log = get_logger(__name__)
@@ -200,7 +200,9 @@ class Endpoint:
         self.certificates = certificates
 
     @classmethod
-    async def open(cls, application: web.Application, settings: Settings, *, most: int = MAX_CONNECTIONS) -> Endpoint:
+    async def open(
+        cls, application: web.Application, settings: SchedulerSettings, *, most: int = MAX_CONNECTIONS
+    ) -> Endpoint:
         """Listen; nothing is answered before ``run``.
 
         Raises:

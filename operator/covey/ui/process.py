@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.process import take_signals
-from covey.observability.http import parse_address, serve
+from covey.observability.http import is_loopback, serve
 from covey.observability.logging import get_logger
 from covey.ui.gate import Gate, Link, OwnToken
 from covey.ui.headers import DEFAULT, Limits
@@ -17,17 +16,6 @@ from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 
 _log = get_logger(__name__)
-
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether an address is reached from this machine alone.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return (parse_address(address)[0] or "") in _LOOPBACK
 
 
 async def serve_link(

@@ -16,7 +16,7 @@ from covey.kube.kubeconfig_guards import Configuration
 from covey.observability.families import REGISTRY
 from covey.operator.observe.watched import Requeue
 from covey.operator.process import main
-from covey.operator.process.settings import Settings
+from covey.operator.process.settings import OperatorSettings
 
 
 class Parts:
@@ -25,7 +25,7 @@ class Parts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.happened: list[str] = []
         self.process = main.OperatorProcess(
-            Settings(metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0"), SYSTEM
+            OperatorSettings(metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0"), SYSTEM
         )
         self.watch: Callable[[], Any] = asyncio.Event().wait
         self.acquire: Callable[[], Any] = self._at_once

@@ -17,13 +17,18 @@ from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
 from covey.scheduler.certificates import add_check, not_after
 from covey.scheduler.server import Endpoint
-from covey.scheduler.settings import EndpointMode, Settings, Tls
+from covey.scheduler.settings import EndpointMode, SchedulerSettings
 
 
-def settings(files: Mounted) -> Settings:
-    tls = Tls(str(files.certificate), str(files.key), str(files.authority))
-    names = ("kube-scheduler", "scheduler.example.com")
-    return Settings(bind_address="127.0.0.1:0", endpoint_mode=EndpointMode.SERVICE, tls=tls, client_names=names)
+def settings(files: Mounted) -> SchedulerSettings:
+    return SchedulerSettings(
+        bind_address="127.0.0.1:0",
+        endpoint_mode=EndpointMode.SERVICE,
+        tls_cert_file=str(files.certificate),
+        tls_private_key_file=str(files.key),
+        client_ca_file=str(files.authority),
+        client_names=("kube-scheduler", "scheduler.example.com"),
+    )
 
 
 @contextlib.asynccontextmanager
@@ -125,10 +130,10 @@ async def test_connections_are_bounded_those_in_a_handshake_too(files: Mounted, 
 
 
 async def test_no_service_without_mutual_tls(files: Mounted) -> None:
-    tls = Tls(str(files.certificate), str(files.key))
-    for each in (None, tls):
+    own = {"tls_cert_file": str(files.certificate), "tls_private_key_file": str(files.key)}
+    for tls in ({}, own):
         with pytest.raises(ValueError, match="mutual TLS"):
-            await Endpoint.open(web.Application(), Settings(endpoint_mode=EndpointMode.SERVICE, tls=each))
+            await Endpoint.open(web.Application(), SchedulerSettings(endpoint_mode=EndpointMode.SERVICE, **tls))
 
 
 def test_the_expiry_is_read_from_any_certificate(authority: Authority) -> None:

@@ -35,20 +35,24 @@ from covey.operator.observe.scope import Scope
 from covey.operator.observe.watched import Key, Requeue
 from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
-from covey.operator.process.settings import Settings
+from covey.operator.process.settings import OperatorSettings
 from covey.operator.reconcile import Reconciler
 from covey.operator.status.metrics import WorkloadGauges
 
 _log = get_logger(__name__)
 
 COMPONENT: Final = OPERATOR
+#: Reconciles at the same time.
+_WORKERS: Final = 8
+#: Connections for the requests of all of them together.
+_CONNECTIONS: Final = 64
 #: Seconds for reconciles under way once the process shall end.
 _DRAIN: Final = 4.0
 #: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
 _ASIDE: Final = 4
 
 
-def run(settings: Settings) -> int:
+def run(settings: OperatorSettings) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
     return process.run(OperatorProcess(settings, SYSTEM).run())
 
@@ -65,7 +69,7 @@ class OperatorProcess:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: OperatorSettings,
         clock: Clock,
         *,
         transport: Callable[..., Transport] = Transport,
@@ -75,7 +79,7 @@ class OperatorProcess:
         self._transport = transport
         self._clock = clock
         self._die = die
-        self._identity = settings.identity or process.make_identity()
+        self._identity = process.make_identity()
         self._stop = asyncio.Event()
         self._caches: Caches | None = None
         self._foreign: list[JobGangs | LeaderWorkerSets | LostPlaces] = []
@@ -86,7 +90,7 @@ class OperatorProcess:
         settings = self._settings
         connection = await load(settings.kubeconfig, settings.context)
         self._take_signals()
-        bounds = (process.UNBOUNDED, settings.connections, _ASIDE)
+        bounds = (process.UNBOUNDED, _CONNECTIONS, _ASIDE)
         opening = process.open_clients(connection, COMPONENT, COMPONENT, *bounds, transport=self._transport)
         async with opening as (watching, working, aside):
             await self._serve(connection, watching, working, aside)
@@ -177,7 +181,7 @@ class OperatorProcess:
             reconciler = Reconciler(
                 *(client, self._caches, recorder, gauges), clock=self._clock, limits=self._settings.limits
             )
-            workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
+            workers = self._spawn(run_workers(queue, reconciler, _WORKERS))
             # One at a time: what former leaders have left behind is no reason to hurry.
             ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
             self._spawn(run_workers(namespaces, ender, 1))

@@ -1,60 +1,71 @@
-"""Settings of the operator process; the command line fills them in."""
+"""Settings of ``covey operator``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from covey.api.constants import DEFAULT_NAMESPACE
+from pydantic import Field
+
 from covey.api.inference import Backend
+from covey.kube.settings import SPLIT_NAMES, LeaderSettings, Metavar, Name, Names, Namespace, Seconds
 from covey.operator.model.actions import Limits
-from covey.operator.model.capacity import Capacity
+from covey.operator.model.capacity import ATOMIC, Capacity, Provider
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
+_Backend = Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO]
+_Provider = Literal[Provider.PROVISIONING_REQUEST, Provider.CAPACITY_BUFFER, "None"]
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Flags of ``covey operator``.
 
-    ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
-    and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
-    the requests of all of them together, besides those of watches, the lease and Events. ``metrics_workload_limit``:
-    the most resources of which the metrics show each one's state. ``backends``: those that resources may ask for.
-    ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
-    ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
-    ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
-    ``capacity``: whom to ask for nodes. ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API
-    server keeps; see ``probes_in``. ``job_gangs``: Jobs with the label ``covey.dev/gang`` are gangs.
-    ``native_groups``: pods of groups of ``scheduling.k8s.io`` that lost their places are replaced. ``leader_worker_sets``: groups
-    of LeaderWorkerSets with the label are gangs.
-    ``compute_domains``: ``spec.interconnect`` is honoured.
-    ``inference_pools``: ``spec.routing.pool`` is honoured.
-    """
+class OperatorSettings(LeaderSettings):
+    """What the operator is told when it starts."""
 
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespaces: tuple[str, ...] = ()
-    leader_elect: bool = True
-    leader_elect_namespace: str = DEFAULT_NAMESPACE
-    metrics_bind_address: str = ":8080"
-    health_probe_bind_address: str = ":8081"
-    identity: str = ""
-    workers: int = 8
-    connections: int = 64
-    metrics_workload_limit: int = 500
-    backends: tuple[Backend, ...] = (Backend.EXTENDER,)
-    autoscaler_taints: tuple[str, ...] = AUTOSCALERS
-    evacuation_taints: tuple[str, ...] = ()
-    avoid_node_after: int = 3
-    avoid_node_seconds: float = 600.0
-    probe_namespace: str = ""
-    probe_image: str = IMAGE
-    capacity: Capacity | None = None
+    metrics_workload_limit: int = Field(500, ge=0)
+    """Resources that have gauges of their own in the metrics, at most."""
+    backends: Annotated[tuple[_Backend, ...], SPLIT_NAMES] = Field((Backend.EXTENDER,), min_length=1)
+    """What resources may ask for in spec.backend: Extender (any cluster), Kubernetes (its own gang scheduling, 1.35 and
+    later), Volcano (1.14 and later). The chart gives the operator the rights that each needs."""
+    autoscaler_taints: Names = AUTOSCALERS
+    """Keys of the taints by which autoscalers announce that they delete a node."""
+    evacuation_taints: Names = ()
+    """Keys of NoSchedule taints that replicas leave a node for; cordons and autoscalers' taints count anyway."""
+    avoid_node_after: int = Field(3, ge=0)
+    """Failures of a resource on a node after which it avoids that node; 0: never."""
+    avoid_node_seconds: Seconds = Field(600.0, ge=1, le=86400)
+    """For how long it is avoided then."""
+    probe_namespace: Namespace = ""
+    """Where dry runs ask what the API server keeps. Without: the first --namespace, else --leader-elect-namespace."""
+    probe_image: Annotated[str, Metavar("IMAGE")] = Field(IMAGE, min_length=1)
+    """Image of the pod in these dry runs, which no node ever gets."""
+    capacity_provider: _Provider = "None"
+    """The object in which an autoscaler is asked for nodes: ProvisioningRequest (cluster-autoscaler), CapacityBuffer
+    (Karpenter), or None."""
+    capacity_class: Name = Field(ATOMIC, min_length=1)
+    """Class of ProvisioningRequests. The default asks for all of a gang's pods of one shape in one node group, or none."""
+    capacity_after_seconds: Seconds = Field(30.0, le=86400)
+    """For how long a gang has found no capacity when an autoscaler is asked."""
+    capacity_wait_seconds: Seconds = Field(900.0, ge=1, le=86400)
+    """After how long an answer that brings no node is given up."""
+    capacity_surplus: bool = True
+    """Ask for replicas beyond the minimum, too, once every unit of the resource has its own."""
     job_gangs: bool = False
-    native_groups: bool = False
+    """Whether Jobs with the label covey.dev/gang start whole. Kubernetes 1.36 or later; before that people write into such
+    a Job what an admission policy sets otherwise."""
     leader_worker_sets: bool = False
+    """Whether groups of LeaderWorkerSets (Kubernetes 1.36 or later) start whole whose templates have the label
+    covey.dev/gang."""
     compute_domains: bool = False
+    """Whether spec.interconnect is honoured: ComputeDomains of NVIDIA's DRA driver, which the operator then writes."""
     inference_pools: bool = False
+    """Whether spec.routing.pool of a resource makes an InferencePool, whose CRD comes with a gateway."""
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """The autoscaler to ask for nodes, if any."""
+        if not isinstance(self.capacity_provider, Provider):
+            return None
+        times = (self.capacity_after_seconds, self.capacity_wait_seconds)
+        return Capacity(self.capacity_provider, self.capacity_class, *times, self.capacity_surplus)
 
     @property
     def probes_in(self) -> str:
