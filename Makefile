@@ -259,7 +259,7 @@ crds: $(READY) ## Generate crds/, and the chart's copy of it, from the models
 kustomize-schema: $(READY) binaries ## Make the schema by which kustomize patches resources, from the API server and the CRDs
 	@PYTHONPATH=operator:dev $(BIN)/python dev/kustomize_schema.py
 
-reference: $(READY) ## Write the parts of docs/ that are made from the code
+reference: $(READY) ## Write the parts of docs/, and the words of the chart's values, that are made from the code
 	@PYTHONPATH=operator:dev $(BIN)/python -m handbook
 
 requirements: $(READY) ## Compile the hashed requirement files

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from covey.observability import reference
-from handbook import decisions, examples, fields, programs
+from handbook import decisions, examples, fields, programs, settings
 from handbook.pages import DOCS
 
 GENERATORS: Final[Mapping[str, Callable[..., str]]] = {
@@ -24,6 +24,7 @@ GENERATORS: Final[Mapping[str, Callable[..., str]]] = {
     "examples": examples.table,
     "decisions": decisions.table,
     "metrics": reference.tables,
+    "settings": settings.reference,
 }
 _PART: Final = re.compile(
     r"^(?P<begin><!-- generated: (?P<name>\w+) *(?P<arguments>[^>]*?) *-->)$(?:.*?)^(?P<end><!-- end of generated -->)$",
@@ -44,8 +45,8 @@ def fill(text: str) -> str:
 
 
 def outdated_pages() -> dict[Path, str]:
-    """Pages whose parts are not what the code makes, with the text that they should have."""
-    found = {}
+    """Pages, and files of the chart, whose parts are not what the code makes, with the text that they should have."""
+    found = {path: made for path, made in settings.chart_files() if made != path.read_text(encoding="utf-8")}
     for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         made = fill(text)

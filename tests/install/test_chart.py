@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from builders.processes import containers_of, started_with
 from covey.api.topology import ClusterTopology
 from covey.placement.cluster.presets import PRESETS
 from install.chart import CHART, SERVED, Helm, HelmError, Object, find, kustomized, parse
@@ -119,6 +120,22 @@ def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for each in objects:
         if each["kind"] == "Deployment":
             yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+def test_arguments_of_the_chart_when_a_process_starts_are_settings(offline: Helm) -> None:
+    everything_on = {
+        "gangs": {"jobs": True, "native": True, "leaderWorkerSets": True},
+        "computeDomains": True,
+        "routing": {"inferencePools": True},
+        "capacity": {"provider": "ProvisioningRequest"},
+        "preemption": {"ordinaryPods": "Evict"},
+        "operator": {"evacuationTaints": ["team"]},
+    }
+    for values in (*MATRIX.values(), everything_on):
+        containers = containers_of(offline.render(values))
+        assert len(containers) == 2 + ("ui" in values)
+        for container in containers:
+            assert started_with(container["args"]), container["args"]
 
 
 def test_lint(offline: Helm) -> None:

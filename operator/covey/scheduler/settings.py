@@ -74,7 +74,7 @@ class SchedulerSettings(LeaderSettings):
     client_ca_file: File | None = None
     """Authority of which callers must show a certificate."""
     client_names: Names = Field(("covey-kube-scheduler",), alias="clientName", min_length=1)
-    """Common or DNS names of the certificates that may call."""
+    """Common or DNS names of the certificates that may call. In the chart also that of the guide for hand-made ones."""
     kube_scheduler_ca_file: File = "/etc/covey/tls/ca.crt"
     """To print: where kube-scheduler finds the authority of the extender's certificate."""
     kube_scheduler_cert_file: File = "/etc/covey/client-tls/tls.crt"
@@ -109,7 +109,7 @@ class SchedulerSettings(LeaderSettings):
     """Ordinary pods of this priority or more may preempt members, and take reserved capacity. The default lets
     system-cluster-critical and system-node-critical do so."""
     guarded_resources: Names = Field(_ACCELERATORS, alias="guardedResource", min_length=1)
-    """For pods that want one of these an attached kube-scheduler asks Covey, so that they keep off reserved capacity and
+    """For pods that want one of these a kube-scheduler of yours asks Covey, so that they keep off reserved capacity and
     preempt no member. Every device that gangs use belongs here (covey_devices_unguarded names what is missing); * asks for
     all pods, at a price."""
 

@@ -24,7 +24,8 @@ class PageSettings(ProcessSettings):
     sign_in: bool = False
     """Serve whoever brings a token for the API server, with that token alone; of the kubeconfig only the address counts."""
     memory: Annotated[int, Metavar("MIB")] | None = Field(None, ge=1)
-    """What the process may take, in MiB; a view that has no room in it is refused. Without: as much as there is."""
+    """What the process may take, in MiB: less than the container's limit. A view that is larger is refused; raise both where
+    thousands of pods are looked at. Without: as much as there is."""
     log_level: LogLevel = "warning"
     """What is logged, from this level on."""
     log_format: LogFormat = "console"

@@ -32,7 +32,7 @@ class OperatorSettings(LeaderSettings):
     avoid_node_after: int = Field(3, ge=0)
     """Failures of a resource on a node after which it avoids that node; 0: never."""
     avoid_node_seconds: Seconds = Field(600.0, ge=1, le=86400)
-    """For how long it is avoided then."""
+    """Seconds for which it is avoided then."""
     probe_namespace: Namespace = ""
     """Where dry runs ask what the API server keeps. Without: the first --namespace, else --leader-elect-namespace."""
     probe_image: Annotated[str, Metavar("IMAGE")] = Field(IMAGE, min_length=1)
@@ -43,9 +43,9 @@ class OperatorSettings(LeaderSettings):
     capacity_class: Name = Field(ATOMIC, min_length=1)
     """Class of ProvisioningRequests. The default asks for all of a gang's pods of one shape in one node group, or none."""
     capacity_after_seconds: Seconds = Field(30.0, le=86400)
-    """For how long a gang has found no capacity when an autoscaler is asked."""
+    """Seconds for which a gang has found no capacity when an autoscaler is asked."""
     capacity_wait_seconds: Seconds = Field(900.0, ge=1, le=86400)
-    """After how long an answer that brings no node is given up."""
+    """Seconds after which an answer that brings no node is given up."""
     capacity_surplus: bool = True
     """Ask for replicas beyond the minimum, too, once every unit of the resource has its own."""
     job_gangs: bool = False
