@@ -135,7 +135,7 @@ class Caches:
         stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
         self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)
         roots = [self.objects[kind] for kind in _ROOTS if kind in self.objects]
-        self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root)
+        self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root, scope.max_drain)
         self._subscribe()
 
     def may_need_room(self, namespace: str) -> bool:

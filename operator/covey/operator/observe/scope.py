@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from covey.api.inference import Backend
@@ -34,6 +35,8 @@ class Scope:
     compute_domains: bool = False
     #: InferencePools are made.
     pools: bool = False
+    #: Seconds for which what gives way to others may drain at the most.
+    max_drain: float = inf
 
     @property
     def kinds(self) -> tuple[Resource, ...]:

@@ -110,6 +110,7 @@ class OperatorProcess:
                 *(settings.probes_in, settings.probe_image, settings.capacity),
                 compute_domains=settings.compute_domains,
                 pools=settings.inference_pools,
+                max_drain=settings.max_drain_for_preemption,
             ),
             clock=clock,
         )

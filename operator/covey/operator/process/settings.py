@@ -33,6 +33,8 @@ class OperatorSettings(LeaderSettings):
     """Failures of a resource on a node after which it avoids that node; 0: never."""
     avoid_node_seconds: Seconds = Field(600.0, ge=1, le=86400)
     """Seconds for which it is avoided then."""
+    max_drain_for_preemption: Seconds = Field(3600.0, ge=1, le=86400)
+    """Seconds for which what gives way to others may drain, however long the drainSeconds of its role are."""
     probe_namespace: Namespace = ""
     """Where dry runs ask what the API server keeps. Without: the first --namespace, else --leader-elect-namespace."""
     probe_image: Annotated[str, Metavar("IMAGE")] = Field(IMAGE, min_length=1)
