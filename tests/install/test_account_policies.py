@@ -104,7 +104,14 @@ def _refused(client: ApiClient, method: str, path: str, body: Any, sentence: str
 
 
 @pytest.mark.parametrize(
-    "name", ["covey-account-scheduler", "covey-account-operator", "covey-account-operator-objects", "covey-pods"]
+    "name",
+    [
+        "covey-account-scheduler",
+        "covey-account-operator",
+        "covey-account-operator-objects",
+        "covey-pods",
+        "covey-groups",
+    ],
 )
 def test_the_expressions_are_of_the_right_types(cluster: Cluster, name: str) -> None:
     path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"

@@ -132,6 +132,27 @@ def test_a_tenants_own_pods_pass(tenant: ApiClient, pod: Object) -> None:
     request(tenant, "DELETE", f"{made}?gracePeriodSeconds=0")
 
 
+def test_a_group_of_a_resource_is_made_by_covey_alone(cluster: Cluster) -> None:
+    """A claim could name it, and nobody would ever take it down."""
+    owner = {
+        "apiVersion": "inference.covey.dev/v1alpha1",
+        "kind": "DisaggregatedInference",
+        "name": "ghost",
+        "uid": "1",
+    }
+    path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{TEAM}/podgroups"
+    kind = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "PodGroup"}
+    group = {**kind, "metadata": {"name": "mine"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}}
+    forged = {**group, "metadata": {"name": "mine", "ownerReferences": [{**owner, "controller": True}]}}
+    with pytest.raises(ApiException) as caught:
+        request(cluster.client, "POST", path, forged)
+    said = status_of(caught.value)["message"]
+    assert "ValidatingAdmissionPolicy 'covey-groups'" in said
+    assert "is made by Covey's operator alone" in said
+    request(cluster.client, "POST", path, group)
+    request(cluster.client, "DELETE", f"{path}/mine")
+
+
 def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
     lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     denied(tenant, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")
