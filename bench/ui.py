@@ -18,7 +18,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.board import Board
+from covey.ui.view_state import Board
 
 RESOURCES: Final = 50
 REPLICAS: Final = 100

@@ -239,7 +239,7 @@ async def test_view_when_it_cannot_go_on_ends_and_says_so(
     async with page.events(cluster.token) as events:
         await events.until(lambda state: state["gangs"] is not None)
     with monkeypatch.context() as patched:
-        patched.setattr("covey.ui.reading.Reflector.run", run)
+        patched.setattr("covey.ui.viewer_watches.Reflector.run", run)
         async with page.get("/api/state?namespace=default", cluster.token) as answer:
             assert answer.status == 503, "the token is as good as before"
             assert "could not go on" in (await answer.json())["error"]["what"]

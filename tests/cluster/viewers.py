@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import load_server
-from covey.ui.gate import OwnToken
+from covey.ui.auth import OwnToken
 from covey.ui.headers import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers

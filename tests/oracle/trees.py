@@ -24,7 +24,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Path, Plan, Topology, Verdict
 from covey.placement.question.demands import minimum_demands
-from covey.placement.question.free import RULES, count_costly_rules, look
+from covey.placement.question.minimum_choice import RULES, count_costly_rules, look
 from oracle import facts
 from oracle.written import GPU, node, shape
 

@@ -15,7 +15,7 @@ from cluster.workbench import name_of
 from covey.api import core
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.board import draw
+from covey.ui.view_state import draw
 from stage import Stage
 from stage.kubelet import crash, stall
 from stage.play import INFERENCE, run_covey

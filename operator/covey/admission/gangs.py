@@ -19,6 +19,7 @@ from covey.admission.tree import Node, Unit, incomplete_sets, number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
 from covey.placement import model
+from covey.placement.anti_affinity import PodSpread, pod_spread_of
 from covey.placement.model import (
     Gang,
     Path,
@@ -31,7 +32,6 @@ from covey.placement.model import (
     Spread,
     Topology,
 )
-from covey.placement.terms import PodSpread, pod_spread_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from covey.placement.anti_affinity import Terms, is_host
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainTree, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -33,7 +34,6 @@ from covey.placement.question.demands import (
     surplus_demands,
 )
 from covey.placement.refusal.shortage import RESERVED
-from covey.placement.terms import Terms, is_host
 
 #: Nodes that are counted between two chances for others.
 _STEP: Final = 250

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from covey.api import core
-from covey.placement.terms import PodSpread, Term
+from covey.placement.anti_affinity import PodSpread, Term
 
 #: Label values from the topology's broadest level down to one level; None where a node lacks that level.
 Path = tuple[str | None, ...]

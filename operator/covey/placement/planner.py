@@ -36,7 +36,7 @@ from covey.placement.question.demands import (
     surplus_demands,
     together,
 )
-from covey.placement.question.free import choose_plan, count_achieved, too_many, without_rules
+from covey.placement.question.minimum_choice import choose_plan, count_achieved, too_many, without_rules
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import (
     allowed_demands,

@@ -1,7 +1,7 @@
 """Search beyond the exact tables' budget: cheap proofs, placements not proven the best, and surplus in large steps.
 
 Proofs: a role that fits nowhere alone; a resource of which more is asked for than there is; weights under which the
-demand is more than all nodes hold together (`sharing.mixture`); two roles that fit nowhere together. Placements: role
+demand is more than all nodes hold together (`sharing.lp_bound`); two roles that fit nowhere together. Placements: role
 after role, each exactly, the most demanding first, and by mixtures. What neither settles is left to a last look.
 
 Placements are tried one upon the other: each trial is held in the inventory for a while.
@@ -28,9 +28,9 @@ from covey.placement.overlay import Overlay, overlay
 from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place
 from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.reasons import asked_for, explain, overdrawn, refuse_crowded
+from covey.placement.sharing.cost import Place
 from covey.placement.sharing.layout import Layout
-from covey.placement.sharing.mixture import Mixture
-from covey.placement.sharing.prices import Place
+from covey.placement.sharing.lp_bound import Mixture
 
 
 def hold_placement(changes: Overlay, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:

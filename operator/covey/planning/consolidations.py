@@ -11,9 +11,9 @@ from covey.admission.losses import counted_shape
 from covey.admission.moves import Move
 from covey.admission.topologies import kept_preset
 from covey.manifests.sources import InputError
+from covey.placement.anti_affinity import pod_spread_of
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Refusal, Verdict, where
-from covey.placement.terms import pod_spread_of
 from covey.planning.preemptions import candidates_of, leaves
 from covey.planning.report import ConsolidationReport, MoveReport
 from covey.planning.run import Planned, volumes_of

@@ -50,10 +50,10 @@ from covey.api.constants import (
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
+from covey.placement.anti_affinity import pod_spread_of
 from covey.placement.cluster import resources
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
-from covey.placement.terms import pod_spread_of
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas

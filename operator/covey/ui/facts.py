@@ -25,8 +25,8 @@ from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import Facts
 from covey.ui import contract
 from covey.ui.contract import Denied
-from covey.ui.ground import Layout
-from covey.watching.branch import State, pod_state
+from covey.ui.topology_view import Layout
+from covey.watching.status_tree import State, pod_state
 
 
 def gang_of(thing: core.Pod | core.Group) -> str | None:

@@ -15,10 +15,10 @@ from covey.api.model import Condition
 from covey.operator.model.objects import Inference
 from covey.picture.floor import Owner
 from covey.ui import contract
-from covey.ui.ground import Layout
+from covey.ui.topology_view import Layout
 from covey.watching.advice import advise, is_wrong
-from covey.watching.branch import Branch, State, describe_reservation, grow
-from covey.watching.places import find_topology_name
+from covey.watching.status_tree import Branch, State, describe_reservation, grow
+from covey.watching.usage import find_topology_name
 
 #: Conditions that only sum up what others say.
 _SUMS = frozenset({names.READY, names.STALLED, names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})

@@ -10,7 +10,7 @@ from covey.kube.connection import Connection
 from covey.kube.process import take_signals
 from covey.observability.http import is_loopback, serve
 from covey.observability.logging import get_logger
-from covey.ui.gate import Gate, Link, OwnToken
+from covey.ui.auth import Gate, Link, OwnToken
 from covey.ui.headers import DEFAULT, Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers

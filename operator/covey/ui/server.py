@@ -21,12 +21,12 @@ from covey.manifests.sources import InputError
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets
+from covey.ui.auth import Closed, Gate, UsedUp
+from covey.ui.event_stream import Ended, Expired, Feed, Sender, Stream
 from covey.ui.facts import read_facts
-from covey.ui.feed import Ended, Expired, Feed, Sender, Stream
-from covey.ui.gate import Closed, Gate, UsedUp
 from covey.ui.headers import DEFAULT, SECURITY, Limits, bearer_token, is_meant, is_strange
+from covey.ui.history import read_story
 from covey.ui.plans import plan, problems_of
-from covey.ui.story import read_story
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
 
 _log = get_logger(__name__)

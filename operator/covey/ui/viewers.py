@@ -13,7 +13,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.connection import Connection
 from covey.ui.contract import Mode
-from covey.ui.feed import Feed, View, Who, ask_who
+from covey.ui.event_stream import Feed, View, Who, ask_who
 from covey.ui.headers import DEFAULT, Limits
 
 #: As many as are needed at once: each collection of each namespace has a watch of its own.

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
 from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for
 from covey.api.core import Meta, Requirement
+from covey.placement.anti_affinity import Term
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.terms import Term
 
 LEVELS = st.sampled_from([None, "block", "rack"])
 FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from builders.files import EXAMPLES, covey
+from covey.cli.client import in_words
 from covey.cli.errors import CommandError
-from covey.cli.live import in_words
 from covey.kube.errors import KubeError
 
 ROUTER = EXAMPLES / "router.yaml"

@@ -36,7 +36,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.planning.facts import read_facts
 from covey.planning.request import read_manifests, workloads_of
 from covey.planning.run import plan_all
-from covey.watching.places import find_topology_name
+from covey.watching.usage import find_topology_name
 
 
 @pytest.fixture

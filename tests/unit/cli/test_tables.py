@@ -17,7 +17,7 @@ from rich.console import Console
 from builders.files import EXAMPLES, covey, inference, node, role, write
 from covey.cli.console import guarded_terminals
 from covey.cli.render.live import print_branches
-from covey.watching.branch import Branch, State
+from covey.watching.status_tree import Branch, State
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
 LONG = "a-node-with-a-name-that-no-narrow-terminal-has-room-for.region-1.compute.internal"

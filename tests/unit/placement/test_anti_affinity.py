@@ -10,11 +10,11 @@ import pytest
 from builders import pods
 from builders.requests import TOPOLOGY, make_node
 from covey.api import constants, core
+from covey.placement.anti_affinity import terms_of
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, with_terms
 from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum
-from covey.placement.terms import terms_of
 
 ZONE = "topology.kubernetes.io/zone"
 EVERYWHERE = core.LabelSelector()

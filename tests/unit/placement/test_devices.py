@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders.requests import GPU, TOPOLOGY
 from covey.picture.floor import Ground
 from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, devices_of, kind_of, report
-from covey.watching.places import measure
+from covey.watching.usage import measure
 
 LEVELS = [level.name for level in TOPOLOGY.levels]
 H100, H200, NIC = Kind(GPU, "H100"), Kind(GPU, "H200"), Kind("rdma/ib")

@@ -15,7 +15,7 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Refusal, Shape, Topology, Verdict
 from covey.placement.planner import plan_minimum
-from covey.placement.question.free import CHOICES, choose_plan
+from covey.placement.question.minimum_choice import CHOICES, choose_plan
 from unit.placement.brute import valid
 
 RACK = {"zone": "z", "block": "b", "rack": "r"}

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from covey.api import core
+from covey.placement.anti_affinity import Term
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Shape
 from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
-from covey.placement.terms import Term
 
 NODES = [f"n{number}" for number in range(6)]
 KEYS = [f"pod-{number}" for number in range(10)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.placement.capacity.tables import NEVER, Budget, Table, Tables, Vector
-from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip
+from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points, clip
 
 ENOUGH = 1 << 40
 

@@ -14,9 +14,9 @@ from aiohttp.test_utils import TestServer
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
+from covey.ui.auth import OwnToken
 from covey.ui.contract import Mode
-from covey.ui.feed import Ended, Feed, Sender, Stream, Who
-from covey.ui.gate import OwnToken
+from covey.ui.event_stream import Ended, Feed, Sender, Stream, Who
 from covey.ui.headers import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of

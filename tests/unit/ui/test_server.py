@@ -11,8 +11,8 @@ from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
 from covey.kube.kubeconfig_guards import Configuration
-from covey.ui.feed import Ended, Expired
-from covey.ui.gate import Closed, Link, OwnToken, UsedUp
+from covey.ui.auth import Closed, Link, OwnToken, UsedUp
+from covey.ui.event_stream import Ended, Expired
 from covey.ui.headers import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers

@@ -13,7 +13,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.board import Thing
+from covey.ui.view_state import Thing
 
 
 def nodes(*racks: int, blocks: int = 1) -> list[core.Node]:

@@ -13,8 +13,8 @@ import click
 
 from covey.api import constants as names
 from covey.cli import options
+from covey.cli.client import connect
 from covey.cli.errors import CommandError
-from covey.cli.live import connect
 from covey.kube.errors import NotFound
 from covey.kube.resources import NODES
 

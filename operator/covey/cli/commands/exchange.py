@@ -13,7 +13,7 @@ from covey.api.constants import COMMITTED
 from covey.api.exchange import describe_vector
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.cli.rolled import Found, Stored
+from covey.cli.rollout_state import Found, Stored
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import ROLE_SCALERS

@@ -8,7 +8,7 @@ import msgspec
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.look import look
+from covey.cli.live_objects import look
 
 
 @click.command()

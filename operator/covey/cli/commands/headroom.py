@@ -16,7 +16,7 @@ from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
-from covey.cli.rolled import Body, Found, Stored
+from covey.cli.rollout_state import Body, Found, Stored
 from covey.manifests.sources import InputError
 from covey.planning.additions import HeadroomReport, RoleReport, headroom_of
 from covey.planning.facts import Facts, read_facts

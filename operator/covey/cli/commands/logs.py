@@ -11,7 +11,7 @@ from covey.api import constants as names
 from covey.api.core import Pod
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.cli.rolled import Found, Stored
+from covey.cli.rollout_state import Found, Stored
 from covey.kube.errors import ApiError
 from covey.kube.resources import PODS
 

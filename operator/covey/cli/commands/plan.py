@@ -132,7 +132,7 @@ def _ask_cluster(
     """The facts of the cluster beside those of files, and the manifests, of which it is asked what pods they would have."""
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
-    from covey.cli.live import connect  # noqa: PLC0415 - the same
+    from covey.cli.client import connect  # noqa: PLC0415 - the same
     from covey.planning.cluster import (  # noqa: PLC0415 - the same
         read_cluster,
         with_queues,

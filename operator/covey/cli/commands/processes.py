@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import click
 
+from covey.cli.client import in_words
 from covey.cli.errors import CommandError
-from covey.cli.live import in_words
 from covey.cli.settings import announce, load_settings, options
 from covey.kube.errors import KubeError
 from covey.operator.process.settings import OperatorSettings

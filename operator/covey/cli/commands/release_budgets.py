@@ -14,7 +14,7 @@ import click
 from covey.api import constants as names
 from covey.backends.seam import Owned
 from covey.cli import options
-from covey.cli.live import connect
+from covey.cli.client import connect
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.manifests.sources import InputError

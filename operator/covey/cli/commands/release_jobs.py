@@ -11,7 +11,7 @@ import click
 
 from covey.api import constants as names
 from covey.cli import options
-from covey.cli.live import connect
+from covey.cli.client import connect
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.resources import JOBS

@@ -11,7 +11,7 @@ import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError, HelpfulGroup
-from covey.cli.rolled import Stored, former, history_of, read_state, roles_of
+from covey.cli.rollout_state import Stored, former, history_of, read_state, roles_of
 from covey.manifests.sources import InputError
 
 #: Seconds between two looks of ``--watch``.

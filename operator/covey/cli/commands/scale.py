@@ -11,7 +11,7 @@ import click
 from covey.cli import options
 from covey.cli.commands.exchange import Change, change_targets, change_together, parse_change
 from covey.cli.errors import CommandError
-from covey.cli.rolled import Found, Stored
+from covey.cli.rollout_state import Found, Stored
 from covey.compile.identity import scaler_name
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound

@@ -8,11 +8,11 @@ from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
-from covey.cli.look import View, look
+from covey.cli.live_objects import View, look
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
-from covey.watching.places import floor_now
+from covey.watching.usage import floor_now
 
 
 @click.command()

@@ -15,7 +15,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.planning.drawing import survey
 from covey.planning.facts import Facts, read_facts
 from covey.planning.inferences import default_topology
-from covey.watching.places import measure
+from covey.watching.usage import measure
 
 
 @click.command()
@@ -79,7 +79,7 @@ def top(
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for a cluster that is asked alone
 
-    from covey.cli.live import connect  # noqa: PLC0415 - the same
+    from covey.cli.client import connect  # noqa: PLC0415 - the same
     from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
 
     async def read() -> Facts:

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from covey.cli.client import in_words
 from covey.cli.errors import CommandError
-from covey.cli.live import in_words
 from covey.cli.settings import load_settings, options
 from covey.kube.connection import context_name, load, load_server
 from covey.kube.errors import KubeError

@@ -13,7 +13,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.cli.render.objects import BAD, DIM, GOOD
 from covey.cli.render.tables import columns, show
 from covey.watching.advice import Advice
-from covey.watching.branch import Branch, State, branches_with_reason
+from covey.watching.status_tree import Branch, State, branches_with_reason
 
 _MARKS = {
     State.READY: ("✓", GOOD),

@@ -16,7 +16,7 @@ from covey.cli.render.objects import DIM
 from covey.picture.floor import device_word
 from covey.planning.additions import HeadroomReport, RoleReport
 from covey.planning.report import ChangeReport, Report, WorkloadReport
-from covey.watching.places import Usage, UsageReport
+from covey.watching.usage import Usage, UsageReport
 
 _GAP: Final = 3
 #: Columns whose words may wrap, and the width that they keep for it.

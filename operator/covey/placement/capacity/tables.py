@@ -283,7 +283,7 @@ def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
 def _add_at_once(points: Array, values: Array, extent: Vector) -> Array | None:
     """The highest of a small table moved by each of many points; None when it is not small.
 
-    The table lies in a larger box, so that each move is one stretch of it (as in `sharing.cover`).
+    The table lies in a larger box, so that each move is one stretch of it (as in `sharing.cover_dp`).
     """
     width = points[:, :-1].max(axis=0).tolist()
     sizes = [most + 1 + more for most, more in zip(extent, width, strict=True)]

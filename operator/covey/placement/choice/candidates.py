@@ -25,8 +25,8 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape, natural
 from covey.placement.question.demands import Demand, admitted_counts, lacking_pods
 from covey.placement.question.problem import Problem, host_depth
+from covey.placement.sharing.cost import Prices
 from covey.placement.sharing.layout import Beside, Layout, counted_depths
-from covey.placement.sharing.prices import Prices
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
 _COMBINATIONS: Final = 1 << 16

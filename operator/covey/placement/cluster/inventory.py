@@ -13,11 +13,11 @@ from itertools import count
 from typing import Any, Final
 
 from covey.api import constants, core
+from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, Terms
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState, devices_of
 from covey.placement.cluster.outstanding import Outstanding
 from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
 from covey.placement.model import Clique, Path, Shape, Topology
-from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms
 
 UNKNOWN_NODE: Final = "node not found"
 #: The tree without levels, for gangs that ask for none.

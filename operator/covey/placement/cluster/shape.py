@@ -20,9 +20,9 @@ from typing import Final
 
 from covey.api import constants, core
 from covey.api.spread import find_kept_spread, is_switched_off
+from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, Terms, is_host, pod_spread_of, terms_of
 from covey.placement.cluster import resources
 from covey.placement.model import Clique, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
-from covey.placement.terms import EXCLUSIVE_CLIQUE, Term, Terms, is_host, pod_spread_of, terms_of
 
 HOST_PORTS: Final = "host port"
 ANTI_AFFINITY: Final = "pod anti-affinity"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from covey.placement.anti_affinity import PodSpread
 from covey.placement.capacity.frame import View
 from covey.placement.capacity.tables import Limit, ReplicaClass, Stream, Structure, Vector
 from covey.placement.cluster.domains import DomainNode
@@ -25,7 +26,6 @@ from covey.placement.question.demands import (
 )
 from covey.placement.question.spreads import SpreadDomains, find_domains, fix_floors
 from covey.placement.sharing.layout import Item
-from covey.placement.terms import PodSpread
 
 
 def depth_of(topology: Topology, level: str | None) -> int:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
+from covey.placement.anti_affinity import PodSpread
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import selector_cause, taint_cause, with_shapes
 from covey.placement.model import Gang, Path, PodRequest, Shape
 from covey.placement.question.demands import Demand
-from covey.placement.terms import PodSpread
 
 #: Shapes whose domains are remembered.
 _REMEMBERED: Final = 64

@@ -22,9 +22,9 @@ from covey.placement.capacity.frame import Entry, View
 from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path, natural
-from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
-from covey.placement.sharing.mixture import Mixture
-from covey.placement.sharing.prices import Chain, Place, Price, Prices
+from covey.placement.sharing.cost import Chain, Place, Price, Prices
+from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points, clip, lower
+from covey.placement.sharing.lp_bound import Mixture
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096

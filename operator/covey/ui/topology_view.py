@@ -13,7 +13,7 @@ from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path, Topology
 from covey.planning.facts import Facts
 from covey.ui import contract
-from covey.watching.places import whereabouts
+from covey.watching.usage import whereabouts
 
 
 @dataclass(frozen=True, slots=True)

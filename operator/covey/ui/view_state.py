@@ -20,7 +20,7 @@ from covey.placement.cluster import resources
 from covey.ui import contract
 from covey.ui.facts import draw_pod, gang_of
 from covey.ui.gangs import Owners, draw_gang, key_of, number_waiting, role_names
-from covey.ui.ground import Layout, draw_node, lay_out, matters
+from covey.ui.topology_view import Layout, draw_node, lay_out, matters
 
 T = TypeVar("T")
 Key = tuple[str, str]

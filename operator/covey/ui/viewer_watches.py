@@ -25,7 +25,7 @@ from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import Inference
 from covey.ui import contract
-from covey.ui.board import Board, Thing
+from covey.ui.view_state import Board, Thing
 
 T = TypeVar("T", bound=core.Pod | core.Node | core.Group | core.ClusterTopology | Inference)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.api import constants as names
+from covey.cli.client import connect
 from covey.cli.errors import CommandError
-from covey.cli.live import connect
 from covey.compile.revision import Revision
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound

@@ -4,7 +4,7 @@ A child offers points (vectors it can take), each at a price. Every smaller vect
 cannot grow matter, and a demand is met when it is *covered*. One pass over the children prices every vector of the
 box at once, which is how a domain's own price list is made for the domain above it.
 
-Prices are words, the more important first (`prices`): arrays of them have the words along their first axis.
+Prices are words, the more important first (`cost`): arrays of them have the words along their first axis.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from covey.api.constants import LEASE_SCHEDULER, OPERATOR
 from covey.api.inference import DisaggregatedInference
+from covey.cli.client import connect
 from covey.cli.errors import CommandError
-from covey.cli.live import connect
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, LEASES
@@ -19,9 +19,9 @@ from covey.manifests.sources import InputError
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import Facts
 from covey.watching.advice import Advice, advise
-from covey.watching.branch import Branch, grow
-from covey.watching.places import find_topology_name, whereabouts
 from covey.watching.presence import Lease, find_absences
+from covey.watching.status_tree import Branch, grow
+from covey.watching.usage import find_topology_name, whereabouts
 
 
 @dataclass(frozen=True, slots=True)

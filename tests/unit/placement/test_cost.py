@@ -16,9 +16,9 @@ from covey.placement.capacity.tables import Vector
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Topology
 from covey.placement.planner import plan_minimum
-from covey.placement.sharing import cover
-from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points
-from covey.placement.sharing.prices import Packing
+from covey.placement.sharing import cover_dp
+from covey.placement.sharing.cost import Packing
+from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points
 
 
 def deep(levels: int, nodes: int, per_domain: int, fan: int) -> Inventory:
@@ -173,8 +173,8 @@ def test_prices_are_the_lowest_however_they_are_worked_out(
 ) -> None:
     need, children = found
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cover, "_KEPT", 1 << 16 if kept else 0)
-        patch.setattr(cover, "_CELLS", cells)
+        patch.setattr(cover_dp, "_KEPT", 1 << 16 if kept else 0)
+        patch.setattr(cover_dp, "_CELLS", cells)
         asked = made(need, children)
         known = dict.fromkeys(product(*(range(most + 1) for most in need)), (NO_WAY, 0))
         known[(0,) * len(need)] = (0, 0)

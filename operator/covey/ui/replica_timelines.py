@@ -9,9 +9,9 @@ from covey.admission.tree import number
 from covey.api import constants as names
 from covey.api import core
 from covey.ui import contract
-from covey.ui.chronicle import Pod
 from covey.ui.facts import small
-from covey.watching.branch import State, pod_state
+from covey.ui.history_sources import Pod
+from covey.watching.status_tree import State, pod_state
 
 _LABEL_RESTARTS: Final = "covey.dev/restarts"
 _ORDER: Final = tuple(State)

@@ -24,9 +24,9 @@ from covey.kube.errors import Forbidden, KubeError, Unauthorized
 from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
-from covey.ui.board import Board
 from covey.ui.headers import DEFAULT, Limits
-from covey.ui.reading import Readings
+from covey.ui.view_state import Board
+from covey.ui.viewer_watches import Readings
 
 
 class Sender:

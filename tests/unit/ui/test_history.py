@@ -7,8 +7,8 @@ import msgspec
 from covey.api import core
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.chronicle import Chronicle, Event, Pod
-from covey.ui.story import tell
+from covey.ui.history import tell
+from covey.ui.history_sources import Chronicle, Event, Pod
 from unit.ui.world import condition, expanded, told
 
 NOW = 1_767_225_700.0

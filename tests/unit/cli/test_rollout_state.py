@@ -8,7 +8,7 @@ import pytest
 
 from builders.inferences import inference, role, template
 from covey.cli.errors import CommandError
-from covey.cli.rolled import former, history_of, read_state, roles_of
+from covey.cli.rollout_state import former, history_of, read_state, roles_of
 from covey.operator.model.objects import ControllerRevision
 from unit.operator.world import World
 

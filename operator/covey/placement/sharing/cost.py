@@ -24,9 +24,9 @@ from covey.placement.capacity.tables import Budget, Structure, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, is_extended
 from covey.placement.model import Path
-from covey.placement.sharing.cover import NO_WAY, Child, Share
+from covey.placement.sharing.cover_dp import NO_WAY, Child, Share
 
-#: Bits of a word; the next one up marks what is no way at all (`cover.NO_WAY`).
+#: Bits of a word; the next one up marks what is no way at all (`cover_dp.NO_WAY`).
 _WORD: Final = 60
 
 Place = DomainNode | NodeState

@@ -9,7 +9,7 @@ import pytest
 from builders.files import node, role
 from covey.api import core
 from covey.ui import contract
-from covey.ui.board import Board, Thing, draw
+from covey.ui.view_state import Board, Thing, draw
 from merge_patch import merge
 from unit.ui.world import bound, condition, expanded, nodes, owned, stranger, told
 

@@ -14,7 +14,7 @@ from covey.cli.render.live import print_advice, print_branch, print_headroom
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.watching.advice import Advice, advise
-from covey.watching.branch import Branch, State, branches_with_reason, grow
+from covey.watching.status_tree import Branch, State, branches_with_reason, grow
 
 UID = "uid-of-llm"
 

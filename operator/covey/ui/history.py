@@ -16,9 +16,9 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.model.objects import Inference
 from covey.ui import contract
-from covey.ui.chronicle import Chronicle, Event, Pod
 from covey.ui.facts import Lister, small
-from covey.ui.lanes import lanes_of
+from covey.ui.history_sources import Chronicle, Event, Pod
+from covey.ui.replica_timelines import lanes_of
 
 #: What one story has at most; the newest events, the first lanes.
 MOST_EVENTS: Final = 500

@@ -21,8 +21,8 @@ import numpy as np
 
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.tables import KEPT, PASS, Array, Budget, SearchLimit, Table, Vector
-from covey.placement.sharing.cover import NO_WAY, Child, Share
-from covey.placement.sharing.prices import Chain
+from covey.placement.sharing.cost import Chain
+from covey.placement.sharing.cover_dp import NO_WAY, Child, Share
 
 #: Rounds after which the weights are good enough.
 _ROUNDS: Final = 40
