@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given
@@ -195,6 +195,19 @@ def test_refusal_of_what_must_share_a_host_says_how_large_hosts_are() -> None:
     assert unit.message == f"p and d: the minimum of the unit asks for 24 {GPU} in one host, and the largest has 8"
     replica = refuse(make_gang(make_role("d", 1, size=2, required="host")), inventory)
     assert replica.message == f"d: a replica asks for 16 {GPU} in one host, and the largest has 8"
+
+
+def test_refusal_when_nodes_of_two_domains_lack_a_broader_label_is_the_same_in_any_order_of_nodes() -> None:
+    places = [{"zone": "z", "block": "b1"}, {"block": "b1"}, {"zone": "z", "block": "b2"}, {"block": "b2"}]
+    nodes = [make_node(f"n{number}", 4, labels=labels) for number, labels in enumerate(places)]
+    messages = set()
+    for order in permutations(nodes):
+        inventory = Inventory([TOPOLOGY])
+        for node in order:
+            inventory.set_node(node)
+        messages.add(refuse(make_gang(make_role("w", 1), required="block"), inventory).message)
+    (message,) = messages
+    assert "block b1 is taken for several domains, as 1 of its nodes has no label zone" in message
 
 
 def test_a_role_from_outside_the_minimum_is_no_reason_of_its_own() -> None:

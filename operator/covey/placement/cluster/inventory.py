@@ -345,10 +345,11 @@ class Inventory:
 
 def _find_split_label(tree: DomainTree, depth: int) -> str:
     whole: dict[str, list[DomainNode]] = {}
-    for domain in tree.at(depth):
+    # In an order that no order of nodes changes: the same question has the same answer.
+    for domain in sorted(tree.at(depth), key=lambda domain: tuple(value or "" for value in domain.path)):
         whole.setdefault(domain.path[-1] or "", []).append(domain)
     levels = tree.topology.levels
-    for value, domains in whole.items():
+    for value, domains in sorted(whole.items()):
         for lacking in (domain for domain in domains if None in domain.path and len(domains) > 1):
             pairs = ([*zip(lacking.path, other.path, strict=True)] for other in domains if other is not lacking)
             for pair in pairs:
