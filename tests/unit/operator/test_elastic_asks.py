@@ -37,16 +37,6 @@ def rack(name: str) -> dict[str, str]:
     return {"cloud/block": "b1", "cloud/rack": name}
 
 
-def test_a_minimum_that_fits_a_whole_domain_asks_for_it_by_name() -> None:
-    """Affinity among its pods would be caught by a rack with some room."""
-    world = asking(gang("decode", 4), elastic=topology("r7", "r8"))
-    (name,) = world.of()
-    assert selectors(world) == [rack("r7")]
-    assert "affinity" not in world.template_of(name)["spec"]
-    assert world.of()[name].spec["podSets"][0]["count"] == 4
-    assert "4 pods of decode of unit 0 in rack r7" in world.asked()[2]
-
-
 @pytest.mark.parametrize(
     ("roles", "fields", "spec"),
     [

@@ -68,20 +68,6 @@ def test_in_a_paused_rollout_it_is_room_that_is_missing() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("minimum", "yields", "left"), [(2, False, 2), (3, True, 2)], ids=["above the minimum", "allowed below it"]
-)
-def test_in_a_paused_rollout_without_room_the_old_one_goes_first(minimum: int, yields: bool, left: int) -> None:  # noqa: FBT001 - a parameter
-    world = serving({"minReplicas": minimum})
-    spec = {"rollout": {"paused": True}, "disruption": {"allowBelowMinimum": yields}}
-    edit(world, {"template": NEW, "minReplicas": minimum}, **spec)
-    cordon(world, "decode-0")
-    world.act(3)
-    refuse(world)
-    world.act()
-    assert serving_of(world, "decode") == left
-
-
 def test_without_a_surge_nobody_knows_of_room_whatever_is_said_of_another_role() -> None:
     world = serving({"minReplicas": 3, "update": {"maxSurge": 0}})
     cordon(world, "decode-0", "prefill-0")

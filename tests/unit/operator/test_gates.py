@@ -138,15 +138,3 @@ def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, rando
     assert whole >= 1 or not begun or surplus
     if nodes >= 9 * units:
         assert all((world.bound(u, "prefill"), world.bound(u, "decode")) == (3, 3) for u in range(units))
-
-
-def test_single_surplus_is_not_there_before_the_minimum_is_bound_in_1_37() -> None:
-    def decode(world: Gated) -> list[core.Pod]:
-        return [pod for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-decode-")]
-
-    waits, runs = gated("1.37-flat", 2), gated("1.37-flat", 3)
-    for world in (waits, runs):
-        settle(world, Random(1), 5)
-    assert len(decode(waits)) == 1
-    assert len(decode(runs)) == 3
-    assert all(map(podstate.is_let_go, decode(runs)))

@@ -14,7 +14,7 @@ from covey.api import core
 from covey.api.headroom import Question, dump_question, read
 from covey.backends import Owned
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from unit.operator.test_status import decide, serve
+from unit.operator.test_status import decide
 from unit.operator.world import World
 
 
@@ -22,10 +22,11 @@ def root_of(world: World, unit: int = 0) -> Owned:
     return world.objects[COMPOSITE_POD_GROUPS.type, f"llama-{unit}"]
 
 
-def asks(world: World, text: str | None) -> None:
+def annotate(world: World, **annotations: str) -> None:
     """What somebody has written on the resource."""
-    annotations = {} if text is None else {names.ANNOTATION_HEADROOM: text}
-    metadata = world.inference.metadata.model_copy(update={"annotations": annotations})
+    keys = {"asked": names.ANNOTATION_HEADROOM, "seconds": names.ANNOTATION_HEADROOM_SECONDS}
+    written = {keys[name]: text for name, text in annotations.items()}
+    metadata = world.inference.metadata.model_copy(update={"annotations": written})
     world.inference = world.inference.model_copy(update={"metadata": metadata})
 
 
@@ -53,7 +54,7 @@ def serving(**spec: Any) -> World:
     """A resource of one role that an autoscaler sets, and one that none does."""
     world = World.settled(inference(role("prefill", replicas=2, scaling={"mode": "External"}), role("decode"), **spec))
     decide(world)
-    serve(world)
+    world.serve()
     world.tell()
     return world
 
@@ -76,25 +77,16 @@ def world() -> World:
 )
 def test_nobody_can_answer(spec: dict[str, Any], message: str) -> None:
     world = World(inference(role("prefill"), role("decode"), **spec))
-    asks(world, "one")
+    annotate(world, asked="one")
     world.settle()
     question, most = told(world)
     assert (question["asked"], question["message"]) == ("one", message)
     assert most == {"prefill": None, "decode": None}
 
 
-def every(world: World, seconds: str, text: str | None = None) -> None:
-    """It is to be asked anew after so many seconds."""
-    asks(world, text)
-    kept = world.inference.metadata.annotations or {}
-    annotations = {**kept, names.ANNOTATION_HEADROOM_SECONDS: seconds}
-    metadata = world.inference.metadata.model_copy(update={"annotations": annotations})
-    world.inference = world.inference.model_copy(update={"metadata": metadata})
-
-
 def test_it_is_asked_anew_by_the_clock(world: World) -> None:
     world.now = 1_800_000_020.0
-    every(world, "60")
+    annotate(world, seconds="60")
     assert carried(world)["asked"] == "2027-01-15T08:00:00Z"
     assert world.plan().headroom.again == 40.0
     answers(world, "2027-01-15T08:00:00Z", core.RoleHeadroom("prefill", 5))

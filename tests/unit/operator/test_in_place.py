@@ -40,25 +40,6 @@ def world() -> World:
     return made
 
 
-def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: World) -> None:
-    """Whatever has become of the budget meanwhile, and of the wish."""
-    world.inference = llama("2")
-    steps = list(world.steps(world.plan().actions))
-    first = world.names_of("decode", 1)[0]
-    for step in steps:
-        step()
-        if podstate.is_open(world.pods[first]):
-            break
-    world.forget()
-    run_all(world)
-    assert all(podstate.is_ready(pod) for pod in world.pods.values())
-    world.inference = llama("2", update={})
-    planned = world.plan()
-    assert [item.pod.metadata.name for item in planned.actions.in_place] == world.names_of("decode", 1)[1:]
-    assert not planned.actions.delete_pods, "the other one is all that serves"
-    assert not [each for each in planned.actions.relabel if each.annotations], "it is not over"
-
-
 def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
     world.notes = True
     world.act(2)

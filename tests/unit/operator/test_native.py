@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.inferences import confirmed, inference, role
+from builders.inferences import inference, role
 from covey.api import core
 from covey.backends import Cluster, Identity
 from covey.backends.kubernetes import Hierarchical
@@ -101,32 +101,6 @@ def test_what_is_bound_makes_up_the_minimum(world: Native) -> None:
     world.fail(next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or "")))
     world.rest()
     assert world.members() == ALL
-
-
-def test_a_change_of_min_group_count_remakes_one_unit_after_another() -> None:
-    roles = (role("prefill", replicas=2, size=2), role("decode"))
-    world = Native(*roles, replicas=2)
-    world.rest()
-    world.place()
-    world.rest()
-    world.place()
-    before = {unit: uids(world, unit) for unit in (0, 1)}
-    changed = Native(role("prefill", replicas=2, minReplicas=2, size=2), role("decode"), replicas=2).inference
-    world.inference = confirmed(changed)
-    planned = world.plan()
-    assert [note.reason for note in planned.actions.notes] == ["UnitRemade"]
-    # The first unit goes, and comes again; the other waits until it is whole.
-    for _ in range(6):
-        world.act()
-    assert not before[0] & uids(world, 0)
-    assert before[1] == uids(world, 1)
-    assert world.objects[PARENT, "llama-0-prefill"].spec["schedulingPolicy"] == {"gang": {"minGroupCount": 2}}
-    for _ in range(12):
-        world.place()
-        world.act()
-    world.rest()
-    assert not before[1] & uids(world, 1)
-    assert world.objects[PARENT, "llama-1-prefill"].spec["schedulingPolicy"] == {"gang": {"minGroupCount": 2}}
 
 
 def uids(world: Native, unit: int) -> set[str]:

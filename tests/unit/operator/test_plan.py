@@ -14,18 +14,6 @@ def world() -> World:
     return World.serving(llama())
 
 
-def test_names_do_not_recur(world: World) -> None:
-    seen = set(world.names_of("decode", 0))
-    for _ in range(4):
-        (name,) = world.names_of("decode", 0)
-        world.bind(name)
-        world.delete(name)
-        world.settle()
-        (successor,) = world.names_of("decode", 0)
-        assert successor not in seen
-        seen.add(successor)
-
-
 def test_old_revisions_go_unless_pods_are_of_them() -> None:
     def at(number: int) -> DisaggregatedInference:
         changed = template(nodeSelector={"number": str(number)})

@@ -18,7 +18,6 @@ from covey.compile import Owner
 from covey.kube.resources import SERVICES
 from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.observed import is_former
-from covey.operator.plan import plan
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.world import World
 
@@ -206,18 +205,6 @@ def test_images_that_are_changed_in_place_leave_addresses_as_they_are() -> None:
     assert [item.pod.spec.hostname for item in actions.in_place] == ["0-prefill-1-0", "0-prefill-1-1"]
     assert not actions.delete_pods
     assert not [item for item in actions.delete_objects if item.type == SERVICES.type]
-
-
-def test_pods_of_a_former_resource_of_the_name_are_published_no_more() -> None:
-    """They may end for minutes, and each has the address of a pod that is new."""
-    world = served(llama())
-    pod = next(iter(world.pods.values()))
-    observed = replace(world.observe(), former=(pod,))
-    wanted = plan(world.judge(), observed, world.status).actions.relabel
-    assert [(item.pod.metadata.uid, dict(item.labels)) for item in wanted] == [
-        (pod.metadata.uid, {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None})
-    ]
-    assert not world.plan().actions.relabel
 
 
 @pytest.mark.parametrize(

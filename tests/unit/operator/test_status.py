@@ -27,17 +27,11 @@ def world() -> World:
     return World.settled(llama(decode=2))
 
 
-def compute(
-    world: World,
-    before: dict[str, Any] | None = None,
-    now: str = NOW,
-    failure: Problem | None = None,
-    bad_template: Problem | None = None,
-) -> dict[str, Any]:
-    observed, verdict = world.observe(), world.judge(bad_template)
+def compute(world: World, before: dict[str, Any] | None = None, failure: Problem | None = None) -> dict[str, Any]:
+    observed, verdict = world.observe(), world.judge()
     planned = plan(verdict, observed)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-    return status.compute(verdict, observed, planned, units, before or {}, now, failure=failure)
+    return status.compute(verdict, observed, planned, units, before or {}, NOW, failure=failure)
 
 
 def conditions(computed: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -59,50 +53,6 @@ def decide(world: World, unit: int = 0, value: str = "True", reason: str = "Admi
     world.objects[key] = msgspec.structs.replace(world.objects[key], status=group_status)
 
 
-def serve(world: World, *, ready: bool = True, role: str = "") -> None:
-    for name, pod in list(world.pods.items()):
-        if role in (pod.metadata.label(names.LABEL_ROLE) or ""):
-            world.bind(name)
-            if ready:
-                world.ready(name)
-
-
-def test_admitted_then_bound_then_ready(world: World) -> None:
-    decide(world)
-    admitted = compute(world)
-    assert conditions(admitted)["Admitted"] == ("True", "Admitted")
-    assert conditions(admitted)["Scheduled"] == ("False", "NotBound")
-    assert admitted["summary"]["domain"] == "z1/b1/r1"
-    serve(world, ready=False)
-    bound = compute(world)
-    assert conditions(bound)["Scheduled"] == ("True", "Scheduled")
-    assert conditions(bound)["Available"] == ("False", "NotReady")
-    serve(world)
-    served = compute(world)
-    assert conditions(served)["Available"] == ("True", "Available")
-    assert conditions(served)["Progressing"] == ("True", "Complete")
-    assert served["readyUnits"] == served["units"] == 1
-    assert served["roles"][0] == {
-        "name": "prefill",
-        "replicas": 2,
-        "minReplicas": 1,
-        "admitted": 2,
-        "scheduled": 2,
-        "ready": 2,
-        "updated": 2,
-        "restarts": 0,
-    }
-    assert served["summary"] == {
-        "status": "Serving",
-        "message": "",
-        "ready": "prefill 2/2 decode 2/2",
-        "units": "1/1",
-        "updated": "4/4",
-        "reason": "",
-        "domain": "z1/b1/r1",
-    }
-
-
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -114,7 +64,7 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
 )
 def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: list[dict[str, Any]]) -> None:
     decide(world)
-    serve(world)
+    world.serve()
     plain = compute(world)
     before = {**plain, "units": 3, "unitStatuses": foreign}
     after = compute(world, before)
@@ -128,26 +78,9 @@ def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: lis
     assert served == (("True", "BelowMinimum") if foreign[0].get("served") else ("False", "AsExpected"))
 
 
-def test_surplus_that_waits_says_why_in_the_words_of_whoever_refuses() -> None:
-    world = World.settled(inference(role("prefill", replicas=2), role("decode")))
-    decide(world)
-    for name in list(world.pods):
-        if "prefill-1" not in name:
-            world.bind(name)
-            world.ready(name)
-    key = (COMPOSITE_POD_GROUPS.type, "llama-0")
-    words = "the API server denied the pin of pod llama-0-prefill-1-0: not before Monday"
-    told = core.Condition(names.SURPLUS_ADMITTED, "False", "Denied", words)
-    status = world.objects[key].status
-    status = msgspec.structs.replace(status, conditions=(*(status.conditions or ()), told))
-    world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)
-    text = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for places"
-    assert compute(world)["summary"]["reason"] == f"{text}: {words}"
-
-
 def test_growth_is_no_damage(world: World) -> None:
     decide(world)
-    serve(world)
+    world.serve()
     served = compute(world)
     world.inference = llama(decode=2, replicas=2)
     world.settle()
@@ -157,7 +90,7 @@ def test_growth_is_no_damage(world: World) -> None:
     assert ("Unavailable", True) not in reasons(served, grown)
     # Once the new unit has served, its loss counts like any other, for as long as it lasts.
     decide(world, 1)
-    serve(world)
+    world.serve()
     both = compute(world, grown)
     for name in [name for name in world.pods if name.startswith("llama-1-decode")]:
         world.fail(name)
@@ -172,7 +105,7 @@ def test_a_unit_that_the_status_had_no_room_for_is_missed_all_the_same() -> None
     world = World.settled(inference(role("r"), replicas=66))
     for unit in range(66):
         decide(world, unit)
-    serve(world)
+    world.serve()
     before = compute(world)
     world.fail(next(name for name in world.pods if name.startswith("llama-65-")))
     assert conditions(compute(world, before))["Degraded"] == ("True", "BelowMinimum")
@@ -180,7 +113,7 @@ def test_a_unit_that_the_status_had_no_room_for_is_missed_all_the_same() -> None
 
 def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> None:
     decide(world)
-    serve(world)
+    world.serve()
     served = compute(world)
     refused = compute(world, served, failure=Problem("RequestRefused", "webhook down"))
     assert reasons(served, refused) == [("RequestRefused", True)]
@@ -192,7 +125,7 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
 
 
 def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World) -> None:
-    serve(world)
+    world.serve()
     observed, verdict = world.observe(), world.judge()
     told = (
         Remark("EvacuationBlocked", "NoRoom", "the first"),
@@ -221,7 +154,7 @@ def test_events_of_the_life_of_a_resource(world: World) -> None:
     decide(world)
     admitted = compute(world, refused)
     assert reasons(refused, admitted) == [("Admitted", False)]
-    serve(world)
+    world.serve()
     served = compute(world, admitted)
     assert reasons(admitted, served) == [("Available", False)], "which says that it was scheduled, too"
     assert reasons({}, served) == [("Available", False)]
@@ -246,7 +179,7 @@ def test_summary_as_a_unit_comes_and_is_lost_has_one_word_and_a_short_message(wo
     assert column() == ("Infeasible", "decode: no rack has room …")
     decide(world)
     assert column()[0] == "Starting"
-    serve(world, ready=False)
+    world.bind_all()
     assert column() == ("Starting", "bound; Ready are prefill 0/1, decode 0/1 of the minimum: see its pods")
     name = next(name for name in world.pods if "decode-0" in name)
     state = core.ContainerState(waiting=core.Waiting("CrashLoopBackOff"))
@@ -256,19 +189,13 @@ def test_summary_as_a_unit_comes_and_is_lost_has_one_word_and_a_short_message(wo
     words = "waits: CrashLoopBackOff, ended with exit code 137 (OOMKilled)"
     assert column() == ("CrashLoopBackOff", f"pod {name}: container engine {words}; bound …")
     world.change(name, status={"container_statuses": None})
-    serve(world)
+    world.serve()
     served = compute(world)
     assert column() == ("Serving", "")
     for pod in [pod for pod in world.pods if "decode" in pod]:
         world.fail(pod)
     assert column(served)[0] == "Degraded"
     assert not column(served)[1].startswith("it has served")
-
-
-def test_summary_of_what_only_a_person_can_mend_has_its_reason() -> None:
-    problem = Problem("TemplateRejected", "the API server denies the pods of decode")
-    summary = compute(World(llama(decode=2)), bad_template=problem)["summary"]
-    assert (summary["status"], summary["message"]) == (problem.reason, problem.message)
 
 
 def test_surplus_whose_container_does_not_run_says_so_before_anything_of_places() -> None:

@@ -18,7 +18,7 @@ from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
-from unit.operator.test_headroom import answers, asks
+from unit.operator.test_headroom import annotate, answers
 from unit.operator.test_loss import lose, serving
 from unit.operator.test_rolling import NEW, condition, llama
 from unit.operator.test_scaler import settle, settled
@@ -82,7 +82,7 @@ def situations() -> Iterator[dict[str, Any]]:
     lose(lost, "decode")
     yield lost.status
     # Somebody has asked how many would fit.
-    asks(world, "one")
+    annotate(world, asked="one")
     answers(world, "one", core.RoleHeadroom("prefill", 5), core.RoleHeadroom("decode", message="nobody knows"))
     yield world.tell()
 
