@@ -82,6 +82,16 @@ class Stored:
     def ready(self, name: str) -> None:
         self.change(name, status={"phase": "Running", "conditions": (core.Condition("Ready", "True"),)})
 
+    def place(self) -> None:
+        """All that waits has its place: of Covey's gates only that of the start is left."""
+        for name, pod in list(self.pods.items()):
+            gates = tuple(gate for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE_GANG)
+            self.change(name, spec={"scheduling_gates": gates or None})
+
+    def held(self) -> set[str]:
+        """The host names of the pods that the start gate holds."""
+        return {pod.spec.hostname or "" for pod in self.pods.values() if names.GATE_START in core.gates(pod)}
+
     def bind_all(self) -> None:
         """Every pod gets a node."""
         for name in list(self.pods):

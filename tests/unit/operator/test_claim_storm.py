@@ -55,7 +55,7 @@ def happen(world: World, kind: str, number: int) -> None:
         case "finish":
             world.finish()
         case "serve":
-            serve(world)
+            world.serve()
         case "time":
             world.now += number
         case "replicas":
@@ -84,13 +84,6 @@ def victim(world: World, name: str, *, whole: bool) -> core.Victim:
     meta = world.inference.metadata
     named = (meta.namespace, meta.name, unit)
     return core.Victim("Unit", *named, pods=uids) if whole else core.Victim("Replica", *named, role_, replica, uids)
-
-
-def serve(world: World) -> None:
-    for name, pod in list(world.pods.items()):
-        if not podstate.is_dead(pod):
-            world.bind(name)
-            world.ready(name)
 
 
 def place_of(pod: core.Pod) -> Place:
@@ -199,7 +192,7 @@ def end(world: World) -> None:
     for _ in range(12):
         act(world)
         world.finish()
-        serve(world)
+        world.serve()
         world.now += 61
 
 
@@ -215,7 +208,7 @@ def test_only_what_is_named_goes_and_whole(
 ) -> None:
     world = World(resource(sizes, drains, minimum))
     world.settle()
-    serve(world)
+    world.serve()
     for kind, number in happened:
         if kind == "restart":
             world.forget()
@@ -250,7 +243,7 @@ def test_a_kill_after_any_write_changes_nothing_in_the_end(
     for fuses in ([], kills):
         world = World(resource((2, 1), drains, 1))
         world.settle()
-        serve(world)
+        world.serve()
         first = {name: place_of(pod) for name, pod in world.pods.items()}
         name = next(each for each, place in first.items() if place == (0, "prefill", 1))
         world.claims = (RootClaim("root", "prod", "chat", "Preemption", (victim(world, name, whole=False),)),)

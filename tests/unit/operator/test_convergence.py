@@ -93,10 +93,7 @@ def happen(world: World, event: Event) -> None:
             world.pin(pinned[number % len(pinned)])
             world.release(pinned[number % len(pinned)])
     elif kind == "serve":
-        for name in pods:
-            if not podstate.is_dead(world.pods[name]):
-                world.bind(name)
-                world.ready(name)
+        world.serve()
     elif kind == "group" and world.objects:
         world.objects.pop(sorted(world.objects)[number % len(world.objects)])
     elif kind == "finish":

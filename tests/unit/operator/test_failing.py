@@ -25,8 +25,6 @@ from covey.operator.repair import history
 from covey.operator.repair.history import ANNOTATION
 from unit.operator.world import World
 
-START = core.SchedulingGate(names.GATE_START)
-
 
 def world_of(*roles: dict[str, Any], **spec: Any) -> World:
     """All pods serve, and it is noted that they have."""
@@ -67,22 +65,10 @@ def uids(world: World, prefix: str = "") -> set[str]:
     return {pod.metadata.uid for pod in world.pods.values() if (pod.spec.hostname or "").startswith(prefix)}
 
 
-def held(world: World) -> set[str]:
-    return {pod.spec.hostname or "" for pod in world.pods.values() if START in (pod.spec.scheduling_gates or ())}
-
-
-def place(world: World) -> None:
-    """The scheduler process places everything; whom the start gate holds has his place reserved."""
-    for name, pod in list(world.pods.items()):
-        if not podstate.is_bound(pod) and names.GATE_GANG in core.gates(pod):
-            gates = tuple(gate for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE_GANG)
-            world.change(name, spec={"scheduling_gates": gates or None})
-
-
 def go_on(world: World) -> Plan:
     """Everything is written, placed, and started if it may be."""
     world.settle()
-    place(world)
+    world.place()
     planned = world.settle()
     serve(world)
     return planned
@@ -204,9 +190,9 @@ def test_a_unit_that_is_recreated_starts_together_after_its_second_failure() -> 
     for _ in range(2):
         crash(world, "0-prefill-0-1")
         world.settle()
-        place(world)
+        world.place()
         serve(world)
-    assert held(world) == {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"}
+    assert world.held() == {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"}
 
 
 @settings(settings.get_profile("storm"))
@@ -221,7 +207,7 @@ def test_an_operator_killed_at_any_write_counts_a_failure_once(kills: list[int],
         for kill in kills:
             step_until_killed(world, kill)
         world.settle()
-        place(world)
+        world.place()
         found = {podstate.past(world.pods[name_of(world, "0-prefill-0-0")])}
         assert {(past.restarts, past.failures) for past in found} == {(number + 1, number + 1)}
         world.now += 700

@@ -105,14 +105,11 @@ def hurt(world: World, event: str, name: str, number: int) -> None:
 
 def serve(world: World) -> None:
     """The scheduler places all, the kubelets start those whom no start gate holds."""
+    world.place()
     for name, pod in list(world.pods.items()):
-        if podstate.is_dead(pod):
-            continue
-        if names.GATE_START in core.gates(pod):
-            world.change(name, spec={"scheduling_gates": (core.SchedulingGate(names.GATE_START),)})
-            continue
-        world.bind(name)
-        world.ready(name)
+        if not podstate.is_dead(pod) and names.GATE_START not in core.gates(pod):
+            world.bind(name)
+            world.ready(name)
 
 
 def heal(world: World) -> None:

@@ -6,10 +6,7 @@ from typing import Any
 
 from builders.inferences import inference, role, template
 from covey.api import constants as names
-from covey.api import core
 from unit.operator.world import World
-
-START = core.SchedulingGate(names.GATE_START)
 
 
 def after(other: str, condition: str = "Ready") -> list[dict[str, str]]:
@@ -19,18 +16,8 @@ def after(other: str, condition: str = "Ready") -> list[dict[str, str]]:
 def admitted(*roles: dict[str, Any], **spec: Any) -> World:
     """The scheduler process has pinned every pod: of Covey's gates only that of the start is left."""
     world = World.settled(inference(*roles, **spec))
-    for name in world.pods:
-        release(world, name)
+    world.place()
     return world
-
-
-def release(world: World, name: str) -> None:
-    held = names.GATE_START in core.gates(world.pods[name])
-    world.change(name, spec={"scheduling_gates": (START,) if held else None})
-
-
-def held(world: World) -> set[str]:
-    return {pod.spec.hostname or "" for pod in world.pods.values() if names.GATE_START in core.gates(pod)}
 
 
 def starts(world: World) -> set[str]:
@@ -47,7 +34,7 @@ def serve(world: World, hostname: str) -> None:
 
 def test_a_role_that_nobody_wants_keeps_nobody() -> None:
     world = admitted(role("router", replicas=0), role("decode", dependsOn=after("router")))
-    assert not held(world)
+    assert not world.held()
 
 
 def test_a_chain_that_was_taken_out_of_the_spec_holds_nobody() -> None:
@@ -64,9 +51,7 @@ def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
     world.tell()
     world.inference = inference(role("decode", **made, template=template(nodeSelector={"new": "yes"})))
     world.carry_out()
-    for name, pod in world.pods.items():
-        if not pod.spec.node_name:
-            release(world, name)
+    world.place()
     world.tell()
     world.now += 2000
     found = next(each for each in world.tell()["conditions"] if each["type"] == "Progressing")
