@@ -263,6 +263,11 @@ class Ledger:
         """The charges of a queue."""
         return chain(*self._in[queue])
 
+    def lowest_priority(self, queue: str) -> int | None:
+        """The lowest priority of a queue's charges; None where it has none."""
+        lines = (line for line in self._in[queue] if line.blocks)
+        return min((line.blocks[-1].line[-1].priority for line in lines), default=None)
+
     def use_of(self, queue: str, pool: Pool) -> int:
         """The amount of a pool that is charged to a queue."""
         return self._used[queue][pool]

@@ -243,7 +243,7 @@ class Books:
         if entry.want is Want.MINIMUM:
             metrics.GANG_REFUSALS.labels(why.reason).inc()
             self.log_refusal(refused, before)
-        takes = self._wait_for_claim(refused) == 0.0
+        takes = self.quotas.has_lower(refused) and self._wait_for_claim(refused) == 0.0
         if entry.want is Want.SURPLUS or kept is not None or takes or self.quotas.has_right(refused):
             asked, _ = self.confine(refused, None)
             await self.reserve(root, asked)

@@ -369,10 +369,18 @@ class Quotas:
         wishes = charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang))
         yield from (found for each in wishes if (found := self.right(entry, each)) is not None)
 
+    def has_lower(self, entry: Entry) -> bool:
+        """Tell whether a minimum's own queue has charges of a lower priority."""
+        name, gang = self._queues.get(entry.unit.key), entry.gang
+        if name is None or gang is None or entry.want is not Want.MINIMUM:
+            return False
+        lowest = self.ledger.lowest_priority(name)
+        return lowest is not None and lowest < gang.priority
+
     def claims_inside(self, entry: Entry) -> Iterator[Right]:
         """What may give way to a minimum in a full queue, which is its own: those of a lower priority, by flavor."""
         name, gang = self._queues.get(entry.unit.key), entry.gang
-        if name is None or gang is None or entry.want is not Want.MINIMUM:
+        if name is None or gang is None or not self.has_lower(entry):
             return
         for amounts in charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang)):
             right = self.right(entry, amounts)
