@@ -19,8 +19,9 @@ the condition, another machine's, perhaps another year's; so whatever it says, p
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, Generic, TypeVar
 
 from covey.admission import podstate
@@ -57,6 +58,8 @@ N = TypeVar("N", bound=Hashable)
 Order = tuple[int, str, str, str, int, str]
 
 _NEVER: Final = float("-inf")
+#: Lanes that are looked at between two pauses.
+_STEP: Final = 32
 #: Seconds for which surplus leaves minimums that are about to come their chance.
 PATIENCE: Final = 2.0
 
@@ -176,11 +179,26 @@ class Line(Generic[N]):
             now: by the clock of ``expect`` and of ``add``.
             lane: of a gang, as it is now. It is looked at when its turn comes: until then it is taken for the first.
         """
+        steps = self.find_next(now, lane)
         while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                name: N | None = done.value
+                return name
+
+    def find_next(
+        self, now: float = _NEVER, lane: Callable[[N], Lane] = lambda _name: FIRST
+    ) -> Generator[None, None, N | None]:
+        """The same with pauses, in which names may come and go: after an edit of a queue all lanes are looked at anew."""
+        for number in count(1):
             name = self._next(now)
             queue = self._minimums if name in self._minimums else self._surplus
             if name is None or not queue.defer(name, lane(name)):
                 return name
+            if number % _STEP == 0:
+                yield
+        return None
 
     def _next(self, now: float) -> N | None:
         minimum, surplus = self._minimums.first(), self._surplus.first()

@@ -11,7 +11,7 @@ All of it follows from the API objects; it is kept only so that a pass looks at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice, takewhile
@@ -251,7 +251,14 @@ class Shelf:
 
     def next(self, now: float) -> Key | None:
         """The unit whose turn it is (event loop's clock)."""
-        return self._line.next(now, lambda root: self.lane(self.entries[root]))
+        return self._line.next(now, self._lane_of)
+
+    def find_next(self, now: float) -> Generator[None, None, Key | None]:
+        """The same with pauses (``Line.find_next``)."""
+        return self._line.find_next(now, self._lane_of)
+
+    def _lane_of(self, root: Key) -> Lane:
+        return self.lane(self.entries[root])
 
     def renew(self) -> None:
         """Lanes may have become better."""

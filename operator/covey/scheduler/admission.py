@@ -225,6 +225,8 @@ class Admission:
         self._breath.begin()
         while True:
             await self._take_in()
+            await self._sort()
+            await self._take_in()
             root = self._books.shelf.next(asyncio.get_running_loop().time())
             if root is None and self._idle is not None and await self._idle():
                 continue
@@ -244,6 +246,11 @@ class Admission:
         self._aside.clear()
         if self._books.shelf.quiet:
             self._books.slots.clear()
+
+    async def _sort(self) -> None:
+        """Look at the lanes of those that might be next, which are many after an edit of a queue."""
+        for _ in self._books.shelf.find_next(asyncio.get_running_loop().time()):
+            await self._breath.take()
 
     async def _take_in(self) -> None:
         """Everything that has happened until now; half of a list is no news."""
