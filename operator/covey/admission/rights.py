@@ -50,12 +50,15 @@ class Promises:
 
     def __init__(self) -> None:
         self._of: dict[Key, Promise] = {}
+        #: Grows with each change.
+        self.version = 0
 
     def enter(self, root: Key, now: Promise | None) -> bool:
         """Take a promise to a root for the one before; returns whether something is promised no longer."""
         before = self._of.pop(root, None)
         if now is not None:
             self._of[root] = now
+        self.version += before != now
         return before not in {None, now}
 
     @contextmanager

@@ -225,9 +225,9 @@ class Admission:
         self._breath.begin()
         while True:
             await self._take_in()
-            await self._sort()
-            await self._take_in()
-            root = self._books.shelf.next(asyncio.get_running_loop().time())
+            root = await self._next()
+            if self._dirty:
+                continue  # something has happened meanwhile
             if root is None and self._idle is not None and await self._idle():
                 continue
             if root is None:
@@ -247,9 +247,15 @@ class Admission:
         if self._books.shelf.quiet:
             self._books.slots.clear()
 
-    async def _sort(self) -> None:
-        """Look at the lanes of those that might be next, which are many after an edit of a queue."""
-        for _ in self._books.shelf.find_next(asyncio.get_running_loop().time()):
+    async def _next(self) -> Key | None:
+        """The unit whose turn it is: after an edit of a queue many lanes are looked at before that is known."""
+        steps = self._books.shelf.find_next(asyncio.get_running_loop().time())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                root: Key | None = done.value
+                return root
             await self._breath.take()
 
     async def _take_in(self) -> None:

@@ -89,6 +89,9 @@ class Quotas:
         self._promises = Promises()
         self._eased = False
         self._stale = True
+        #: Grows with each charge and each change of nodes; the last judgement of each unit, with what it was about.
+        self._version = 0
+        self._judged: dict[Key, tuple[tuple[object, ...], Gang, Entitlement | None]] = {}
         #: Units that were woken as there was quota for them, and how many beyond those for whom there is are woken next time.
         self._woken: set[Key] = set()
         self._beyond, self._is_left = 0, False
@@ -143,6 +146,7 @@ class Quotas:
     def forget(self, root: Key) -> None:
         """A unit is gone; what is left of its pods is charged until it is."""
         self._note_counted(root)
+        self._judged.pop(root, None)
         self._problems.pop(root, None)
         self._asleep.pop(root, None)
         self._eased |= self._promises.enter(root, None)
@@ -185,9 +189,16 @@ class Quotas:
 
         What is given back to a minimum is for it, or for a minimum within nominal that is before it in the order.
         """
-        name, gang = self._queues.get(entry.unit.key), entry.gang
+        root, name, gang = entry.unit.key, self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
+        question = (entry.want, name, self._version, self._promises.version, self._held(root))
+        known = self._judged.get(root)
+        if known is None or known[0] != question or known[1] is not gang:
+            known = self._judged[root] = (question, gang, self._judge(entry, name, gang))
+        return known[2]
+
+    def _judge(self, entry: Entry, name: str, gang: Gang) -> Entitlement | None:
         free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
         ledger = self._without_holds(entry.unit, name) if surplus else self.ledger
         borrows = self._gives_back(entry.unit)
@@ -441,6 +452,7 @@ class Quotas:
     def _enter(self, root: Key, now: tuple[Charge, ...]) -> None:
         before = self.ledger.of(root)
         if self.ledger.enter(root, now):
+            self._version += 1
             self._eased = self._eased or not set(before) <= set(now)
             self._tell()
 
@@ -461,6 +473,7 @@ class Quotas:
         self.wishes = {name: each for name, each in self.wishes.items() if name in policies}
         self._torn.update(self._left.values())
         self._uncounted = set(self._cache.index.roots())
+        self._version += 1
         self._eased = True
         self._tell()
 
@@ -475,6 +488,7 @@ class Quotas:
     def _on_node(self, name: str) -> None:
         if self._stale or not self._lands:
             return
+        self._version += 1
         node = self._cache.node(name)
         state = self._cache.capacity.room.nodes.get(name)
         # Pods may have been there before the node, as it was gone when this process began: they are charged from now on.
