@@ -11,7 +11,7 @@ import contextlib
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final, Self
@@ -23,7 +23,6 @@ from covey.kube.connection import load
 from covey.kube.errors import NotFound
 from covey.kube.request import Request
 from covey.kube.transport import Transport
-from covey.operator.observe.informer import Informer
 from covey.operator.process.main import OperatorProcess
 from covey.operator.process.settings import OperatorSettings
 from covey.scheduler.main import Process as SchedulerProcess
@@ -301,10 +300,10 @@ class Ground:
             copies.append(
                 ("record", {key: _version(item) for key, item in known.items()}, Listing(resource.path(None)))
             )
-        for informer in self._informers():
-            store = {key: int(item.metadata.resource_version) for key, item in informer.store.items()}
-            copies.append((OPERATOR, store, Listing(informer.kind.path(None))))
-        found = [f"{name}: has died" for name, wire in self.wires.items() if wire.is_cut and name in self._running]
+        operator = self._processes.get(OPERATOR)
+        untold = operator.untold if isinstance(operator, OperatorProcess) else ()
+        found = [f"{OPERATOR}: Kopf has not told of {'/'.join(key)}" for key in untold]
+        found += [f"{name}: has died" for name, wire in self.wires.items() if wire.is_cut and name in self._running]
         for owner, copy, listing in copies:
             if listing.path in stored:
                 items, within = stored[listing.path].items(), self.settings.get(owner, {}).get("namespaces")
@@ -320,10 +319,6 @@ class Ground:
                 ]
         lists = {resource.kind: stored[resource.path(None)].values() for resource in RECORDED}
         return found + list(find_debts(lists, self.profiles if SCHEDULER in self._running else ()))
-
-    def _informers(self) -> Sequence[Informer[Any]]:
-        operator = self._processes.get(OPERATOR)
-        return operator.informers if isinstance(operator, OperatorProcess) else ()
 
     async def _list(self) -> dict[str, dict[Key, Object]]:
         """Everything that is recorded or that a process has a copy of, by path, as it is stored."""

@@ -360,7 +360,7 @@ class Stage:
 
     @contextlib.contextmanager
     def late(self, process: str, *plurals: str) -> Iterator[None]:
-        """Keep the news of these kinds from a process for as long as the block lasts; not of those that Kopf watches.
+        """Keep the news of these kinds from a process for as long as the block lasts.
 
         Meanwhile time passes only as rest needs it: ``settle(ahead=1)`` is at most two seconds.
         """

@@ -22,7 +22,6 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import Gone, Undecodable
 from covey.kube.request import Request
 from covey.kube.resources import Resource
-from covey.kube.shallow import shallow_list
 from covey.kube.transport import Transport
 from covey.kube.watch import EventType, LineBuffer, OnUnreadable, decode, decode_chunk, decode_event
 
@@ -123,16 +122,17 @@ class Client:
         type: type[T] = _DICT,
         labels: str | None = None,
         fields: str | None = None,
+        chunk: int = CHUNK,
         on_unreadable: OnUnreadable | None = None,
     ) -> tuple[list[T], str]:
         """All objects that match, and the resourceVersion of the collection, for ``watch``.
 
-        Fetched in chunks of 500. When the continue token expires on the way, once more in one piece. An object that
+        Fetched in chunks. When the continue token expires on the way, once more in one piece. An object that
         cannot be read raises Undecodable, or is left out and given to ``on_unreadable``.
         """
         items: list[T] = []
         continue_ = ""
-        limit = CHUNK
+        limit = chunk
         while True:
             asked = requests.list_(resource, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_)
             try:
@@ -142,26 +142,11 @@ class Client:
                     raise
                 items, continue_, limit = [], "", 0
                 continue
-            chunk = decode_chunk(body, type, on_unreadable)
-            items += chunk.items or []
-            continue_ = chunk.metadata.continue_
+            answer = decode_chunk(body, type, on_unreadable)
+            items += answer.items or []
+            continue_ = answer.metadata.continue_
             if not continue_:
-                return items, chunk.metadata.resource_version
-
-    async def list_metadata(
-        self, resource: Resource, namespace: str | None = None, *, fields: str | None = None
-    ) -> tuple[dict[tuple[str, str], str], str]:
-        """The UIDs of all objects that match by (namespace, name), and the resourceVersion of the collection."""
-        found: dict[tuple[str, str], str] = {}
-        continue_ = ""
-        while True:
-            asked = requests.list_(resource, namespace, fields=fields, limit=CHUNK, continue_=continue_)
-            asked = replace(asked, accept=requests.METADATA_LIST)
-            page = shallow_list(await self._transport.send(asked, seconds=_LIST_SECONDS))
-            found.update(page.found)
-            continue_ = page.metadata.continue_
-            if not continue_:
-                return found, page.metadata.resource_version
+                return items, answer.metadata.resource_version
 
     async def probe(self, resource: Resource, namespace: str | None = None) -> None:
         """Ask whether a collection can be read, for at most one of its objects.
@@ -174,7 +159,7 @@ class Client:
     async def newest(self, resource: Resource) -> str:
         """The newest resourceVersion of a collection, read from where it is stored."""
         body = await self._transport.send(requests.list_(resource, None, limit=1), seconds=_SECONDS)
-        return shallow_list(body).metadata.resource_version
+        return decode_chunk(body, Ignored).metadata.resource_version
 
     async def watch(
         self,

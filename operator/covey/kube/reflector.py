@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, Protocol
 
-from covey.kube.client import Client
+from covey.kube.client import CHUNK, Client
 from covey.kube.clock import Clock
 from covey.kube.errors import ApiError, Gone, KubeError, NotFound, Undecodable
 from covey.kube.resources import Resource
@@ -48,6 +48,8 @@ class Selection:
     #: Selectors as the API server reads them.
     labels: str | None = None
     fields: str | None = None
+    #: Objects in one answer to a LIST.
+    chunk: int = CHUNK
 
 
 EVERYTHING: Final = Selection()
@@ -167,6 +169,7 @@ class Reflector(Generic[T]):
             type=self._type,
             labels=self._selection.labels,
             fields=self._selection.fields,
+            chunk=self._selection.chunk,
             on_unreadable=note,
         )
         self.last_contact = self._clock.monotonic()

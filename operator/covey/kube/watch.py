@@ -6,7 +6,7 @@ and chunks end anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
@@ -112,7 +112,7 @@ def decode_chunk(body: bytes, kind: type[T], on_unreadable: OnUnreadable | None 
     items = []
     for text in split_array(parts.get("items", b"[]")):
         try:
-            items.append(decode(text, kind))
+            items.append(_decode_object(text, kind))
         except Undecodable as error:
             on_unreadable(Undecodable(str(error), _read_key(text)))
     return Chunk(items, decode(parts.get("metadata", b"{}"), ListMeta))
@@ -140,9 +140,25 @@ def decode_event(line: bytes, kind: type[T]) -> tuple[EventType, T]:
         version = decode(content, _Bookmark).metadata.resource_version
         return BOOKMARK, decode(msgspec.json.encode({"metadata": {"resourceVersion": version}}), kind)
     try:
-        return cast("EventType", name), decode(content, kind)
+        return cast("EventType", name), _decode_object(content, kind)
     except Undecodable as error:
         raise Undecodable(str(error), _read_key(content)) from error
+
+
+def _decode_object(text: bytes, kind: type[T]) -> T:
+    """One object, without its managedFields where it cannot be read with them: they are deeper than all else of it."""
+    try:
+        return decode(text, kind)
+    except Undecodable:
+        members = split_object(text)
+        metadata = split_object(members.get("metadata", b"{}"))
+        if metadata.pop("managedFields", None) is None:
+            raise
+        return decode(_join_object(members | {"metadata": _join_object(metadata)}), kind)
+
+
+def _join_object(members: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + text for name, text in members.items()) + b"}"
 
 
 def _read_key(text: bytes) -> tuple[str, str]:

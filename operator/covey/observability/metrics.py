@@ -42,7 +42,7 @@ WATCH_STARTS: Final = FAMILIES.counter(
 WATCH_FAILURES: Final = FAMILIES.counter(
     "covey_watch_failures_total",
     "Lists and watches that failed: `expired` (410), `lost` (no or a bad answer), `short` (it ended at once), `absent`"
-    " (404: the API server does not know the resource), `deaf` (it was open, and told nothing of what there is).",
+    " (404: the API server does not know the resource).",
     "resource",
     "cause",
 )

@@ -30,7 +30,7 @@ RECONCILE_DURATION: Final = FAMILIES.histogram("covey_reconcile_duration_seconds
 KOPF_RESTARTS: Final = FAMILIES.counter(
     "covey_kopf_restarts_total",
     "Times that Kopf was started again within the process: `failed` (it ended by an error), `served` (a kind that was not"
-    " served is now), `deaf` (its watch was open and told nothing of what there is).",
+    " served is now), `deaf` (it has not told of an object within a minute).",
     "cause",
     values=("failed", "served", "deaf"),
 )

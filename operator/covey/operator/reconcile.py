@@ -123,7 +123,6 @@ class Reconciler:
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
-        await self._caches.confirm(key)
         text = self._caches.inferences.get(key)
         # 1. Gone, or going: owner references remove everything.
         if text is None:
@@ -311,7 +310,6 @@ class Reconciler:
             self._caches.look_again(metadata.key, delay)
             return False
         if not await self._statuses.write(stored, after):
-            self._caches.inferences.doubt(metadata.key)
             self._caches.look_again(metadata.key, _AGAIN)
             return False
         self._tell(stored, find_transitions(before, after))

@@ -1,4 +1,4 @@
-"""What the operator hears of the API server, by way of Kopf: nothing is missed, whatever breaks on the way or is written."""
+"""What the operator hears of the API server, by reflectors and by Kopf: nothing is missed, whatever breaks on the way or is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builders.manifests import role
-from cluster.scraping import scrape
+from cluster.scraping import await_scrape, scrape
 from cluster.workbench import Workbench, label, uid_of
 from localcluster import Cluster, Process, eventually
 from soak.proxy import Proxy, proxied_kubeconfig
@@ -138,9 +138,12 @@ def test_objects_when_they_are_hostile_blind_nobody_and_fill_no_memory(cluster: 
         bench.create(role("r"), name="good")
         bench.await_pods(1, inference="good")
         # kubectl can decode it; Python cannot.
-        message = 'jsonpath={.status.conditions[?(@.reason=="Invalid")].message}'
-        arguments = ("get", "dinf", "deep", "-n", bench.namespace, "-o", message)
-        eventually(lambda: "nested too deeply" in cluster.kubectl(*arguments))
+        await_scrape(
+            operator,
+            lambda seen: seen("covey_unreadable_objects_total", resource="disaggregatedinferences"),
+            "the object that is too deep is counted",
+        )
+        assert f"'{bench.namespace}', 'deep'" in operator.log_text()
         assert "characters as JSON; at most 524,288 are read" in bench.await_condition(
             "Ready", "False", "Invalid", name="wide-0"
         )

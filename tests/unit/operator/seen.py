@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
+import msgspec
+
+from covey.api import core
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
+from covey.operator.model.objects import InferenceText, RoleScaler
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.informer import Informer
+from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Key, Requeue, Watched
+
+_TYPES: Final[dict[str, Any]] = {
+    "DisaggregatedInference": InferenceText,
+    "RoleScaler": RoleScaler,
+    "ClusterTopology": core.ClusterTopology,
+}
 
 
 class Seen:
@@ -42,19 +51,22 @@ class Seen:
 
     def tell(
         self,
-        informer: Informer[Any],
+        triggered: Triggered[Any],
         name: str,
-        kind: str | None = "MODIFIED",
+        kind: str = "MODIFIED",
         *,
         namespace: str = "ml",
         texts: dict[str, Any] | None = None,
         **meta: Any,
     ) -> None:
-        """Kopf tells of an object; ``texts``: its spec and status."""
+        """A watch shows an object, and Kopf tells of it; ``texts``: its spec and status."""
         self._version += 1
         metadata = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "resourceVersion": str(self._version)}
-        body = {"metadata": metadata | meta, **{key: json.dumps(value) for key, value in (texts or {}).items()}}
-        informer.take({"type": kind, "object": body})
+        body = {"metadata": metadata | meta, **(texts or {})}
+        self.watch(
+            triggered, msgspec.json.decode(msgspec.json.encode(body), type=_TYPES[triggered.resource.kind]), kind
+        )
+        triggered.trigger({"type": kind, "object": body})
 
     def watch(self, watched: Watched[Any], item: Any, kind: str = "ADDED") -> None:
         """A watch tells of an object."""

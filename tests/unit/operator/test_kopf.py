@@ -6,21 +6,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from aiohttp import web
 
+from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
-from covey.operator.model.objects import read_inference_text, read_role_scaler, read_topology
+from covey.observability.families import REGISTRY
+from covey.operator.model.objects import InferenceText, RoleScaler
 from covey.operator.observe import kopf_session
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.informer import Informer
+from covey.operator.observe.triggered import Triggered
 from covey.operator.process import kopf_runner
 from covey.operator.process.kopf_runner import KopfRunner
 
@@ -30,9 +31,13 @@ INFERENCES = resources.DISAGGREGATED_INFERENCES.path(None)
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 
-def thing(name: str, version: int, spec: str = "{}") -> str:
+DEEP = '{"a":' * 9_000 + "1" + "}" * 9_000
+
+
+def thing(name: str, version: int, managed: str = "[]") -> str:
     meta = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "resourceVersion": str(version)}
-    return f'{{"apiVersion":"inference.covey.dev/v1alpha1","kind":"DisaggregatedInference","metadata":{json.dumps(meta)},"spec":{spec}}}'
+    metadata = f'{json.dumps(meta)[:-1]},"managedFields":{managed}}}'
+    return f'{{"apiVersion":"inference.covey.dev/v1alpha1","kind":"DisaggregatedInference","metadata":{metadata}}}'
 
 
 def status(code: int, **headers: str) -> web.Response:
@@ -50,34 +55,31 @@ class Script:
         self.version = 10
         self.faults: list[tuple[str, Fault]] = []
         self.requests: list[web.Request] = []
-        self._watches: list[asyncio.Queue[bytes | None]] = []
+        #: Whether the kind of the resources is served at all.
+        self.served = True
+        self._watches: list[tuple[bool, asyncio.Queue[bytes | None]]] = []
 
     def fail(self, what: str, *faults: Fault) -> None:
-        """Have the next requests fail: ``list`` or ``watch`` of the resources, one after the other."""
+        """Have the next requests of Kopf fail: ``list`` or ``watch`` of the resources, one after the other."""
         self.faults += [(what, fault) for fault in faults]
 
-    def put(self, name: str, spec: str = "{}", *, tell: bool = True) -> None:
+    def put(self, name: str, managed: str = "[]", *, hides: bool = False) -> None:
+        """Store a resource, and write it to every watch; ``hides``: not to Kopf's."""
         self.version += 1
         kind = "MODIFIED" if name in self.items else "ADDED"
-        self.items[name] = thing(name, self.version, spec)
-        self.say(f'{{"type":"{kind}","object":{self.items[name]}}}\n'.encode() if tell else b"")
+        self.items[name] = thing(name, self.version, managed)
+        self.say(f'{{"type":"{kind}","object":{self.items[name]}}}\n'.encode(), hides=hides)
 
-    def drop(self, name: str, *, tell: bool = True) -> None:
-        self.version += 1
-        gone = self.items.pop(name)
-        self.say(f'{{"type":"DELETED","object":{gone}}}\n'.encode() if tell else b"")
-
-    def say(self, text: bytes | None) -> None:
+    def say(self, text: bytes | None, *, hides: bool = False) -> None:
         """Write to every watch of the resources; None cuts it."""
-        for each in self._watches:
-            each.put_nowait(text)
+        for is_kopf, lines in self._watches:
+            if not (is_kopf and hides):
+                lines.put_nowait(text)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         verb = "watch" if "watch" in request.query else "list"
-        # A list of one is the runner's own question, before there is a Kopf.
-        is_kopf = request.path == INFERENCES and request.query.get("limit") != "1"
-        if is_kopf and self.faults and self.faults[0][0] == verb:
+        if _is_kopf(request) and request.path == INFERENCES and self.faults and self.faults[0][0] == verb:
             _, fault = self.faults.pop(0)
             if (found := await fault(request)) is not None:
                 return found
@@ -117,21 +119,24 @@ class Script:
                     "verbs": ["list", "watch"],
                 }
                 for each in KINDS
-                if each.group == parts[1]
+                if each.group == parts[1] and (self.served or each != KINDS[0])
             ]
             return web.json_response({"resources": found})
+        if request.path == INFERENCES and not self.served:
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
         if "watch" in request.query:
             return await self._watch(request)
-        items = self.items.values() if request.path == INFERENCES else ()
         meta = json.dumps({"resourceVersion": str(self.version)})
-        return web.Response(
-            text=f'{{"kind":"XList","metadata":{meta},"items":[{",".join(items)}]}}', content_type="application/json"
-        )
+        # As Go writes a list of nothing.
+        items = f"[{','.join(self.items.values())}]" if request.path == INFERENCES and self.items else "null"
+        text = f'{{"kind":"XList","metadata":{meta},"items":{items}}}'
+        return web.Response(text=text, content_type="application/json")
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        watch = _is_kopf(request), lines
         if request.path == INFERENCES:
-            self._watches.append(lines)
+            self._watches.append(watch)
         answer = web.StreamResponse()
         await answer.prepare(request)
         try:
@@ -141,31 +146,33 @@ class Script:
                 request.transport.abort()
         finally:
             if request.path == INFERENCES:
-                self._watches.remove(lines)
+                self._watches.remove(watch)
         return answer
 
     @property
     def is_watched(self) -> bool:
-        return bool(self._watches)
+        return {is_kopf for is_kopf, _ in self._watches} == {True, False}
+
+
+def _is_kopf(request: web.Request) -> bool:
+    return "kopf" in request.headers["User-Agent"]
 
 
 class Running:
     """Kopf in the operator's wiring, beside a script."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, client: Client) -> None:
         self.script = script
-        self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, clock=SYSTEM.monotonic)
-        self.informers = (
-            self.inferences,
-            Informer(resources.ROLE_SCALERS, read_role_scaler, clock=SYSTEM.monotonic),
-            Informer(resources.CLUSTER_TOPOLOGIES, read_topology, clock=SYSTEM.monotonic),
-        )
-        self.deaf = asyncio.Event()
+        self.inferences = Triggered(client, resources.DISAGGREGATED_INFERENCES, InferenceText, clock=SYSTEM)
+        self.scalers = Triggered(client, resources.ROLE_SCALERS, RoleScaler, clock=SYSTEM)
+        self.topologies = Triggered(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=SYSTEM)
+        self.triggered = (self.inferences, self.scalers, self.topologies)
         self.signals = 0
 
     @property
     def names(self) -> set[str]:
-        return {each.metadata.name for each in self.inferences.every()}
+        """The resources that Kopf has told of."""
+        return {item.metadata.name for item in self.inferences.every() if self.inferences.get(item.metadata.key)}
 
     async def until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -180,7 +187,6 @@ class Running:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_session, "_PAUSE", 0.01)
     monkeypatch.setattr(kopf_runner, "_PAUSE", 0.01)
-    monkeypatch.setattr(kopf_runner, "_LOOK", 0.01)
 
 
 @contextlib.asynccontextmanager
@@ -191,22 +197,17 @@ async def running(script: Script) -> AsyncIterator[Running]:
     await server.setup()
     await web.TCPSite(server, "127.0.0.1", 0).start()
     connection = Connection(Configuration(host=f"http://127.0.0.1:{server.addresses[0][1]}"))
-    found = Running(script)
-    caches = SimpleNamespace(
-        inferences=found.inferences,
-        scalers=found.informers[1],
-        topologies=found.informers[2],
-        informers=found.informers,
-        deaf=found.deaf,
-    )
     async with Client(connection, user_agent="test") as client:
-        kopf = KopfRunner(client, connection, (), cast(Caches, caches), found.take_signals)
-        task = asyncio.create_task(kopf.run())
+        found = Running(script, client)
+        kopf = KopfRunner(connection, (), cast(Caches, found), found.take_signals)
+        reflectors = [reflector.run() for kind in found.triggered for reflector in kind.reflectors]
+        tasks = [asyncio.create_task(work) for work in (kopf.run(), *reflectors)]
         try:
             yield found
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             script.say(None)
             await server.cleanup()
 
@@ -296,3 +297,54 @@ async def test_an_expired_continue_begins_the_list_anew() -> None:
             not in [each for each in script.requests if each.path == INFERENCES and "watch" not in each.query][-1].query
         )
         assert kopf.signals == 1
+
+
+async def test_kopf_asks_for_metadata_only() -> None:
+    script = Script()
+    async with running(script) as kopf:
+        await kopf.until(lambda: script.is_watched and kopf.signals == 1)
+        asked = {
+            ("watch" in request.query, request.headers["Accept"].partition(";")[2])
+            for request in script.requests
+            if _is_kopf(request) and request.path in {kind.path(None) for kind in KINDS}
+        }
+    partial = "as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    assert asked == {(False, partial.format("List")), (True, partial.format(""))}
+
+
+async def test_managed_fields_when_they_are_too_deep_hide_no_object() -> None:
+    script = Script()
+    script.put("llama", f"[{DEEP}]")
+    async with running(script) as kopf:
+        await kopf.until(lambda: kopf.names == {"llama"} and script.is_watched)
+        script.put("qwen", f"[{DEEP}]")
+        await kopf.until(lambda: kopf.names == {"llama", "qwen"})
+        assert kopf.signals == 1, "Kopf has never ended"
+
+
+async def test_kopf_when_it_does_not_tell_of_an_object_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_runner, "_LOOK", 0.05)
+    script, before = Script(), restarts("deaf")
+    async with running(script) as kopf:
+        await kopf.until(lambda: script.is_watched)
+        script.put("llama", hides=True)
+        await kopf.until(lambda: kopf.names == {"llama"})
+        assert kopf.signals == 2
+    assert restarts("deaf") == before + 1
+
+
+async def test_kopf_when_a_kind_is_served_that_was_not_is_started_again() -> None:
+    script, before = Script(), restarts("served")
+    script.served = False
+    async with running(script) as kopf:
+        scalers = resources.ROLE_SCALERS.path(None)
+        await kopf.until(lambda: any(_is_kopf(request) and request.path == scalers for request in script.requests))
+        assert not kopf.inferences.served
+        script.served = True
+        script.put("llama")
+        await kopf.until(lambda: kopf.names == {"llama"})
+    assert restarts("served") == before + 1
+
+
+def restarts(cause: str) -> float:
+    return REGISTRY.get_sample_value("covey_kopf_restarts_total", {"cause": cause}) or 0.0

@@ -36,7 +36,7 @@ def test_what_somebody_else_writes_has_to_be_put_right(foreign: dict[str, Any]) 
 
 def test_topology_when_it_is_marked_default_or_no_longer_is_a_reason_to_look_at_every_resource() -> None:
     seen, mark = Seen(), {"scheduling.covey.dev/default": "true"}
-    seen.tell(seen.caches.inferences, "llama", None)
+    seen.tell(seen.caches.inferences, "llama")
     levels = {"spec": {"levels": [{"name": "zone", "keys": ["zone"]}]}}
     found = []
     for marks in ({}, mark, {**mark, "note": "x"}, {}):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -14,8 +14,6 @@ from covey.backends.seam import OwnedMeta
 from covey.kube import resources
 from covey.kube.resources import Resource
 from covey.operator.model.capacity import ASK_KINDS
-
-T = TypeVar("T")
 
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
@@ -55,6 +53,7 @@ ANNOTATION_COMPLETED: Final = "covey.dev/completed"
 #: Characters of a spec, as JSON. Decoded and validated it takes up to seventy times as much, in each of eight workers;
 #: what ``kubectl apply`` remembers of an object is at most half of this.
 MAX_SPEC: Final = 512 * 1024
+_NOTHING: Final = msgspec.Raw(b"null")
 _TOO_LARGE: Final = f"it has {{:,}} characters as JSON; at most {MAX_SPEC:,} are read"
 
 
@@ -77,12 +76,18 @@ class InferenceText(core.Read, frozen=True):
     """
 
     metadata: core.Meta
-    spec: str = ""
-    status: str = ""
+    spec: msgspec.Raw = _NOTHING
+    status: msgspec.Raw = _NOTHING
+
+    def __post_init__(self) -> None:
+        # As decoded they keep the whole answer of the API server that they stand in.
+        for field in ("spec", "status"):
+            msgspec.structs.force_setattr(self, field, getattr(self, field).copy())
 
     def read(self) -> Inference:
         """Decode it; ``unreadable`` says why the spec cannot be decoded."""
-        spec, problem = _decode(self.spec) if len(self.spec) <= MAX_SPEC else ({}, _TOO_LARGE.format(len(self.spec)))
+        size = len(bytes(self.spec).decode(errors="replace"))
+        spec, problem = _decode(self.spec) if size <= MAX_SPEC else ({}, _TOO_LARGE.format(size))
         status, _ = _decode(self.status)
         return Inference(self.metadata, spec, status, unreadable=problem and f"spec: {problem}")
 
@@ -100,42 +105,10 @@ class RoleScaler(core.Read, frozen=True):
         return int(self.spec.get("replicas", 0))
 
 
-def read_inference_text(shallow: Mapping[str, Any]) -> InferenceText:
-    """Read a DisaggregatedInference from a shallow copy (``covey.kube.shallow``).
-
-    Raises:
-        msgspec.ValidationError: its metadata are none.
-    """
-    return msgspec.convert(shallow, InferenceText)
-
-
-def read_role_scaler(shallow: Mapping[str, Any]) -> RoleScaler:
-    """Read a RoleScaler from a shallow copy.
-
-    Raises:
-        msgspec.MsgspecError, RecursionError: it cannot be read.
-    """
-    return _read(shallow, RoleScaler)
-
-
-def read_topology(shallow: Mapping[str, Any]) -> core.ClusterTopology:
-    """Read a ClusterTopology from a shallow copy.
-
-    Raises:
-        msgspec.MsgspecError, RecursionError: it cannot be read.
-    """
-    return _read(shallow, core.ClusterTopology)
-
-
-def _read(shallow: Mapping[str, Any], kind: type[T]) -> T:
-    parts = {name: msgspec.json.decode(shallow[name]) for name in ("spec", "status") if name in shallow}
-    return msgspec.convert({"metadata": shallow["metadata"], **parts}, kind)
-
-
-def _decode(text: str) -> tuple[dict[str, Any], str]:
+def _decode(text: msgspec.Raw) -> tuple[dict[str, Any], str]:
     """Decode a JSON object; the text says why there is none."""
     try:
-        return (msgspec.json.decode(text, type=dict[str, Any]) if text else {}), ""
+        return msgspec.json.decode(text, type=dict[str, Any] | None) or {}, ""
     except msgspec.MsgspecError as error:
         return {}, str(error)
     except RecursionError:

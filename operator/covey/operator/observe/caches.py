@@ -1,8 +1,8 @@
 """Live copies of everything that a reconcile reads, and which resource an event concerns.
 
-What people write (DisaggregatedInferences, RoleScalers, ClusterTopologies) comes from Kopf's handlers, by informers;
-what Covey makes, and what the cluster is, from reflectors. Every object carries the name of its resource in a label, so
-an event finds its key at once, and one index finds all objects of a key.
+What people write (DisaggregatedInferences, RoleScalers, ClusterTopologies) is acted on once Kopf's handlers have told of
+it. Every object that Covey makes carries the name of its resource in a label, so an event finds its key at once, and one
+index finds all objects of a key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
-from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
@@ -36,20 +35,17 @@ from covey.operator.model.objects import (
     InferenceText,
     RoleScaler,
     group_kinds,
-    read_inference_text,
-    read_role_scaler,
-    read_topology,
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
 from covey.operator.observe.claims import Claims
 from covey.operator.observe.expectations import Ledger, Newborns
-from covey.operator.observe.informer import Informer
 from covey.operator.observe.nodes import Nodes, RolloutClock
 from covey.operator.observe.probing import Probing
 from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.scope import EVERYTHING, Scope
 from covey.operator.observe.shared import NamespaceBudgets
+from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
 from covey.placement.cluster.claims import unmade_claims
 
@@ -92,9 +88,7 @@ class Caches:
         ours, namespaces, backends = names.LABEL_INFERENCE, scope.namespaces, scope.backends
         self._requeue = requeue
         self._client, self._capacity, self._scope = client, scope.capacity, scope
-        self.inferences = Informer(
-            resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock=clock.monotonic
-        )
+        self.inferences = Triggered(client, resources.DISAGGREGATED_INFERENCES, InferenceText, namespaces, clock=clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, clock=clock, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
@@ -112,10 +106,8 @@ class Caches:
             for each in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, clock=clock, labels=ours)
-        self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock=clock.monotonic)
-        self.topologies = Informer(resources.CLUSTER_TOPOLOGIES, read_topology, clock=clock.monotonic)
-        #: Set where Kopf's watches are open and tell nothing of what there is.
-        self.deaf = asyncio.Event()
+        self.scalers = Triggered(client, resources.ROLE_SCALERS, RoleScaler, namespaces, clock=clock)
+        self.topologies = Triggered(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=clock)
         self.domains = Domains(client, self._look_at_all, clock) if Backend.VOLCANO in backends else None
         self.probing = Probing(
             *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
@@ -144,27 +136,21 @@ class Caches:
 
     async def run(self) -> None:
         """Keep everything current until cancelled."""
-        expose([*self._reflectors(), *self.informers])
+        expose(self._reflectors())
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())
-            for informer in self.informers:
-                group.create_task(informer.run(self._client, self.deaf.set))
             group.create_task(self.probing.run())
             group.create_task(self.room.run())
 
     @property
-    def informers(self) -> tuple[Informer[Any], ...]:
+    def triggered(self) -> tuple[Triggered[Any], ...]:
         """The kinds that Kopf watches."""
         return (self.inferences, self.scalers, self.topologies)
 
     def find_topologies(self) -> tuple[core.ClusterTopology, ...]:
         """All ClusterTopologies, by name."""
         return tuple(sorted(self.topologies.every(), key=lambda each: each.metadata.name))
-
-    async def confirm(self, key: Key) -> None:
-        """Make sure that a resource is still there, where something speaks against it; raise what the API server says."""
-        await self.inferences.confirm(self._client, key)
 
     async def wait_until_synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -197,7 +183,7 @@ class Caches:
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately."""
-        watches: tuple[Exposed, ...] = (*self._vital(), *self.room.reflectors, *self.informers)
+        watches: tuple[Exposed, ...] = (*self._vital(), *self.room.reflectors)
         return all(each.silence < _SILENCE for each in watches)
 
     def begin_leading(self, now: float) -> None:
@@ -319,7 +305,7 @@ class Caches:
         return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
 
     def _reflectors(self) -> list[Reflector[Any]]:
-        kinds: tuple[Watched[Any], ...] = (self.pods, self.revisions, *self.objects.values())
+        kinds: tuple[Watched[Any], ...] = (*self.triggered, self.pods, self.revisions, *self.objects.values())
         found = [reflector for watched in kinds for reflector in watched.reflectors]
         found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
@@ -330,11 +316,12 @@ class Caches:
 
     def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
-        groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
+        optional: Iterable[Watched[Any]] = (*self.triggered, *(self.objects[kind.type] for kind in self._kinds))
+        groups = {reflector for watched in optional for reflector in watched.reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)
         listed = [each.settled if each in groups else each.synced for each in self._vital()]
-        return [*listed, *(each.synced for each in self.informers), self.probing.asked]
+        return [*listed, *(kind.synced for kind in self.triggered), self.probing.asked]
 
     def _subscribe(self) -> None:
         self.inferences.subscribe(self._on_inference)
@@ -399,16 +386,9 @@ class Caches:
     ) -> None:
         if kind == DELETED:
             self._records.pop(item.metadata.uid, None)
-            self._doubt_owners(item)
         for key in {*owner_key(item), *(owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key, progress=kind != DELETED and _is_object_progress(before, item))
-
-    def _doubt_owners(self, item: Described) -> None:
-        """Have a resource asked for whose last object has gone: its deletion may have been missed."""
-        for key in owner_key(item):
-            if not any(True for watched in self.objects.values() for _ in watched.of(key)):
-                self.inferences.doubt(key)
 
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:

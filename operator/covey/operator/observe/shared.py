@@ -16,7 +16,7 @@ from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import InferenceText
 from covey.operator.model.observed import SHARED_BUDGET, is_shared
 from covey.operator.observe.expectations import Newborns
-from covey.operator.observe.informer import Informer
+from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Key, Watched
 
 
@@ -35,7 +35,7 @@ class NamespaceBudgets:
         self,
         stored: Watched[Owned],
         newborns: Newborns[Owned],
-        inferences: Informer[InferenceText],
+        inferences: Triggered[InferenceText],
         look_at: Callable[[Key], None],
         look_at_namespace: Callable[[str], None],
     ) -> None:

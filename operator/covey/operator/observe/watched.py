@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from covey.api import constants as names
 from covey.api import core
 from covey.backends import HyperNodes
-from covey.kube.client import Client
+from covey.kube.client import CHUNK, Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector, Selection
 from covey.kube.resources import HYPER_NODES, Resource
@@ -58,11 +58,12 @@ class Watched(Generic[T]):
         clock: Clock,
         labels: str | None = None,
         fields: str | None = None,
+        chunk: int = CHUNK,
     ) -> None:
         self.resource = resource
         scopes: Sequence[str | None] = namespaces or (None,)
         self.reflectors = [
-            Reflector(client, resource, kind, clock=clock, selection=Selection(namespace, labels, fields))
+            Reflector(client, resource, kind, clock=clock, selection=Selection(namespace, labels, fields, chunk))
             for namespace in scopes
         ]
         for reflector in self.reflectors:

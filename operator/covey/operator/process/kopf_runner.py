@@ -10,67 +10,66 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import kopf
 
-from covey.kube.client import Client
 from covey.kube.connection import Connection
-from covey.kube.errors import Forbidden, KubeError, NotFound
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import KOPF_RESTARTS
 from covey.operator.handlers import REGISTRY, Memo
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.informer import Informer
+from covey.operator.observe.triggered import Triggered
 
 _log = get_logger(__name__)
 
 #: Any, since Kopf does not export the type. Only peering uses it, and that is off; Kopf would ask for the name of the
 #: user, who has none in a container.
 _IDENTITY: Any = "covey-operator"
-#: Seconds before Kopf is started again, and between two looks for a kind that is not served.
+#: Seconds before Kopf is started again.
 _PAUSE: Final = 0.5
-_LOOK: Final = 1.0
+#: Seconds between two looks for objects that Kopf has not told of, and how many looks in a row may find one. They are
+#: counted, not timed: a process that was stopped for minutes has not been deaf.
+_LOOK: Final = 10.0
+_LOOKS: Final = 6
 
 
 class KopfRunner:
     """Kopf, started again whenever it ends.
 
     Args:
-        client: to the API server.
         connection: what Kopf logs in with.
         namespaces: where people's resources are; empty means everywhere.
-        caches: the stores that its handlers fill.
+        caches: the stores whose objects its handlers open.
         take_signals: takes the signals of the process back from Kopf.
     """
 
     def __init__(
-        self,
-        client: Client,
-        connection: Connection,
-        namespaces: Sequence[str],
-        caches: Caches,
-        take_signals: Callable[[], None],
+        self, connection: Connection, namespaces: Sequence[str], caches: Caches, take_signals: Callable[[], None]
     ) -> None:
-        self._client = client
         self._namespaces = tuple(namespaces)
-        self._caches = caches
-        self._memo = Memo(connection, caches)
+        self._kinds = caches.triggered
+        self._memo = Memo(connection, caches, self._namespaces)
         self._take_signals = take_signals
+        #: Set when the API server begins, or ceases, to serve a kind.
+        self._changed = asyncio.Event()
+        for kind in self._kinds:
+            kind.on_served(self._changed.set)
 
     async def run(self) -> None:
         """Run until cancelled."""
         # Every event would be logged, on its own logger, in addition to what reconcile says.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         while True:
-            self._caches.deaf.clear()
-            absent = await self._find_absent()
-            cause = await self._watch_kinds(absent)
-            KOPF_RESTARTS.labels(cause).inc()
+            for kind in self._kinds:
+                await kind.settle()
+            KOPF_RESTARTS.labels(await self._watch_kinds()).inc()
             await asyncio.sleep(_PAUSE)
 
-    async def _watch_kinds(self, absent: Sequence[Informer[Any]]) -> str:
+    async def _watch_kinds(self) -> str:
         """Run Kopf until it ends, or has to be started again; returns why."""
+        absent = [kind for kind in self._kinds if not kind.served]
         kopf_tasks = await kopf.spawn_tasks(
             registry=REGISTRY,
             identity=_IDENTITY,
@@ -81,7 +80,7 @@ class KopfRunner:
         )
         self._take_signals()
         served = asyncio.create_task(self._await_served(absent))
-        deaf = asyncio.create_task(self._caches.deaf.wait())
+        deaf = asyncio.create_task(self._await_deafness())
         try:
             done, _ = await asyncio.wait({*kopf_tasks, served, deaf}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -99,43 +98,20 @@ class KopfRunner:
         _log.error("kopf has ended and is started again", exc_info=error)
         return "failed"
 
-    async def _find_absent(self) -> list[Informer[Any]]:
-        """Look which kinds the API server does not serve: Kopf looks once, when it starts."""
-        absent = []
-        for informer in self._caches.informers:
-            if await self._is_served(informer):
-                continue
-            _log.warning("resource is not served", resource=informer.resource)
-            informer.lose()
-            absent.append(informer)
-        return absent
+    async def _await_served(self, absent: Sequence[Triggered[Any]]) -> None:
+        """Wait until a kind is served that was not: Kopf looks once, when it starts."""
+        while not any(kind.served for kind in absent):
+            self._changed.clear()
+            await self._changed.wait()
 
-    async def _await_served(self, absent: Sequence[Informer[Any]]) -> None:
-        """Wait until a kind is served that was not."""
-        if not absent:
-            await asyncio.Event().wait()
-        while True:
-            for informer in absent:
-                if await self._is_served(informer):
-                    return
+    async def _await_deafness(self) -> None:
+        """Wait until there is an object that Kopf does not tell of."""
+        looks: dict[str, int] = {}
+        while max(looks.values(), default=0) < _LOOKS:
             await asyncio.sleep(_LOOK)
-
-    async def _is_served(self, informer: Informer[Any]) -> bool:
-        scope = informer.scopes[0] or None
-        while True:
-            try:
-                await self._client.probe(informer.kind, scope)
-            except NotFound:
-                informer.note_contact()
-                return False
-            except Forbidden:
-                # Kopf tries for ever; what a role lacks may be granted.
-                return True
-            except KubeError as error:
-                _log.warning("contact lost", resource=informer.resource, error=str(error))
-                await asyncio.sleep(_PAUSE)
-            else:
-                return True
+            looks = {uid: looks.get(uid, 0) + 1 for uid in chain.from_iterable(kind.untold for kind in self._kinds)}
+        keys = [kind.untold[uid] for kind in self._kinds for uid in kind.untold]
+        _log.error("kopf does not tell of objects that there are, and is started again", keys=keys[:10])
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

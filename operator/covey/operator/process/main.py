@@ -30,7 +30,6 @@ from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.informer import Informer
 from covey.operator.observe.scope import Scope
 from covey.operator.observe.watched import Key, Requeue
 from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
@@ -137,7 +136,7 @@ class OperatorProcess:
         async with endpoints as served:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
-                kopf = KopfRunner(watching, connection, settings.namespaces, self._caches, self._take_signals)
+                kopf = KopfRunner(connection, settings.namespaces, self._caches, self._take_signals)
                 gangs = (each.run() for each in self._foreign)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
@@ -251,9 +250,10 @@ class OperatorProcess:
         return True, "ok"
 
     @property
-    def informers(self) -> Sequence[Informer[Any]]:
-        """The copies that Kopf fills; none before the process runs."""
-        return self._caches.informers if self._caches is not None else ()
+    def untold(self) -> Sequence[Key]:
+        """Stored objects that Kopf has not told of yet; none before the process runs."""
+        triggered = self._caches.triggered if self._caches is not None else ()
+        return [key for kind in triggered for key in kind.untold.values()]
 
     def ready(self) -> tuple[bool, str]:
         """Tell whether the caches are synced, leading or not; and what is missing."""
