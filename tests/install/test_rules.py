@@ -126,6 +126,8 @@ def test_the_stories_are_told_in_series_that_exist() -> None:
     ours = families()
     by_series = {series: family for family in ours.values() for series in series_of(family)}
     by_series["up"] = Family("up", "gauge", ("job",), "Of Prometheus itself.")
+    expiration = "certmanager_certificate_expiration_timestamp_seconds"
+    by_series[expiration] = Family(expiration, "gauge", ("name", "issuer_name"), "Of cert-manager.")
     for story in yaml.safe_load(TESTS.read_text())["tests"]:
         for each in story["input_series"]:
             name, _, labels = each["series"].rstrip("}").partition("{")

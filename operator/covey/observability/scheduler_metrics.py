@@ -239,10 +239,6 @@ CERTIFICATE_RELOADS: Final = FAMILIES.counter(
     "result",
     values=("success", "error"),
 )
-CERTIFICATE_EXPIRATION: Final = FAMILIES.gauge(
-    "covey_extender_certificate_expiration_timestamp_seconds",
-    "When the extender's certificate expires, since the epoch; 0 without TLS.",
-)
 CALLER_EXPIRATION: Final = FAMILIES.gauge(
     "covey_extender_caller_certificate_expiration_timestamp_seconds",
     "When the certificate expires with which a name has last called, since the epoch.",

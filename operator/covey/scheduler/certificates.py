@@ -25,10 +25,8 @@ Without that all pins that wait would be undone, and their pods made anew, each 
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -121,10 +119,6 @@ class Callers:
 
 #: Seconds between two looks at the files.
 INTERVAL: Final = 5.0
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-#: ``UTCTime`` and ``GeneralizedTime`` (RFC 5280, section 4.1.2.5).
-_TIMES: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
-_VERSION: Final = 0xA0
 
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -175,37 +169,6 @@ class Certificates:
         connection.context = self._newest
 
 
-def not_after(certificate: bytes) -> datetime:
-    """Expiry of a certificate in DER (RFC 5280, section 4.1: the second time of the validity).
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        _, start, _ = _element(certificate, 0)  # Certificate
-        _, at, _ = _element(certificate, start)  # TBSCertificate
-        tag, _, end = _element(certificate, at)
-        if tag == _VERSION:
-            _, _, end = _element(certificate, end)  # serialNumber
-        for _ in ("signature", "issuer"):
-            _, _, end = _element(certificate, end)
-        _, start, _ = _element(certificate, end)  # Validity
-        _, _, end = _element(certificate, start)  # notBefore
-        tag, start, end = _element(certificate, end)
-        return datetime.strptime(certificate[start:end].decode(), _TIMES[tag]).replace(tzinfo=UTC)
-    except (IndexError, KeyError) as error:
-        raise ValueError("not an X.509 certificate") from error
-
-
-def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, start and end of the content of the DER element at a position."""
-    size, start = data[at + 1], at + 2
-    if size & 0x80:
-        digits = size & 0x7F
-        size, start = int.from_bytes(data[start : start + digits], "big"), start + digits
-    return data[at], start, start + size
-
-
 def _stamp(tls: Tls) -> _Stamp:
     def look(file: str | None) -> tuple[int, int, int] | None:
         try:
@@ -226,9 +189,4 @@ def _load(tls: Tls) -> Any:
     if tls.client_ca_file:
         context.load_verify_locations(tls.client_ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
-    found = _CERTIFICATE.search(Path(tls.cert_file).read_text(encoding="ascii"))
-    if found is None:
-        raise ValueError(f"{tls.cert_file} holds no certificate in PEM")
-    expires = not_after(ssl.PEM_cert_to_DER_cert(found[0]))
-    metrics.CERTIFICATE_EXPIRATION.set(expires.timestamp())
     return context

@@ -11,11 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
 
 from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
-from covey.scheduler.certificates import add_check, not_after
+from covey.scheduler.certificates import add_check
 from covey.scheduler.server import Endpoint
 from covey.scheduler.settings import EndpointMode, SchedulerSettings
 
@@ -134,12 +133,3 @@ async def test_no_service_without_mutual_tls(files: Mounted) -> None:
     for tls in ({}, own):
         with pytest.raises(ValueError, match="mutual TLS"):
             await Endpoint.open(web.Application(), SchedulerSettings(endpoint_mode=EndpointMode.SERVICE, **tls))
-
-
-def test_the_expiry_is_read_from_any_certificate(authority: Authority) -> None:
-    for days in (1, 100, 10_000, 20_000):  # before and after 2050, where the form of times changes
-        pem, _ = authority.issue("x" * 60, days=days)
-        found = x509.load_pem_x509_certificate(pem)
-        assert not_after(ssl.PEM_cert_to_DER_cert(pem.decode())) == found.not_valid_after_utc
-    with pytest.raises(ValueError, match=r"X\.509"):
-        not_after(b"\x30\x03\x02\x01\x01")
