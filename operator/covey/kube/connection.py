@@ -181,7 +181,6 @@ async def _connection(files: Sequence[Path], chosen: _Chosen) -> Connection:
 async def _configure(chosen: _Chosen) -> Connection:
     cluster = dict(guards.resolve_server(chosen.cluster, chosen.context["cluster"]))
     user = guards.first_credential(chosen.user)
-    guards.refuse_half_certificates(user, chosen.context.get("user", ""))
     guards.refuse_removed_providers(user)
     user, certificate = guards.take_inline_certificate(user)
     configuration = Configuration()

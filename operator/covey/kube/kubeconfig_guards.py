@@ -169,21 +169,6 @@ def first_credential(user: Entry) -> Entry:
     return {key: value for key, value in user.items() if key not in others}
 
 
-def refuse_half_certificates(user: Entry, name: str) -> None:
-    """Refuse a certificate without its key, or a key without its certificate.
-
-    The client sends no certificate where only the key is there, and makes OpenSSL look for the key in the certificate:
-    https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/client/rest.py#L77
-
-    Raises:
-        ConfigurationError: one of the two is missing.
-    """
-    there = {part for part in ("client-certificate", "client-key") if part in user or f"{part}-data" in user}
-    if len(there) == 1:
-        (lacking,) = {"client-certificate", "client-key"} - there
-        raise ConfigurationError(f"user {name} has no {lacking}: a certificate and its key belong together")
-
-
 def refuse_removed_providers(user: Entry) -> None:
     """Refuse any ``auth-provider`` but OIDC: Kubernetes 1.26 has removed the others.
 

@@ -198,13 +198,3 @@ async def test_a_plugin_beside_a_kubeconfig_that_is_named_from_the_working_direc
 async def test_a_file_that_may_hold_anything(tmp_path: Path, changed: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=str(tmp_path)):
         await load(write(tmp_path / "config", {**config(), **changed}))
-
-
-@pytest.mark.parametrize(
-    ("said", "lacking"), [("client-certificate", "client-key"), ("client-key", "client-certificate")]
-)
-async def test_a_certificate_and_its_key_belong_together(tmp_path: Path, said: str, lacking: str) -> None:
-    (tmp_path / "tls").write_text("")
-    for user in ({said: "tls"}, {f"{said}-data": "eA=="}):
-        with pytest.raises(ConfigurationError, match=f"user dev has no {lacking}"):
-            await load(write(tmp_path / "config", config(user=user, server="https://dev:1")))
