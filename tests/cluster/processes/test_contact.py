@@ -143,7 +143,7 @@ def test_objects_when_they_are_hostile_blind_nobody_and_fill_no_memory(cluster: 
             lambda seen: seen("covey_unreadable_objects_total", resource="disaggregatedinferences"),
             "the object that is too deep is counted",
         )
-        assert f"'{bench.namespace}', 'deep'" in operator.log_text()
+        assert f'["{bench.namespace}","deep"]' in operator.log_text()
         assert "characters as JSON; at most 524,288 are read" in bench.await_condition(
             "Ready", "False", "Invalid", name="wide-0"
         )
