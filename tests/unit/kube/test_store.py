@@ -1,7 +1,6 @@
 from collections.abc import Hashable, Iterable
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -115,17 +114,6 @@ class StoreIsItsChanges(RuleBasedStateMachine):
 
 
 TestStoreIsItsChanges = StoreIsItsChanges.TestCase
-
-
-@given(st.lists(PODS, unique_by=lambda item: item.metadata.name))
-def test_nothing_is_left_behind(items: list[Pod]) -> None:
-    store: Store[Pod] = Store()
-    store.add_index("keys", keys)
-    list(store.replace(items))
-    list(store.replace([]))
-    assert store.items == {}
-    index = store._indexes["keys"]
-    assert (index._buckets, index._filed) == ({}, {})
 
 
 def test_an_index_made_late_knows_what_is_there() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.inferences import llama
-from covey.observability import metrics
+from covey.observability import metrics, operator_metrics
 from covey.operator.model.claimed import RootClaim
 from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
@@ -77,7 +77,7 @@ def test_who_was_begun_is_finished_once_or_still_on_its_way(drawn: Sequence[Any]
     world = World.settled(llama())
     verdict = world.judge()
     status: dict[str, Any] = {}
-    tally: Counter[str] = Counter()
+    tally: Counter[object] = Counter()
     changes = 0
     for each in drawn:
         after: dict[str, Any] = {"conditions": []}
@@ -86,14 +86,11 @@ def test_who_was_begun_is_finished_once_or_still_on_its_way(drawn: Sequence[Any]
             if each[1] is not None:
                 after["rollout"]["hold"] = {"gate": each[1][0], "since": str(each[1][1])}
         changes += bool(after.get("rollout", {}).get("hold")) and after.get("rollout") != status.get("rollout")
-        for counter, labels in find_milestones(verdict, status, after):
-            tally[f"{counter._name} {' '.join(labels)}"] += 1
+        tally.update(counter for counter, _ in find_milestones(verdict, status, after))
         assert not list(find_milestones(verdict, after, after)), "a new operator counts nothing again"
         status = after
-    started = sum(count for key, count in tally.items() if "started" in key)
-    finished = sum(count for key, count in tally.items() if "finished" in key)
-    assert started - finished == ("rollout" in status)
-    assert sum(count for key, count in tally.items() if "holds" in key) == changes
+    assert tally[operator_metrics.ROLLOUTS_STARTED] - tally[operator_metrics.ROLLOUTS_FINISHED] == ("rollout" in status)
+    assert tally[operator_metrics.ROLLOUT_HOLDS] == changes
 
 
 def test_what_gives_way_is_counted_once_for_each_replica() -> None:
