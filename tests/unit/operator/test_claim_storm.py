@@ -231,33 +231,5 @@ def test_only_what_is_named_goes_and_whole(
     assert not list(_conditions(world, names.PREEMPTED))
 
 
-@settings(settings.get_profile("storm"))
-@given(st.sampled_from([(0, 0), (30, 20)]), st.booleans(), st.lists(st.integers(0, 9), max_size=8))
-def test_a_kill_after_any_write_changes_nothing_in_the_end(
-    drains: tuple[int, int],
-    pardon: bool,  # noqa: FBT001 - a case
-    kills: list[int],
-) -> None:
-    """The same pods are left, whether the operator was killed or not."""
-    found = []
-    for fuses in ([], kills):
-        world = World(resource((2, 1), drains, 1))
-        world.settle()
-        world.serve()
-        first = {name: place_of(pod) for name, pod in world.pods.items()}
-        name = next(each for each, place in first.items() if place == (0, "prefill", 1))
-        world.claims = (RootClaim("root", "prod", "chat", "Preemption", (victim(world, name, whole=False),)),)
-        for position, fuse in enumerate(fuses):
-            if pardon and position == len(fuses) // 2 and drains[0]:
-                world.claims = ()
-            act(world, fuse)
-            world.forget()
-        if pardon and drains[0]:
-            world.claims = ()
-        end(world)
-        found.append({place_of(pod) for pod in world.pods.values()})
-    assert found[0] == found[1]
-
-
 def _conditions(world: World, kind: str) -> Iterator[Mapping[str, Any]]:
     yield from (each for each in world.status["conditions"] if each["type"] == kind)

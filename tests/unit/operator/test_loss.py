@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.inferences import inference, llama, role
+from builders.inferences import inference, llama, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
@@ -209,6 +209,19 @@ def test_only_the_roles_that_lack_replicas() -> None:
     world.now += 60
     act(world)
     assert {world.pods[name].metadata.label(names.LABEL_ROLE) for name in bound(world)} == {"decode"}
+
+
+def test_a_rollout_that_may_go_below_the_minimum_is_no_loss() -> None:
+    fields = {"replicas": 3, "minReplicas": 3, "size": 1, "update": {"maxSurge": 0, "maxUnavailable": 2}}
+    delay = {"gang": {"terminationDelaySeconds": 60}}
+    world = World.serving(llama(fields, 1, **delay))
+    world.tell()
+    world.inference = llama({**fields, "template": template(nodeSelector={"new": "yes"})}, 1, **delay)
+    for _ in range(6):
+        act(world)
+        world.now += 40
+    assert len([name for name in bound(world) if "prefill" in name]) == 1
+    assert of_unit(world)["metMinimum"][0] == {"name": "prefill", "replicas": 1}
 
 
 @given(

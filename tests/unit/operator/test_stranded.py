@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from builders.inferences import inference, role
 from covey.api import core
-from covey.operator.model.observed import Observed
 from covey.operator.repair.minimum import find_stranded
 from unit.operator.world import World
 
@@ -14,36 +15,24 @@ OUT = core.Taint("node.kubernetes.io/out-of-service", "NoExecute")
 UNREACHABLE = core.Taint("node.kubernetes.io/unreachable", "NoExecute")
 
 
-def serving() -> World:
-    return World.serving(inference(role("prefill", replicas=2, size=2), role("decode")))
-
-
-def node(*taints: core.Taint) -> core.Node:
-    return core.Node(core.Meta(name="node-1"), core.NodeSpec(taints=taints))
-
-
-def seen(world: World, *, taints: tuple[core.Taint, ...] = (), gone: float | None = None) -> Observed:
-    """The snapshot with the one node as it is; deleted at a time if one is given."""
-    observed = world.observe()
-    if gone is not None:
-        return dataclasses.replace(observed, nodes={}, gone={"node-1": gone})
-    return dataclasses.replace(observed, nodes={"node-1": node(*taints)})
-
-
-def test_a_node_that_is_out_of_service_or_deleted() -> None:
-    world = serving()
-    assert len(find_stranded(seen(world, taints=(OUT,))).actions.delete_pods) == 5
-    assert len(find_stranded(seen(world, gone=world.now)).actions.delete_pods) == 5
-
-
-def test_a_node_that_may_come_back_or_is_not_known() -> None:
-    world = serving()
-    assert not find_stranded(seen(world, taints=(UNREACHABLE,))).actions
-    assert not find_stranded(seen(world)).actions
-    assert not find_stranded(dataclasses.replace(world.observe(), nodes={})).actions
-
-
-def test_a_younger_pod_is_on_the_node_that_came_after() -> None:
-    world = serving()
-    begun = core.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
-    assert not find_stranded(seen(world, gone=begun - 1.0)).actions
+@pytest.mark.parametrize(
+    ("taints", "gone", "stranded"),
+    [
+        pytest.param((OUT,), None, True, id="out of service"),
+        pytest.param((), 0.0, True, id="deleted"),
+        pytest.param((UNREACHABLE,), None, False, id="unreachable, and may come back"),
+        pytest.param((), None, False, id="well"),
+        pytest.param(None, None, False, id="not known"),
+        pytest.param((), -1e9, False, id="another one of its name was deleted before the pods were made"),
+    ],
+)
+def test_pods_on_nodes_that_do_not_come_back_are_deleted(
+    taints: tuple[core.Taint, ...] | None, gone: float | None, *, stranded: bool
+) -> None:
+    """``gone``: the node was deleted so many seconds from now."""
+    observed = World.serving(inference(role("prefill", replicas=2, size=2), role("decode"))).observe()
+    node = core.Node(core.Meta(name="node-1"), core.NodeSpec(taints=taints))
+    nodes = {"node-1": node} if taints is not None and gone is None else {}
+    deleted = {"node-1": observed.now + gone} if gone is not None else {}
+    found = find_stranded(dataclasses.replace(observed, nodes=nodes, gone=deleted))
+    assert len(found.actions.delete_pods) == (5 if stranded else 0)
