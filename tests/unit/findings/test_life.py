@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from unit.cli.test_watching import World as Watched
 
 from builders.files import EXAMPLES, GPU, Object, cluster, covey, inference, pod_spec, role, write
 from builders.files import plan as plan_files
@@ -25,6 +24,7 @@ from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from scheduler_loop import Loop, labels
 from unit.cli.test_defrag import files
+from unit.cli.test_status_tree import World as Watched
 from unit.operator.test_failing import crash, name_of, uids, world_of
 from unit.operator.test_quota import engine, gpus
 from unit.operator.world import World
