@@ -18,7 +18,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.view_state import Board
+from covey.ui.view_state import ViewBuilder
 
 RESOURCES: Final = 50
 REPLICAS: Final = 100
@@ -31,7 +31,7 @@ def main() -> None:
     for number in range(RESOURCES):
         things += _resource(number, [node.metadata.name for node in nodes])
     before = _megabytes()
-    board = Board()
+    board = ViewBuilder()
     began = time.perf_counter()
     for thing in things:
         board.update(thing)

@@ -17,7 +17,7 @@ from cluster.viewers import Page, Rights, served, texts
 from covey.kube.client import Client
 from covey.kube.connection import bearer, load_server
 from covey.kube.resources import PODS
-from covey.ui.headers import Limits
+from covey.ui.headers import PageLimits
 from localcluster import Cluster, eventually
 from screens.serving import Served
 
@@ -220,7 +220,7 @@ async def test_plan_is_what_the_command_says(cluster: Cluster, page: Page, names
 
 
 async def test_viewer_when_all_places_are_taken_is_told_so(cluster: Cluster, rights: Rights, namespace: str) -> None:
-    limits = Limits(feeds=1, streams=1, recheck=0.3, pace=0.05, patience=120)
+    limits = PageLimits(feeds=1, streams=1, recheck=0.3, pace=0.05, patience=120)
     first, second = (rights.token(namespace, rights.viewer(namespace)) for _ in range(2))
     async with served(cluster, limits) as page, page.events(first) as events:
         await events.until(lambda state: state["denied"])

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import load_server
-from covey.ui.auth import OwnToken
-from covey.ui.headers import Limits
+from covey.ui.auth import TokenAuthenticator
+from covey.ui.headers import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 from localcluster import Cluster, eventually
@@ -33,7 +33,7 @@ KINDS = {
     "inference.covey.dev": ["disaggregatedinferences"],
     "scheduling.covey.dev": ["compositepodgroups", "podgroups"],
 }
-QUICK = Limits(recheck=0.3, pace=0.05, patience=120)
+QUICK = PageLimits(recheck=0.3, pace=0.05, patience=120)
 State = dict[str, Any]
 
 
@@ -167,9 +167,9 @@ def _headers(token: str | None, more: dict[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def served(cluster: Cluster, limits: Limits = QUICK) -> AsyncIterator[Page]:
+async def served(cluster: Cluster, limits: PageLimits = QUICK) -> AsyncIterator[Page]:
     """The server that the operator runs, in this process: it has the API server's address, and nobody's identity."""
-    gate = OwnToken(await load_server(str(cluster.kubeconfig)))
+    gate = TokenAuthenticator(await load_server(str(cluster.kubeconfig)))
     viewers = Viewers(gate.mode, limits=limits, clock=SYSTEM)
     sweeping = asyncio.create_task(viewers.run())
     async with TestServer(Server(gate, viewers, limits=limits).application()) as server, ClientSession() as session:

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from covey.placement.anti_affinity import Terms, is_host
+from covey.placement.anti_affinity import TermCounts, is_host
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainTree, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -234,7 +234,7 @@ def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
     return _ask(told, inventory, surplus_demands(told), surplus=True)
 
 
-def same_question(gang: Gang, terms: Terms) -> Hashable:
+def same_question(gang: Gang, terms: TermCounts) -> Hashable:
     """Equal for gangs that the planner answers alike.
 
     None for one that has members placed, that counts its siblings, or whose groups say more than roles do: levels

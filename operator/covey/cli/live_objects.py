@@ -17,24 +17,24 @@ from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, LEASES
 from covey.manifests.sources import InputError
 from covey.planning.cluster import list_if_served, read_cluster
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 from covey.watching.advice import Advice, advise
 from covey.watching.presence import Lease, find_absences
-from covey.watching.status_tree import Branch, grow
+from covey.watching.status_tree import StatusTree, grow
 from covey.watching.usage import find_topology_name, whereabouts
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LiveObjects:
     """Some resources of a cluster, and the cluster at that moment."""
 
     inferences: tuple[DisaggregatedInference, ...]
-    facts: Facts
+    facts: ClusterFacts
     #: Of Covey's processes; None where they may not be read. And when all of it was read, in seconds since the epoch.
     leases: tuple[Lease, ...] | None = None
     now: float = 0.0
 
-    def trees(self) -> list[Branch]:
+    def trees(self) -> list[StatusTree]:
         """The live tree of each resource."""
         found = []
         for inference in self.inferences:
@@ -63,7 +63,7 @@ class View:
 
 def look(
     name: str | None, namespace: str | None, context: str | None, kubeconfig: str | None, *, everywhere: bool = False
-) -> View:
+) -> LiveObjects:
     """Read one resource, or all of a namespace, or all there are.
 
     Raises:
@@ -79,7 +79,7 @@ def look(
 
 async def _look(
     name: str | None, namespace: str | None, context: str | None, kubeconfig: str | None, *, everywhere: bool
-) -> View:
+) -> LiveObjects:
     async with connect(kubeconfig, context) as client:
         where = namespace or client.namespace
         bodies = (
@@ -87,7 +87,7 @@ async def _look(
         )
         facts = await read_cluster(client)
         leases = await read_leases(client)
-    return View(tuple(map(_understood, bodies)), facts, leases, time.time())
+    return LiveObjects(tuple(map(_understood, bodies)), facts, leases, time.time())
 
 
 async def read_leases(client: Client) -> tuple[Lease, ...] | None:

@@ -22,7 +22,7 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResourceClient:
     """One resource of a cluster that answers."""
 
     client: Client
@@ -51,7 +51,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ResourceReference:
     """A stored resource, and its cluster."""
 
     name: str
@@ -60,7 +60,7 @@ class Stored:
     kubeconfig: str | None
 
     @asynccontextmanager
-    async def connect(self, connections: int = 8) -> AsyncIterator[Found]:
+    async def connect(self, connections: int = 8) -> AsyncIterator[ResourceClient]:
         """Find it, with so many connections at the most.
 
         Raises:
@@ -71,11 +71,11 @@ class Stored:
         if not name:
             raise InputError("NAME", "is empty", "give the name of a DisaggregatedInference")
         async with connect(self.kubeconfig, self.context, connections) as client:
-            yield Found(client, name, self.namespace or client.namespace)
+            yield ResourceClient(client, name, self.namespace or client.namespace)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RolloutState:
     """The state of a rollout."""
 
     text: str
@@ -83,34 +83,36 @@ class State:
     has_failed: bool = False
 
 
-def read_state(body: Body) -> State:
+def read_state(body: Body) -> RolloutState:
     """Read the state of a rollout from a resource's status."""
     status = body.get("status") or {}
     found = {each["type"]: each for each in status.get("conditions") or ()}
     progressing = found.get(names.PROGRESSING)
     if progressing is None or status.get("observedGeneration") != body["metadata"]["generation"]:
-        return State("the operator has not seen this spec yet")
+        return RolloutState("the operator has not seen this spec yet")
     is_complete = progressing["status"] == "True" and progressing["reason"] == "Complete"
-    return State(str(progressing["message"]), is_complete, progressing["status"] == "False")
+    return RolloutState(str(progressing["message"]), is_complete, progressing["status"] == "False")
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedRevision:
     """A revision that is stored."""
 
     number: int
     revision: Revision
 
 
-def history_of(stored: Sequence[ControllerRevision]) -> list[Numbered]:
+def history_of(stored: Sequence[ControllerRevision]) -> list[NumberedRevision]:
     """The revisions that this release can read, the oldest first."""
     found = [
-        Numbered(item.revision, record.revision) for item in stored if (record := read_record(item.data)) is not None
+        NumberedRevision(item.revision, record.revision)
+        for item in stored
+        if (record := read_record(item.data)) is not None
     ]
     return sorted(found, key=lambda each: each.number)
 
 
-def former(body: Body, history: Sequence[Numbered], number: int | None) -> Numbered:
+def former(body: Body, history: Sequence[NumberedRevision], number: int | None) -> NumberedRevision:
     """The revision to go back to: one of this number, or the newest that is not what the spec asks for.
 
     Raises:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from covey.kube.settings import ProcessSettings, Setting, SettingError, settings_of
 from covey.manifests.documents import read_plain
-from covey.manifests.sources import InputError, Place, Problem
+from covey.manifests.sources import InputError, ManifestPath, ManifestProblem
 from covey.manifests.strict import in_words
 from covey.observability.logging import configure, get_logger
 
@@ -79,9 +79,9 @@ def load_settings(
     given = _resolve_switches(flags, {setting.field: setting.flag for setting in settings.values()})
     file = flags.get("config")
     values: dict[str, Any] = {}
-    sources: dict[str, Place | str] = {}
+    sources: dict[str, ManifestPath | str] = {}
     for name, value in (read_plain(file) if file else {}).items():
-        values[str(name)], sources[str(name)] = value, Place(file or "", field=str(name))
+        values[str(name)], sources[str(name)] = value, ManifestPath(file or "", field=str(name))
     for key, setting in settings.items():
         if environment.get(setting.variable):
             values[key], sources[key] = environment[setting.variable], setting.variable
@@ -98,7 +98,9 @@ def load_settings(
         raise InputError.of(
             [
                 # A key of the file may have dots itself.
-                Problem(sources.get(path) or sources[re.split(r"[.\[]", path)[0]], *_write(what, remedy, settings))
+                ManifestProblem(
+                    sources.get(path) or sources[re.split(r"[.\[]", path)[0]], *_write(what, remedy, settings)
+                )
                 for path, what, remedy in in_words(errors)
             ]
         ) from None
@@ -126,7 +128,7 @@ def _resolve_switches(flags: Mapping[str, Any], givers: dict[str, str]) -> dict[
 
 
 def _name_source(
-    error: SettingError, settings: Mapping[str, Setting], sources: Mapping[str, Place | str]
+    error: SettingError, settings: Mapping[str, Setting], sources: Mapping[str, ManifestPath | str]
 ) -> InputError:
     wrong = next(setting for setting in settings.values() if setting.field == error.field)
     return InputError(sources.get(wrong.key, wrong.flag), error.what, error.remedy)

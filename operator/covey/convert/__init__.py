@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from covey.convert import disaggregatedset, dynamo, leaderworkerset, modelserving, podcliqueset, rolebasedgroup
 from covey.convert.draft import Draft
-from covey.convert.fields import ConversionError, Fields, Levels, Remark
+from covey.convert.fields import ConversionError, FieldRemark, Fields, Levels
 
-__all__ = ["KINDS", "ConversionError", "Converted", "Levels", "Remark", "convert"]
+__all__ = ["KINDS", "ConversionError", "Converted", "FieldRemark", "Levels", "convert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Converted:
     """A DisaggregatedInference, and what of the source it does not say."""
 
     body: dict[str, Any]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[FieldRemark, ...]
 
 
 def convert(document: Mapping[str, Any], levels: Levels | None = None) -> Converted:

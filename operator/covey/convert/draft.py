@@ -18,7 +18,7 @@ from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import DNS_LABEL
 from covey.api.rules import unsupported_fields
-from covey.convert.fields import ConversionError, Fields, Levels, Remark
+from covey.convert.fields import ConversionError, FieldRemark, Fields, Levels
 
 Object = dict[str, Any]
 
@@ -56,7 +56,7 @@ _ORDER: Final = ("name", "replicas", "minReplicas", "size", "topology", "templat
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _OptionalField:
     """A field that this release may not honour; ``role`` is None for one of the spec."""
 
     source: str
@@ -73,14 +73,14 @@ class Draft:
     metadata: Object = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
     roles: list[Object] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: list[FieldRemark] = field(default_factory=list)
     #: Where a pod template stands in the source, and the PriorityClass it names; None for one that names none.
     priorities: list[tuple[str, str | None]] = field(default_factory=list)
-    _wishes: list[_Wish] = field(default_factory=list)
+    _wishes: list[_OptionalField] = field(default_factory=list)
 
     def remark(self, path: str, what: str, instead: str = "") -> None:
         """Say that something does not carry over."""
-        self.remarks.append(Remark(path, what, instead))
+        self.remarks.append(FieldRemark(path, what, instead))
 
     def take_metadata(self, document: Fields) -> Fields:
         """Carry the object's name, namespace, labels and annotations over.
@@ -142,7 +142,7 @@ class Draft:
             keys: its path below that, with dots.
             value: what it is set to.
         """
-        self._wishes.append(_Wish(source, role, tuple(keys.split(".")), value))
+        self._wishes.append(_OptionalField(source, role, tuple(keys.split(".")), value))
 
     def level_of(self, path: str, key: str) -> str | None:
         """The level of a node label's key; a remark where there is none."""
@@ -224,7 +224,7 @@ class Draft:
                 what = f"{name} is not the PriorityClass of all pods, and a gang has one; left out"
                 self.remark(path, what, "set spec.priorityClassName")
 
-    def _grant(self, wish: _Wish) -> None:
+    def _grant(self, wish: _OptionalField) -> None:
         role = None if wish.role is None else {"name": wish.role["name"], "size": wish.role.get("size", 1)}
         probe: Object = {"template": {}, **(role or {"name": "any"})}
         spec: Object = {"roles": [probe]}

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class FieldRemark:
     """One field of the source that the result does not say, or says differently: where, what, and what to do."""
 
     path: str

@@ -11,7 +11,15 @@ from typing import Final
 from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import ConversionError, Fields
-from covey.convert.templates import Replica, Template, items, leader_and_workers, name_of, remark_on, template_of
+from covey.convert.templates import (
+    ReplicaTemplate,
+    Template,
+    items,
+    leader_and_workers,
+    name_of,
+    remark_on,
+    template_of,
+)
 
 GROUP: Final = "leaderworkerset.x-k8s.io"
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
@@ -77,7 +85,7 @@ def exclusive_level(annotations: Fields, draft: Draft) -> str | None:
     return draft.level_of(annotations.at(EXCLUSIVE), key) if key else None
 
 
-def replica(spec: Fields, draft: Draft) -> Replica:
+def replica(spec: Fields, draft: Draft) -> ReplicaTemplate:
     """Convert one group to a replica."""
     source = spec.child("leaderWorkerTemplate")
     claims = source.each("volumeClaimTemplates")

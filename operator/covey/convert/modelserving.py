@@ -11,7 +11,7 @@ from typing import Final
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.leaderworkerset import budgets
-from covey.convert.templates import Replica, leader_and_workers, remark_on, template_of, with_variables
+from covey.convert.templates import ReplicaTemplate, leader_and_workers, remark_on, template_of, with_variables
 
 GROUP: Final = "workload.serving.volcano.sh"
 _RECOVERIES: Final = {"RoleRecreate": "RecreateReplica", "ServingGroupRecreate": "RecreateUnit", "None": "None"}
@@ -62,13 +62,13 @@ def _role(source: Fields, minimums: Fields, topology: Object, draft: Draft) -> O
     )
 
 
-def _replica(source: Fields, draft: Draft) -> Replica:
+def _replica(source: Fields, draft: Draft) -> ReplicaTemplate:
     workers = source.number("workerReplicas", 0)
     entry = with_variables(template_of(source.child("entryTemplate"), draft), _VARIABLES)
     if not workers:
         if source.take("workerTemplate") is not None:
             draft.remark(source.at("workerTemplate"), "is not used, as workerReplicas is 0; left out")
-        return Replica(1, entry)
+        return ReplicaTemplate(1, entry)
     worker = with_variables(template_of(source.child("workerTemplate"), draft), _VARIABLES)
     for key, template in (("entryTemplate", entry), ("workerTemplate", worker)):
         labels = r"modelserving\.volcano\.sh/[a-z-]+"

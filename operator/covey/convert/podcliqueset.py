@@ -16,8 +16,8 @@ from covey.api.durations import parse_duration
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import ConversionError, Fields
 from covey.convert.templates import (
-    Part,
-    Replica,
+    PodPart,
+    ReplicaTemplate,
     Template,
     add_labels,
     remark_on,
@@ -119,7 +119,7 @@ def _standalone(clique: _Clique, draft: Draft) -> Object:
         clique.name,
         replicas=clique.replicas,
         minReplicas=min(minimum, clique.replicas),
-        **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
+        **ReplicaTemplate(1, _pods(clique, _VARIABLES, draft)).fields(),
     )
     _together(clique.source.child("topologyConstraint"), [role], draft)
     _scaling(clique.spec.child("autoScalingConfig"), role, draft)
@@ -136,7 +136,7 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
     inner = [cliques[name] for name in names]
     replicas = source.number("replicas", 1)
     minimum = min(source.number("minAvailable", 1), replicas)
-    parts = [Part(each.name, each.replicas, _pods(each, _IN_GROUP, draft)) for each in inner]
+    parts = [PodPart(each.name, each.replicas, _pods(each, _IN_GROUP, draft)) for each in inner]
     try:
         found = replica_of(source.at("cliqueNames"), parts)
     except ConversionError:
@@ -175,7 +175,7 @@ def _roles_of_cliques(source: Fields, cliques: Sequence[_Clique], replicas: int,
             clique.name,
             replicas=replicas * clique.replicas,
             minReplicas=replicas * min(clique.spec.number("minAvailable", clique.replicas), clique.replicas),
-            **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
+            **ReplicaTemplate(1, _pods(clique, _VARIABLES, draft)).fields(),
         )
     _together(source.child("topologyConstraint"), list(roles.values()), draft)
     return roles

@@ -10,8 +10,8 @@ from covey.convert.draft import Draft, Object
 from covey.convert.fields import ConversionError, Fields, apply_merge
 from covey.convert.leaderworkerset import ONLY_OWN, budgets
 from covey.convert.templates import (
-    Part,
-    Replica,
+    PodPart,
+    ReplicaTemplate,
     Template,
     add_labels,
     leader_and_workers,
@@ -120,7 +120,7 @@ def _restart(source: Fields, role: Object, draft: Draft) -> None:
         )
 
 
-def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Replica:
+def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> ReplicaTemplate:
     given = [key for key in _PATTERNS if key in source]
     if len(given) != 1:
         what = f"has {' and '.join(given) if given else 'no pattern'}"
@@ -134,7 +134,7 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
             draft.remark(pattern.at("components"), f"{found.leader} is pod 0 of a replica, the leader")
         return found
     if given[0] == "standalonePattern":
-        return Replica(1, _template(pattern, shared, _VARIABLES, draft))
+        return ReplicaTemplate(1, _template(pattern, shared, _VARIABLES, draft))
     template = _template(pattern, shared, _WITH_LEADER, draft)
     pattern.settle("sharedServiceSelection", "All")
     leader, worker = (
@@ -144,13 +144,13 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
     return leader_and_workers(pattern.number("size", 1), leader, worker)
 
 
-def _component(source: Fields, draft: Draft) -> Part:
+def _component(source: Fields, draft: Draft) -> PodPart:
     template = _with_known_variables(
         template_of(source.child("template"), draft), source.at("template"), _VARIABLES, draft
     )
     for key in ("labels", "annotations"):
         template = add_labels(template, key, source.strings(key))
-    return Part(source.text("name"), source.number("size", 1), template)
+    return PodPart(source.text("name"), source.number("size", 1), template)
 
 
 def _template(pattern: Fields, shared: Mapping[str, Fields], variables: Mapping[str, str], draft: Draft) -> Template:

@@ -19,7 +19,7 @@ from covey.convert.fields import ConversionError, Fields
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PodPart:
     """Equal pods of a replica: what the source calls them, how many, and their template."""
 
     name: str
@@ -28,7 +28,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaTemplate:
     """Replica fields of a role; ``leader`` names the part that has become pod 0, if there is one."""
 
     size: int
@@ -41,12 +41,12 @@ class Replica:
         return {"size": self.size, "template": self.template, "leaderTemplate": self.leader_template}
 
 
-def leader_and_workers(size: int, leader: Template | None, worker: Template) -> Replica:
+def leader_and_workers(size: int, leader: Template | None, worker: Template) -> ReplicaTemplate:
     """A leader and ``size - 1`` workers; without a template of its own the leader is a worker."""
-    return Replica(size, worker, leader if leader != worker else None)
+    return ReplicaTemplate(size, worker, leader if leader != worker else None)
 
 
-def replica_of(path: str, parts: Sequence[Part]) -> Replica:
+def replica_of(path: str, parts: Sequence[PodPart]) -> ReplicaTemplate:
     """Put the parts of a replica together.
 
     Args:
@@ -61,14 +61,14 @@ def replica_of(path: str, parts: Sequence[Part]) -> Replica:
         raise ConversionError(path, "has no pods", "give it some, or remove it")
     size = sum(part.count for part in parts)
     if all(part.template == parts[0].template for part in parts):
-        return Replica(size, parts[0].template)
+        return ReplicaTemplate(size, parts[0].template)
     single = next((part for part in parts if part.count == 1), None)
     others = [part for part in parts if part is not single]
     if single is None or any(part.template != others[0].template for part in others):
         what = f"has pods of {len(parts)} kinds ({', '.join(part.name for part in parts)}) in one replica"
         instead = "a replica of Covey is one leader and equal workers: make the others roles of their own"
         raise ConversionError(path, what, instead)
-    return Replica(size, others[0].template, single.template, single.name)
+    return ReplicaTemplate(size, others[0].template, single.template, single.name)
 
 
 Template = dict[str, Any]

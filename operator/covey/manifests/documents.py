@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 from covey.api.yaml_dialect import Loader, load
-from covey.manifests.sources import STDIN, InputError, Place, files_of
+from covey.manifests.sources import STDIN, InputError, ManifestPath, files_of
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _MOST_NODES: Final = 100_000
 class Document:
     """One object of a file (an item of a List counts as one), and where it stands."""
 
-    place: Place
+    place: ManifestPath
     body: dict[str, Any]
 
     @property
@@ -105,9 +105,9 @@ def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursiv
                 if content is None:
                     continue  # an empty document, as `---` at the end of a file makes it
                 found = True
-                yield from _objects(Place(file, number), content)
+                yield from _objects(ManifestPath(file, number), content)
         if not found and not may_be_empty:
-            raise InputError(Place(path), "holds no document", "give a file with at least one Kubernetes object")
+            raise InputError(ManifestPath(path), "holds no document", "give a file with at least one Kubernetes object")
 
 
 def read_pasted(text: str, name: str) -> list[Document]:
@@ -126,9 +126,9 @@ def read_pasted(text: str, name: str) -> list[Document]:
     found: list[Document] = []
     for number, content in enumerate(_parse(name, text, check=_check_tame), 1):
         if content is not None:
-            found += _objects(Place(name, number), content)
+            found += _objects(ManifestPath(name, number), content)
     if not found:
-        raise InputError(Place(name), "holds no document", "give at least one Kubernetes object")
+        raise InputError(ManifestPath(name), "holds no document", "give at least one Kubernetes object")
     return found
 
 
@@ -140,7 +140,7 @@ def read_plain(file: str) -> dict[str, Any]:
     """
     contents = [content for content in _parse(file, _text(file)) if content is not None]
     if len(contents) > 1 or not all(isinstance(content, dict) for content in contents):
-        raise InputError(Place(file), "is not one mapping of settings", "write one `key: value` a line")
+        raise InputError(ManifestPath(file), "is not one mapping of settings", "write one `key: value` a line")
     return contents[0] if contents else {}
 
 
@@ -151,14 +151,14 @@ def _text(file: str) -> str:
         try:
             data = Path(file).read_bytes()
         except IsADirectoryError:
-            raise InputError(Place(file), "is a directory", "name one file in it") from None
+            raise InputError(ManifestPath(file), "is a directory", "name one file in it") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise InputError(Place(file), f"cannot be read: {reason}", "check the path") from None
+            raise InputError(ManifestPath(file), f"cannot be read: {reason}", "check the path") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(Place(file), f"is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
+        raise InputError(ManifestPath(file), f"is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
 
 
 def _parse(file: str, text: str, check: Callable[[str, str], None] | None = None) -> Iterator[Any]:
@@ -191,7 +191,7 @@ def _check_tame(file: str, text: str) -> None:
     within, anchors = [_Size(None)], dict[str, _Size]()
     try:
         for event in yaml.parse(text, Loader=Loader):
-            where = Place(file, max(1, number))
+            where = ManifestPath(file, max(1, number))
             match event:
                 case yaml.DocumentStartEvent():
                     number += 1
@@ -229,10 +229,10 @@ def _json_values(file: str, text: str, position: int) -> list[Any] | None:
         try:
             value, end = _JSON.raw_decode(text, position)
         except _TwiceError as error:
-            place = Place(file, len(values) + 1)
+            place = ManifestPath(file, len(values) + 1)
             raise InputError(place, f'key "{error}" is set twice', "remove one of them") from None
         except _NotFiniteError as error:
-            place = Place(file, len(values) + 1)
+            place = ManifestPath(file, len(values) + 1)
             raise InputError(place, f"is not valid JSON: {error} is not a number", "correct the file") from None
         except (ValueError, RecursionError):
             return None
@@ -284,13 +284,15 @@ def _yaml(file: str, text: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = error.problem or error.context or "malformed"
-        raise InputError(Place(file, number), f"is not valid YAML{where}: {problem}", "correct that line") from None
+        raise InputError(
+            ManifestPath(file, number), f"is not valid YAML{where}: {problem}", "correct that line"
+        ) from None
     except (yaml.YAMLError, RecursionError, OverflowError, ValueError, TypeError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(Place(file, number), f"is not valid YAML: {problem}", "correct the file") from None
+        raise InputError(ManifestPath(file, number), f"is not valid YAML: {problem}", "correct the file") from None
 
 
-def _objects(place: Place, content: Any) -> Iterator[Document]:
+def _objects(place: ManifestPath, content: Any) -> Iterator[Document]:
     if isinstance(content, list):
         for index, item in enumerate(content):
             yield from _objects(place.at(f"[{index}]"), item)
@@ -312,7 +314,7 @@ def _objects(place: Place, content: Any) -> Iterator[Document]:
     yield Document(place, content)
 
 
-def _items(place: Place, content: dict[str, Any]) -> Iterator[Document]:
+def _items(place: ManifestPath, content: dict[str, Any]) -> Iterator[Document]:
     items = content["items"]
     if items is None:
         return

@@ -21,7 +21,7 @@ from covey.api.rules import Broken, broken_rules
 from covey.convert import KINDS, ConversionError, Levels, convert
 from covey.manifests.documents import Document, wrong_field
 from covey.manifests.documents import convert as convert_plain
-from covey.manifests.sources import InputError, Problem
+from covey.manifests.sources import InputError, ManifestProblem
 from covey.manifests.strict import validate
 from covey.operator.model.template_faults import find_template_faults
 from covey.placement.cluster.presets import PRESETS, topology_of
@@ -56,7 +56,7 @@ def convert_document(document: Document, levels: Levels) -> tuple[Document, list
         found = convert(document.body, levels)
     except ConversionError as error:
         raise InputError(place.at(error.path), error.what, error.instead) from None
-    warnings = [str(Problem(place.at(each.path), each.what, each.instead)) for each in found.remarks]
+    warnings = [str(ManifestProblem(place.at(each.path), each.what, each.instead)) for each in found.remarks]
     return Document(place.at("converted"), found.body), warnings
 
 
@@ -79,7 +79,7 @@ def read_inference(document: Document, namespace: str) -> DisaggregatedInference
     metadata["namespace"] = metadata.get("namespace") or namespace
     inference = validate(DisaggregatedInference, document, {**document.body, "metadata": metadata})
     problems = [
-        Problem(document.place.at(path), what, remedy)
+        ManifestProblem(document.place.at(path), what, remedy)
         for path, what, remedy in (
             *_name_rules(inference.metadata.name),
             *broken_rules(inference.spec),

@@ -13,17 +13,17 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ManifestPath:
     """A place in manifests: a file (``-`` for standard input), a document in it (from 1), a field path in that."""
 
     file: str
     document: int | None = None
     field: str = ""
 
-    def at(self, field: str) -> Place:
+    def at(self, field: str) -> ManifestPath:
         """The same document, at a field below this one."""
         joint = "." if self.field and field and not field.startswith("[") else ""
-        return Place(self.file, self.document, f"{self.field}{joint}{field}")
+        return ManifestPath(self.file, self.document, f"{self.field}{joint}{field}")
 
     def __str__(self) -> str:
         parts = ["standard input" if self.file == "-" else self.file]
@@ -35,10 +35,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ManifestProblem:
     """One thing that is wrong: where, what, and what to do."""
 
-    place: Place | str
+    place: ManifestPath | str
     what: str
     remedy: str = ""
 
@@ -50,12 +50,12 @@ class Problem:
 class InputError(Exception):
     """Bad input: ``place`` says where, ``what`` what is wrong, ``remedy`` what to do; its text has a line for each problem."""
 
-    def __init__(self, place: Place | str, what: str, remedy: str = "", *more: Problem) -> None:
-        self.problems = (Problem(place, what, remedy), *more)
+    def __init__(self, place: ManifestPath | str, what: str, remedy: str = "", *more: ManifestProblem) -> None:
+        self.problems = (ManifestProblem(place, what, remedy), *more)
         super().__init__("\n".join(map(str, self.problems)))
 
     @classmethod
-    def of(cls, problems: Sequence[Problem]) -> InputError:
+    def of(cls, problems: Sequence[ManifestProblem]) -> InputError:
         """Several things at once, a line for each: nobody likes to find them one by one."""
         first, *more = problems
         return cls(first.place, first.what, first.remedy, *more)
@@ -82,7 +82,7 @@ def files_of(path: str, *, recursive: bool = False) -> list[str]:
     if not found:
         more = "" if recursive else ", or use -R for those in it"
         known = ", ".join(EXTENSIONS)
-        raise InputError(Place(path), f"is a directory without a {known} file", f"give one that has some{more}")
+        raise InputError(ManifestPath(path), f"is a directory without a {known} file", f"give one that has some{more}")
     return found
 
 
@@ -94,4 +94,4 @@ def _files_below(path: str, *, recursive: bool) -> Iterator[str]:
 
 def _unreadable(error: OSError) -> None:
     reason = (error.strerror or str(error)).lower()
-    raise InputError(Place(str(error.filename)), f"cannot be read: {reason}", "check the path") from None
+    raise InputError(ManifestPath(str(error.filename)), f"cannot be read: {reason}", "check the path") from None

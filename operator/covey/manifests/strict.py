@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from covey.api.model import Model
 from covey.api.suggest import suggest
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, Place, Problem
+from covey.manifests.sources import InputError, ManifestPath, ManifestProblem
 
 M = TypeVar("M", bound=Model)
 
@@ -37,7 +37,9 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
     content = document.body if body is None else body
     place = document.place
     problems = [
-        Problem(place.at(path), "unknown field", f"did you mean {meant}?" if meant else "remove it or correct its name")
+        ManifestProblem(
+            place.at(path), "unknown field", f"did you mean {meant}?" if meant else "remove it or correct its name"
+        )
         for path, meant in _unknown(model, content, "")
     ]
     try:
@@ -73,8 +75,8 @@ def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:
             yield path, f"{what[:1].lower()}{what[1:]}{shown}", "correct it"
 
 
-def _problems(place: Place, errors: ValidationError) -> Iterable[Problem]:
-    return (Problem(place.at(path), what, remedy) for path, what, remedy in in_words(errors))
+def _problems(place: ManifestPath, errors: ValidationError) -> Iterable[ManifestProblem]:
+    return (ManifestProblem(place.at(path), what, remedy) for path, what, remedy in in_words(errors))
 
 
 def _unknown(model: type[Model], value: Any, path: str) -> Iterator[tuple[str, str | None]]:

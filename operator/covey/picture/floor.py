@@ -73,7 +73,7 @@ SMALL_FLOOR = 48
 _CPU = "cpu"
 
 
-class Mark(StrEnum):
+class DomainMark(StrEnum):
     """Mark that a verdict gives to a domain that it names."""
 
     CHOSEN = "chosen"
@@ -81,7 +81,7 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DeviceOwner:
     """Owner of devices: a role of a unit of a workload. ``ink`` numbers the colours, ``letter`` does without."""
 
     workload: str
@@ -105,18 +105,18 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CellRun:
     """Neighbouring cells of one pod; none for a pod that asks for no device."""
 
     spot: Spot
-    owner: Owner
+    owner: DeviceOwner
     cells: int
     #: ``P0``, or ``P1.0`` where there are several units: the letter, unit and replica.
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class NodeUsage:
     """Facts about one node before anything is drawn on it: capacity and other pods' use of every resource."""
 
     name: str
@@ -135,7 +135,7 @@ class NodeBox:
     name: str
     cells: int
     others: int
-    runs: tuple[Run, ...]
+    runs: tuple[CellRun, ...]
     closed: str | None
 
     @property
@@ -162,7 +162,7 @@ class Box:
     boxes: tuple[Box, ...]
     nodes: tuple[NodeBox, ...]
     focus: bool
-    mark: Mark | None = None
+    mark: DomainMark | None = None
 
     @property
     def title(self) -> str:
@@ -198,7 +198,7 @@ class Floor:
     resource: str
     scale: int
     boxes: tuple[Box, ...]
-    owners: tuple[Owner, ...]
+    owners: tuple[DeviceOwner, ...]
 
     @property
     def device(self) -> str:
@@ -206,7 +206,7 @@ class Floor:
         return device_word(self.resource)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[CellRun, ...]:
         """Everything placed, in order of the floor."""
         return tuple(run for box in self.boxes for node in box.all_nodes() for run in node.runs)
 
@@ -217,7 +217,7 @@ def device_word(resource: str) -> str:
     return word.upper() if word in ("gpu", "tpu", _CPU) else word
 
 
-def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[Ground]) -> str:
+def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[NodeUsage]) -> str:
     """The resource that a picture counts: what the pods ask for, else what the nodes offer (``resources.measure``)."""
     asked = Counter[str]()
     for amounts in wanted:
@@ -234,13 +234,13 @@ def scale_of(resource: str, capacities: Iterable[Mapping[str, int]]) -> int:
 
 def build_floor(
     topology: Topology,
-    grounds: Sequence[Ground],
+    grounds: Sequence[NodeUsage],
     spots: Sequence[Spot],
     *,
     title: str,
     wanted: Iterable[Mapping[str, int]] = (),
     roles: Iterable[tuple[str, str]] = (),
-    marks: Mapping[Path, Mark] | None = None,
+    marks: Mapping[Path, DomainMark] | None = None,
 ) -> Floor:
     """Lay the floor out.
 
@@ -258,26 +258,26 @@ def build_floor(
     scale = scale_of(resource, (ground.capacity for ground in grounds))
     owners = owners_of([*roles, *((spot.workload, spot.role) for spot in spots)])
     several = len({(spot.workload, spot.unit) for spot in spots}) > len({spot.workload for spot in spots})
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[CellRun]] = {}
     for spot in sorted(spots, key=lambda each: (each.workload, each.unit, each.role, each.replica, each.index)):
         owner = owners[spot.workload, spot.role]
         amount = spot.requests.get(resource, 0)
         tag = f"{owner.letter}{spot.unit}.{spot.replica}" if several else f"{owner.letter}{spot.replica}"
-        runs.setdefault(spot.node, []).append(Run(spot, owner, -(-amount // scale), tag))
+        runs.setdefault(spot.node, []).append(CellRun(spot, owner, -(-amount // scale), tag))
     nodes = [
         (ground.path, _node(ground, resource, scale, runs.get(ground.name, ())))
         for ground in sorted(grounds, key=lambda each: (path_order(each.path), natural(each.name)))
     ]
     levels, constant = levels_of(topology, [path for path, _ in nodes])
     named = {path: mark for path, mark in (marks or {}).items() if path}
-    boxes = _nest(levels, nodes, _Judge(len(nodes) <= SMALL_FLOOR, named)) if nodes else ()
+    boxes = _nest(levels, nodes, _DomainFilter(len(nodes) <= SMALL_FLOOR, named)) if nodes else ()
     subtitle = " · ".join([f"topology {topology.name}", *constant, f"{len(nodes)} nodes"])
     return Floor(title, subtitle, resource, scale, boxes, tuple(owners.values()))
 
 
-def owners_of(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
+def owners_of(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DeviceOwner]:
     """A colour and a letter for each (workload, role), in this order."""
-    owners: dict[tuple[str, str], Owner] = {}
+    owners: dict[tuple[str, str], DeviceOwner] = {}
     letters: set[str] = set()
     for workload, role in pairs:
         if (workload, role) in owners:
@@ -285,11 +285,11 @@ def owners_of(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
         spare = [*role.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
         letter = next((char for char in spare if char.isalpha() and char not in letters), "?")
         letters.add(letter)
-        owners[workload, role] = Owner(workload, role, len(owners), letter)
+        owners[workload, role] = DeviceOwner(workload, role, len(owners), letter)
     return owners
 
 
-def _node(ground: Ground, resource: str, scale: int, runs: Iterable[Run]) -> NodeBox:
+def _node(ground: NodeUsage, resource: str, scale: int, runs: Iterable[CellRun]) -> NodeBox:
     cells = -(-ground.capacity.get(resource, 0) // scale)
     others = min(cells, -(-ground.used.get(resource, 0) // scale))
     return NodeBox(ground.name, cells, others, tuple(runs), ground.closed)
@@ -314,7 +314,9 @@ def levels_of(topology: Topology, paths: Sequence[Path]) -> tuple[list[tuple[int
     return shown, constant
 
 
-def _nest(levels: Sequence[tuple[int, str]], nodes: Sequence[tuple[Path, NodeBox]], judge: _Judge) -> tuple[Box, ...]:
+def _nest(
+    levels: Sequence[tuple[int, str]], nodes: Sequence[tuple[Path, NodeBox]], judge: _DomainFilter
+) -> tuple[Box, ...]:
     """Boxes of the first level, the rest of the levels inside; ``nodes`` are ordered by path."""
     if not levels:
         found = tuple(node for _, node in nodes)
@@ -332,19 +334,21 @@ def _nest(levels: Sequence[tuple[int, str]], nodes: Sequence[tuple[Path, NodeBox
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _DomainFilter:
     """Says whether a domain is drawn whole: something of ours lies in it, or a refusal names it."""
 
     everything: bool
-    named: Mapping[Path, Mark]
+    named: Mapping[Path, DomainMark]
 
     def __call__(self, path: Path, nodes: Sequence[NodeBox]) -> bool:
         if self.everything or any(node.runs for node in nodes):
             return True
-        near = (other for other, mark in self.named.items() if mark is Mark.NEAREST)  # in a chosen one lies something
+        near = (
+            other for other, mark in self.named.items() if mark is DomainMark.NEAREST
+        )  # in a chosen one lies something
         return any(path == other[: len(path)] or other == path[: len(other)] for other in near)
 
-    def mark(self, path: Path, *, leaf: bool) -> Mark | None:
+    def mark(self, path: Path, *, leaf: bool) -> DomainMark | None:
         """The mark of a domain; on a box that holds no others also that of a domain in it, such as a host."""
         if path in self.named or not leaf:
             return self.named.get(path)

@@ -1,7 +1,7 @@
 """Required pod anti-affinity and required spread of pods: their terms, and which pods they match.
 
 A term belongs to one pod and speaks of others, by their labels. Labels differ from pod to pod, so they stay outside
-the shape; what enters it is which of the terms in play match the pod (`Terms.matching`), mostly none.
+the shape; what enters it is which of the terms in play match the pod (`TermCounts.matching`), mostly none.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Term:
         )
 
 
-class Terms:
+class TermCounts:
     """The terms in play, each as often as it was added."""
 
     def __init__(self, terms: Iterable[Term] = ()) -> None:
@@ -194,4 +194,4 @@ def is_host(term: Term) -> bool:
 #: In play while a holder's interconnect shares no clique. It matches no pod: owners are compared (`model.Clique`).
 EXCLUSIVE_CLIQUE: Final = Term("", frozenset(), None, ())
 
-__all__ = ["EXCLUSIVE_CLIQUE", "PodSpread", "Term", "Terms", "is_host", "pod_spread_of", "terms_of"]
+__all__ = ["EXCLUSIVE_CLIQUE", "PodSpread", "Term", "TermCounts", "is_host", "pod_spread_of", "terms_of"]

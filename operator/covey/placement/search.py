@@ -29,7 +29,7 @@ from covey.placement.question.demands import Demand, admitted_counts, minimum_de
 from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.reasons import asked_for, explain, overdrawn, refuse_crowded
 from covey.placement.sharing.cost import Place
-from covey.placement.sharing.layout import Layout
+from covey.placement.sharing.layout import DemandLayout
 from covey.placement.sharing.lp_bound import Mixture
 
 
@@ -95,7 +95,7 @@ class _Open:
     """A candidate that no proof rules out; without a mixture where that was too much work."""
 
     scope: DomainNode
-    layout: Layout
+    layout: DemandLayout
     mixture: Mixture[Place] | None
     need: Vector
     reach: float

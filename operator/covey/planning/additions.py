@@ -27,18 +27,18 @@ from covey.admission.round import stand_in
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
 from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Gang, Level, Topology, Verdict
-from covey.planning.facts import Facts, read_node
+from covey.planning.facts import ClusterFacts, read_node
 from covey.planning.inferences import choose_topologies, default_topology
-from covey.planning.report import AddedReport, Report, Shape
+from covey.planning.report import AddedReport, CamelStruct, PlanReport
 from covey.planning.run import Planned, plan_all
-from covey.planning.trees import Workload
+from covey.planning.trees import PlannedWorkload
 
 
-class RoleReport(Shape, frozen=True):
+class RoleHeadroomReport(CamelStruct, frozen=True):
     """One role: replicas that are wanted, that have places, and that could have some (None where nobody knows)."""
 
     name: str
@@ -47,12 +47,12 @@ class RoleReport(Shape, frozen=True):
     max_feasible: int | None
 
 
-class HeadroomReport(Shape, frozen=True):
+class HeadroomReport(CamelStruct, frozen=True):
     """One resource. ``observed_at`` and ``asked`` are empty where no cluster was asked."""
 
     namespace: str
     name: str
-    roles: tuple[RoleReport, ...]
+    roles: tuple[RoleHeadroomReport, ...]
     message: str = ""
     observed_at: str = ""
     asked: str = ""
@@ -75,7 +75,7 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
         yield _report(workload, gangs, [_ask(name, workload, sites, planned) for name in _roles(gangs)])
 
 
-def _ask(role: str, workload: Workload, sites: Sequence[Site], planned: Planned) -> Answer:
+def _ask(role: str, workload: PlannedWorkload, sites: Sequence[Site], planned: Planned) -> Answer:
     is_shared = role in workload.summed
     answer = most_feasible(role, sites, planned.inventory, is_shared=is_shared)
     if planned.tenants is None:
@@ -87,12 +87,12 @@ def _roles(gangs: Sequence[Gang]) -> list[str]:
     return list(dict.fromkeys(role.name for gang in gangs for role in gang.roles))
 
 
-def _report(workload: Workload, gangs: Sequence[Gang], answers: Sequence[Answer]) -> HeadroomReport:
+def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[Answer]) -> HeadroomReport:
     rows = []
     for answer in answers:
         found = [role for gang in gangs for role in gang.roles if role.name == answer.role]
         admitted = sum(replica.placed for role in found for replica in role.replicas)
-        rows.append(RoleReport(answer.role, sum(role.desired for role in found), admitted, answer.replicas))
+        rows.append(RoleHeadroomReport(answer.role, sum(role.desired for role in found), admitted, answer.replicas))
     return HeadroomReport(workload.namespace, workload.name, tuple(rows), describe_remarks(answers))
 
 
@@ -120,13 +120,15 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _NodeRequest:
     template: core.Node
     many: int
     level: str | None
 
 
-def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload]) -> tuple[Facts, list[Addition]]:
+def add_nodes(
+    facts: ClusterFacts, options: Sequence[str], workloads: Sequence[PlannedWorkload]
+) -> tuple[ClusterFacts, list[Addition]]:
     """The facts with the nodes that are wished for.
 
     Args:
@@ -163,7 +165,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
     return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
 
 
-def with_additions(report: Report, additions: Sequence[Addition]) -> Report:
+def with_additions(report: PlanReport, additions: Sequence[Addition]) -> PlanReport:
     """Add to the report what became of the added nodes."""
     placed = {
         pod.node
@@ -181,7 +183,7 @@ def with_additions(report: Report, additions: Sequence[Addition]) -> Report:
     return msgspec.structs.replace(report, added_nodes=tuple(found))
 
 
-def with_elastic(planned: Planned, clock: Callable[[], float]) -> Report:
+def with_elastic(planned: Planned, clock: Callable[[], float]) -> PlanReport:
     """Add to refusals that something would fit in an elastic domain if it came: one of each declaration is tried."""
     report = planned.report
     reports = list(report.workloads)
@@ -198,7 +200,7 @@ def with_elastic(planned: Planned, clock: Callable[[], float]) -> Report:
     return msgspec.structs.replace(report, workloads=tuple(reports))
 
 
-def _absent_domains(facts: Facts) -> Iterator[ElasticDomain]:
+def _absent_domains(facts: ClusterFacts) -> Iterator[ElasticDomain]:
     """Yield the first domain of each declaration that has no node yet."""
     labels = [(node.metadata.labels or {}).items() for node in facts.nodes]
     tried: set[int] = set()
@@ -208,7 +210,7 @@ def _absent_domains(facts: Facts) -> Iterator[ElasticDomain]:
             yield domain
 
 
-def _wish(option: str, facts: Facts) -> _Wish:
+def _wish(option: str, facts: ClusterFacts) -> _NodeRequest:
     match = _WISH.fullmatch(option)
     if match is None:
         raise InputError(
@@ -216,7 +218,7 @@ def _wish(option: str, facts: Facts) -> _Wish:
         )
     name = match["template"]
     known = next((node for node in facts.nodes if node.metadata.name == name), None)
-    return _Wish(known or _from_file(name), int(match["count"]), match["level"])
+    return _NodeRequest(known or _from_file(name), int(match["count"]), match["level"])
 
 
 def _from_file(path: str) -> core.Node:
@@ -225,7 +227,9 @@ def _from_file(path: str) -> core.Node:
         raise InputError(OPTION, f"there is no node {path}, and no such file", remedy)
     documents = list(read_documents((path,)))
     if len(documents) != 1 or (documents[0].group, documents[0].kind) != ("", "Node"):
-        raise InputError(Place(path), "does not hold one Node and nothing else", "give a file with the template alone")
+        raise InputError(
+            ManifestPath(path), "does not hold one Node and nothing else", "give a file with the template alone"
+        )
     node = read_node(documents[0])
     if not node.status.allocatable:
         place = documents[0].place.at("status.allocatable")
@@ -237,7 +241,7 @@ def _is_host(level: Level) -> bool:
     return level.name == "host" or HOSTNAME_LABEL in level.keys
 
 
-def _labels(wish: _Wish, topology: Topology, nodes: Sequence[core.Node]) -> tuple[Mapping[str, str], str | None]:
+def _labels(wish: _NodeRequest, topology: Topology, nodes: Sequence[core.Node]) -> tuple[Mapping[str, str], str | None]:
     """Labels of the copies but for those of hosts, and the name of their new domain, if there is to be one."""
     labels = dict(wish.template.metadata.labels or {})
     if wish.level is None:
@@ -250,7 +254,7 @@ def _labels(wish: _Wish, topology: Topology, nodes: Sequence[core.Node]) -> tupl
     return labels, _value(topology.levels[depth], labels)
 
 
-def _depth(wish: _Wish, topology: Topology) -> int:
+def _depth(wish: _NodeRequest, topology: Topology) -> int:
     known = [level.name for level in topology.levels]
     if wish.level not in known:
         raise InputError(
@@ -270,7 +274,9 @@ def _value(level: Level, labels: Mapping[str, str]) -> str | None:
     return next((labels[key] for key in level.keys if labels.get(key)), None)
 
 
-def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken: set[str]) -> Iterator[core.Node]:
+def _copies(
+    wish: _NodeRequest, labels: Mapping[str, str], own: AbstractSet[str], taken: set[str]
+) -> Iterator[core.Node]:
     """Copies without end, each with a name that nobody has; names of one option have the same length, so they sort."""
     meta = wish.template.metadata
     for name in _added_names(meta.name, len(str(wish.many))):

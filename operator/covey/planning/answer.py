@@ -15,18 +15,18 @@ from covey.planning.report import (
     DomainReport,
     ExclusionReport,
     InstanceReport,
-    LevelReport,
+    PlannedRoleReport,
+    PlannedUnitReport,
     PodReport,
     PreferenceReport,
     ReasonReport,
-    RoleReport,
+    TopologyLevelReport,
     TopologyReport,
-    UnitReport,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class GangDecision:
     """The verdict on one gang, whose pods have their places, and which replicas count as the minimum.
 
     ``short``: why there is no quota for all of its surplus.
@@ -48,7 +48,7 @@ class Teller:
     path_of: Callable[[str], Path]
     pods: Mapping[str, core.Pod]
 
-    def unit(self, decision: Decision) -> UnitReport:
+    def unit(self, decision: GangDecision) -> PlannedUnitReport:
         """Report on a unit; one without its minimum has no instances, whatever of it is placed already."""
         gang = decision.gang
         admitted = decision.verdict is Verdict.ADMITTED
@@ -60,7 +60,7 @@ class Teller:
         preferred = tuple(
             PreferenceReport(each.scope, each.level, each.achieved, each.reached) for each in decision.preferred
         )
-        return UnitReport(gang.unit, admitted, self.shared_domains(nodes), roles, preferred if admitted else ())
+        return PlannedUnitReport(gang.unit, admitted, self.shared_domains(nodes), roles, preferred if admitted else ())
 
     def shared_domains(self, nodes: Iterable[str]) -> tuple[DomainReport, ...]:
         """At each level the domain that holds all these nodes; levels without one are left out."""
@@ -75,7 +75,7 @@ class Teller:
                 found.append(DomainReport(level.name, path[depth], path))
         return tuple(found)
 
-    def _role(self, role: RoleRequest, decision: Decision, *, admitted: bool) -> RoleReport:
+    def _role(self, role: RoleRequest, decision: GangDecision, *, admitted: bool) -> PlannedRoleReport:
         instances = []
         for replica in role.replicas if admitted else ():
             placed = self._placed_pods(replica)
@@ -83,7 +83,7 @@ class Teller:
                 minimum = (role.name, replica.replica) in decision.minimum
                 where = self.shared_domains(pod.node for pod in placed)
                 instances.append(InstanceReport(replica.replica, minimum, where, placed))
-        return RoleReport(role.name, role.desired, role.minimum, len(instances), tuple(instances))
+        return PlannedRoleReport(role.name, role.desired, role.minimum, len(instances), tuple(instances))
 
     def _placed_pods(self, replica: ReplicaRequest) -> tuple[PodReport, ...] | None:
         """The pods of a replica, if all of them have a place."""
@@ -97,7 +97,9 @@ class Teller:
 
 def topology_report(topology: Topology) -> TopologyReport:
     """The topology as it is printed."""
-    return TopologyReport(topology.name, tuple(LevelReport(level.name, level.keys) for level in topology.levels))
+    return TopologyReport(
+        topology.name, tuple(TopologyLevelReport(level.name, level.keys) for level in topology.levels)
+    )
 
 
 def reason_reports(unit: int, reasons: Sequence[Reason]) -> tuple[ReasonReport, ...]:

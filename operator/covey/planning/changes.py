@@ -58,7 +58,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChangeAnswer:
     """The report on a change of a unit, and why it has no places."""
 
     report: ChangeReport
@@ -114,7 +114,7 @@ def plan_changes(
     build: Callable[[Unit], Gang],
     inventory: Inventory,
     refuse: Callable[[Gang, Sequence[Shape]], Refusal | None],
-) -> Iterator[Answer]:
+) -> Iterator[ChangeAnswer]:
     """Plan the first step of the rollout in each unit that runs with another revision.
 
     Args:
@@ -125,12 +125,12 @@ def plan_changes(
         refuse: says why quota does not allow these further pods to a gang, None where it does.
     """
     for gang in gangs:
-        successors = Successors(change, gang, build, inventory, refuse)
+        successors = UnitSuccessors(change, gang, build, inventory, refuse)
         if answer := successors.plan():
             yield answer
 
 
-class Successors:
+class UnitSuccessors:
     """The first successors of one unit; arguments as of `plan_changes`."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Successors:
             (role.name, replica.replica): replica for role in gang.roles for replica in role.replicas if replica.placed
         }
 
-    def plan(self) -> Answer | None:
+    def plan(self) -> ChangeAnswer | None:
         """Plan them; None where the rollout has no need of places."""
         spec = self._change.inference.spec
         roles = {role.name: self._state(role) for role in spec.roles}
@@ -255,7 +255,7 @@ class Successors:
 
     def _come(
         self, changing: Collection[str], members: Collection[Member], goes: Collection[Member], plan: Plan
-    ) -> Answer:
+    ) -> ChangeAnswer:
         unit, meta = self._gang.unit, self._change.inference.metadata
         nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
         found = []
@@ -269,14 +269,14 @@ class Successors:
             found.append(SuccessorReport(name, number, tuple(pods)))
         when = f"once {_count(goes)} of the old revision {'has' if len(goes) == 1 else 'have'} gone"
         message = f"the rollout would begin with {_count(members)}, {when if goes else 'beside what runs'}"
-        return Answer(self._report(changing, Verdict.ADMITTED, message, tuple(found), goes))
+        return ChangeAnswer(self._report(changing, Verdict.ADMITTED, message, tuple(found), goes))
 
     def _hold(
         self, changing: Collection[str], reasons: tuple[Reason, ...], verdict: Verdict = Verdict.INFEASIBLE
-    ) -> Answer:
+    ) -> ChangeAnswer:
         message = f"the rollout of {', '.join(changing)} would hold, and what runs stays"
         reasons = tuple(replace(each, message=f"{message}: {each.message}") for each in reasons)
-        return Answer(self._report(changing, verdict, message), reasons)
+        return ChangeAnswer(self._report(changing, verdict, message), reasons)
 
     def _report(
         self,

@@ -38,17 +38,17 @@ from covey.kube.resources import (
     Resource,
 )
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.operator.accept import find_revision
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.operator.model.problem import of_pod_refusal
-from covey.planning.facts import Facts, TemplateKey, with_devices
+from covey.planning.facts import ClusterFacts, TemplateKey, with_devices
 from covey.planning.request import Manifests, revisions_of
 
 T = TypeVar("T")
 
 
-async def read_cluster(client: Client) -> Facts:
+async def read_cluster(client: Client) -> ClusterFacts:
     """Everything that a plan depends on, as it is now."""
     nodes, pods, topologies, classes, groups, (claims, volumes, warnings) = await asyncio.gather(
         client.list(NODES, type=core.Node),
@@ -60,7 +60,7 @@ async def read_cluster(client: Client) -> Facts:
     )
     things, denied = await _devices(client)
     warnings = (*warnings, *denied)
-    facts = Facts(
+    facts = ClusterFacts(
         tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
     )
     return with_devices(facts, things)
@@ -89,7 +89,7 @@ async def _templates(client: Client) -> list[core.ResourceClaimTemplate]:
         return []
 
 
-async def with_samples(facts: Facts, manifests: Manifests, client: Client) -> Facts:
+async def with_samples(facts: ClusterFacts, manifests: Manifests, client: Client) -> ClusterFacts:
     """The facts, and what the API server would make of a pod of each template: a dry run creates one.
 
     It has a name of its own and none of Covey's labels. Where no answer comes (these credentials may not create pods, quota
@@ -116,7 +116,7 @@ class _Template:
     """A template, where it stands, and a pod of it."""
 
     key: TemplateKey
-    place: Place
+    place: ManifestPath
     body: dict[str, Any]
 
 
@@ -160,7 +160,7 @@ async def _ask_for_pod(client: Client, template: _Template) -> core.Pod | str:
         ) from None
 
 
-async def _with_defaults(facts: Facts, client: Client, namespaces: Iterable[str]) -> Facts:
+async def _with_defaults(facts: ClusterFacts, client: Client, namespaces: Iterable[str]) -> ClusterFacts:
     """The facts, and the LimitRanges of some namespaces and all RuntimeClasses; a warning for who may not read them."""
     try:
         classes = await list_if_served(client, RUNTIME_CLASSES, core.RuntimeClass)
@@ -177,7 +177,7 @@ async def _with_defaults(facts: Facts, client: Client, namespaces: Iterable[str]
     )
 
 
-async def with_queues(facts: Facts, client: Client) -> Facts:
+async def with_queues(facts: ClusterFacts, client: Client) -> ClusterFacts:
     """The facts, and the Queues with the namespaces that they select; nothing but a warning for who may not read them."""
     try:
         queues = await list_if_served(client, QUEUES, core.Queue)
@@ -187,7 +187,7 @@ async def with_queues(facts: Facts, client: Client) -> Facts:
     return replace(facts, queues=tuple(queues), namespaces=tuple(namespaces))
 
 
-async def with_revisions(facts: Facts, client: Client) -> Facts:
+async def with_revisions(facts: ClusterFacts, client: Client) -> ClusterFacts:
     """The facts, and the revisions of what may change; nothing but a warning for who may not read them."""
     try:
         found, _ = await client.list(CONTROLLER_REVISIONS, labels=LABEL_INFERENCE, type=ControllerRevision)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable
 
 from covey.admission import podstate
 from covey.api import core
-from covey.picture.floor import Floor, Ground, Mark, Spot, build_floor
+from covey.picture.floor import DomainMark, Floor, NodeUsage, Spot, build_floor
 from covey.placement.cluster import resources
 from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path
-from covey.planning.report import Report
+from covey.planning.report import PlanReport
 from covey.planning.run import Planned
 
 
@@ -22,7 +22,7 @@ def survey(
     pods: Iterable[core.Pod],
     path_of: Callable[[str], Path],
     leave_out: Collection[str] = (),
-) -> list[Ground]:
+) -> list[NodeUsage]:
     """The nodes with their capacity and what pods hold of it.
 
     Args:
@@ -40,7 +40,7 @@ def survey(
         for name, amount in resources.pod_requests(pod).items():
             amounts[name] = amounts.get(name, 0) + amount
     return [
-        Ground(
+        NodeUsage(
             node.metadata.name,
             path_of(node.metadata.name),
             resources.amounts(node.status.allocatable),
@@ -92,13 +92,13 @@ def floor_of(planned: Planned) -> Floor:
     )
 
 
-def marks_of(report: Report) -> dict[Path, Mark]:
+def marks_of(report: PlanReport) -> dict[Path, DomainMark]:
     """The finest domain that holds each unit, and the best one of each refusal."""
     found = {}
     for workload in report.workloads:
         for unit in workload.units:
             for finest in [each for each in unit.placement if each.level != "host"][-1:]:
-                found[finest.path] = Mark.CHOSEN
+                found[finest.path] = DomainMark.CHOSEN
     for workload in report.workloads:
-        found |= {reason.best_domain: Mark.NEAREST for reason in workload.reasons}
+        found |= {reason.best_domain: DomainMark.NEAREST for reason in workload.reasons}
     return found

@@ -27,7 +27,7 @@ from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROU
 from covey.api.queues import Queue
 from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.manifests.strict import validate
 from covey.operator.model.objects import ControllerRevision
 from covey.operator.model.template_faults import bad_amounts, bad_quantities
@@ -76,7 +76,7 @@ TemplateKey = tuple[str, str, str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterFacts:
     """A cluster at one moment. ``queues`` are None where nobody has looked for any; then quota is not counted."""
 
     nodes: tuple[core.Node, ...] = ()
@@ -135,7 +135,7 @@ class Facts:
 
 def read_facts(
     nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str], *, recursive: bool = False
-) -> Facts:
+) -> ClusterFacts:
     """Read files and directories of nodes, of pods and of ClusterTopologies, and what comes along.
 
     Args:
@@ -156,7 +156,7 @@ def read_facts(
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
-    facts = Facts(
+    facts = ClusterFacts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
@@ -224,7 +224,9 @@ class DeviceFacts:
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, overhead=overhead)) if more else pod
 
 
-def with_devices(facts: Facts, things: Iterable[core.DeviceObject], pods: Iterable[core.Pod] = ()) -> Facts:
+def with_devices(
+    facts: ClusterFacts, things: Iterable[core.DeviceObject], pods: Iterable[core.Pod] = ()
+) -> ClusterFacts:
     """The facts with devices among what the nodes have, and with the resources that cannot be planned with.
 
     Args:
@@ -401,7 +403,7 @@ def _of_kind(
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:
             what = f"kubectl get {kind.lower()}s -o json" if kind != "ClusterTopology" else "a ClusterTopology"
-            raise InputError(Place(path), f"holds no {kind}", f"give {option} what `{what}` prints")
+            raise InputError(ManifestPath(path), f"holds no {kind}", f"give {option} what `{what}` prints")
     warnings.extend(f"{option}: skipped {count} {name}" for name, count in sorted(skipped.items()))
 
 

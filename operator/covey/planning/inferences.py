@@ -21,17 +21,17 @@ from covey.api.roles import Role, RoleTopology
 from covey.api.rules import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, Problem
+from covey.manifests.sources import InputError, ManifestProblem
 from covey.operator.accept import find_revision
 from covey.operator.model.template_faults import asks_for_devices
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Level, Path, Topology
 from covey.planning.changes import Change, Existing, expand, find_outdated, is_of
-from covey.planning.facts import Facts
-from covey.planning.trees import Mention, Workload, age
+from covey.planning.facts import ClusterFacts
+from covey.planning.trees import Mention, PlannedWorkload, age
 
 
-def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topology]:
+def choose_topologies(workloads: Sequence[PlannedWorkload], facts: ClusterFacts) -> list[Topology]:
     """A topology for each workload, in their order.
 
     Raises:
@@ -41,7 +41,7 @@ def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topol
     return [_extend_topology(workload, choose(workload), facts.nodes) for workload in workloads]
 
 
-def default_topology(facts: Facts) -> Topology:
+def default_topology(facts: ClusterFacts) -> Topology:
     """Return the topology of workloads that name none.
 
     Raises:
@@ -53,7 +53,7 @@ def default_topology(facts: Facts) -> Topology:
         raise InputError("--topology", _text(error), "mark one as default") from None
 
 
-def labels_of_nodes(facts: Facts) -> NodeLabels:
+def labels_of_nodes(facts: ClusterFacts) -> NodeLabels:
     """A function from the names of nodes to their labels."""
     return {node.metadata.name: node.metadata.labels or {} for node in facts.nodes}.get
 
@@ -64,12 +64,12 @@ class _Chooser:
     The units of a workload are planned in one topology, that of the first of them that has placed pods.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ClusterFacts) -> None:
         self._choice = facts.topology_choice()
         self._stored = {key_of(group): group for group in facts.groups}
         self._labels_of = labels_of_nodes(facts)
 
-    def choose(self, workload: Workload) -> Topology:
+    def choose(self, workload: PlannedWorkload) -> Topology:
         """The topology of a workload, with every level that it names.
 
         Raises:
@@ -84,7 +84,7 @@ class _Chooser:
             raise InputError.of(problems)
         return topology
 
-    def _choose(self, workload: Workload) -> Topology:
+    def _choose(self, workload: PlannedWorkload) -> Topology:
         if workload.topology_name is None:
             for unit in workload.units:
                 if any(map(podstate.is_placed, unit.pods())):
@@ -95,23 +95,23 @@ class _Chooser:
         return self._choice.choose(workload.topology_name)
 
 
-def _level_problems(workload: Workload, topology: Topology) -> Iterator[Problem]:
+def _level_problems(workload: PlannedWorkload, topology: Topology) -> Iterator[ManifestProblem]:
     known = {level.name for level in topology.levels}
     for mention in workload.mentions:
         if mention.level and mention.level not in known:
             what = f"topology {topology.name} has no level {mention.level}"
-            yield Problem(mention.place, what, f"use one of {_names(topology)}")
+            yield ManifestProblem(mention.place, what, f"use one of {_names(topology)}")
     for mention in workload.mentions:
         if {mention.level, mention.within} <= known and _coarser(topology, mention):
             what = f"{mention.level} is coarser than {mention.within}, which is required"
-            yield Problem(mention.place, what, "prefer a finer one")
+            yield ManifestProblem(mention.place, what, "prefer a finer one")
 
 
 def _coarser(topology: Topology, mention: Mention) -> bool:
     return mention.within is not None and topology.depth(mention.level) < topology.depth(mention.within)
 
 
-def _extend_topology(workload: Workload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:
+def _extend_topology(workload: PlannedWorkload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:
     """The topology with a level for each label key that the workload names and no level has."""
     for key in dict.fromkeys(mention.key for mention in workload.mentions if mention.key):
         if any(key in level.keys for level in topology.levels):
@@ -156,7 +156,7 @@ def inference_workload(
     pods: Iterable[core.Pod],
     stored: Sequence[Revision] = (),
     store: Callable[[core.Pod], core.Pod] = lambda pod: pod,
-) -> Workload:
+) -> PlannedWorkload:
     """Expand a resource.
 
     Args:
@@ -171,7 +171,7 @@ def inference_workload(
     spec = inference.spec
     existing = _members(inference, pods)
     if (unkept := unkept_constraints(spec)) and not existing:
-        raise InputError.of([Problem(document.place.at("spec.roles"), what) for what in unkept])
+        raise InputError.of([ManifestProblem(document.place.at("spec.roles"), what) for what in unkept])
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     created = age(metadata.creation_timestamp, number)
@@ -182,7 +182,7 @@ def inference_workload(
     existing = {slot: pod for slot, pod in existing.items() if slot[:3] in outdated or is_of(pod, target, slot.role)}
     change = Change(inference, target, outdated, existing, created, store)
     units, members = expand(change, _layout(inference, existing, target, outdated))
-    return Workload(
+    return PlannedWorkload(
         document.place,
         metadata.namespace,
         metadata.name,

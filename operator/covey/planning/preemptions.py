@@ -17,7 +17,7 @@ from covey.api import core
 from covey.placement.model import Gang, Refusal, Verdict
 from covey.planning.report import PreemptionReport, VictimReport
 from covey.planning.run import Planned
-from covey.planning.trees import Workload
+from covey.planning.trees import PlannedWorkload
 
 _NOBODY: Final = {
     Verdict.ADMITTED: "fits once the pods that leave are gone: nobody needs to give way",
@@ -87,7 +87,7 @@ def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:
 
 
 def _report(
-    workload: Workload, gang: Gang, answer: Taking | Nobody, message: str = "", *, reclaims: bool = False
+    workload: PlannedWorkload, gang: Gang, answer: Taking | Nobody, message: str = "", *, reclaims: bool = False
 ) -> PreemptionReport:
     if isinstance(answer, Nobody):
         verdict = answer.verdict.value

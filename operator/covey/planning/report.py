@@ -14,25 +14,25 @@ import msgspec
 _NAMED: Final = 8
 
 
-class Shape(msgspec.Struct, rename="camel", frozen=True):
+class CamelStruct(msgspec.Struct, rename="camel", frozen=True):
     """Base: camel-case keys, every field always present."""
 
 
-class LevelReport(Shape, frozen=True):
+class TopologyLevelReport(CamelStruct, frozen=True):
     """A level of the topology and the label keys that give its value."""
 
     name: str
     keys: tuple[str, ...]
 
 
-class TopologyReport(Shape, frozen=True):
+class TopologyReport(CamelStruct, frozen=True):
     """The topology of the placements, broad to narrow."""
 
     name: str
-    levels: tuple[LevelReport, ...]
+    levels: tuple[TopologyLevelReport, ...]
 
 
-class DomainReport(Shape, frozen=True):
+class DomainReport(CamelStruct, frozen=True):
     """A domain of a level; ``path`` runs from the broadest level down, null where a level is missing."""
 
     level: str
@@ -40,7 +40,7 @@ class DomainReport(Shape, frozen=True):
     path: tuple[str | None, ...]
 
 
-class PodReport(Shape, frozen=True):
+class PodReport(CamelStruct, frozen=True):
     """A pod and its node. Pods that do not exist yet have no suffix in their name."""
 
     index: int
@@ -48,7 +48,7 @@ class PodReport(Shape, frozen=True):
     node: str
 
 
-class InstanceReport(Shape, frozen=True):
+class InstanceReport(CamelStruct, frozen=True):
     """One replica that has all its places."""
 
     replica: int
@@ -57,7 +57,7 @@ class InstanceReport(Shape, frozen=True):
     pods: tuple[PodReport, ...]
 
 
-class RoleReport(Shape, frozen=True):
+class PlannedRoleReport(CamelStruct, frozen=True):
     """A role of a unit; ``admitted`` counts whole replicas."""
 
     name: str
@@ -67,7 +67,7 @@ class RoleReport(Shape, frozen=True):
     instances: tuple[InstanceReport, ...]
 
 
-class PreferenceReport(Shape, frozen=True):
+class PreferenceReport(CamelStruct, frozen=True):
     """A preference, reached or not: ``reached`` is the finest level that holds."""
 
     scope: str
@@ -76,24 +76,24 @@ class PreferenceReport(Shape, frozen=True):
     reached: str | None
 
 
-class UnitReport(Shape, frozen=True):
+class PlannedUnitReport(CamelStruct, frozen=True):
     """One serving unit: one gang."""
 
     index: int
     admitted: bool
     placement: tuple[DomainReport, ...]
-    roles: tuple[RoleReport, ...]
+    roles: tuple[PlannedRoleReport, ...]
     preferred: tuple[PreferenceReport, ...]
 
 
-class ExclusionReport(Shape, frozen=True):
+class ExclusionReport(CamelStruct, frozen=True):
     """Nodes left out for one cause."""
 
     cause: str
     nodes: int
 
 
-class ReasonReport(Shape, frozen=True):
+class ReasonReport(CamelStruct, frozen=True):
     """Reason why a unit has no place."""
 
     unit: int
@@ -110,7 +110,7 @@ class ReasonReport(Shape, frozen=True):
     message: str
 
 
-class WorkloadReport(Shape, frozen=True):
+class WorkloadReport(CamelStruct, frozen=True):
     """One workload: all its units.
 
     A ready tree has the ``kind`` and the name of its root group, and names the ``workload`` that the root refers to.
@@ -122,11 +122,11 @@ class WorkloadReport(Shape, frozen=True):
     workload: str | None
     verdict: str
     elapsed_ms: float
-    units: tuple[UnitReport, ...]
+    units: tuple[PlannedUnitReport, ...]
     reasons: tuple[ReasonReport, ...]
 
 
-class AddedReport(Shape, frozen=True):
+class AddedReport(CamelStruct, frozen=True):
     """Nodes of one ``--add-nodes``, and those with a pod now; ``domain`` is the new one of ``level``, if any."""
 
     template: str
@@ -146,7 +146,7 @@ class AddedReport(Shape, frozen=True):
         return f"{len(self.used):,} of {copies} used: {', '.join(self.used[:_NAMED])}{more}"
 
 
-class VictimReport(Shape, frozen=True):
+class VictimReport(CamelStruct, frozen=True):
     """A replica, all of a unit, or an ordinary pod, that would give way; ``pods`` is how many it has."""
 
     kind: str
@@ -159,7 +159,7 @@ class VictimReport(Shape, frozen=True):
     pods: int
 
 
-class PreemptionReport(Shape, frozen=True):
+class PreemptionReport(CamelStruct, frozen=True):
     """The victims of a unit whose minimum has no place, and the nodes that it would have then.
 
     ``verdict`` is Preempting, or Reclaiming where it takes back quota; or, where nobody would give way, Admitted (the minimum fits once the pods that leave are
@@ -177,7 +177,7 @@ class PreemptionReport(Shape, frozen=True):
     unproven: bool = False
 
 
-class SuccessorReport(Shape, frozen=True):
+class SuccessorReport(CamelStruct, frozen=True):
     """A replica of the new revision, and the nodes that its pods would have."""
 
     role: str
@@ -185,14 +185,14 @@ class SuccessorReport(Shape, frozen=True):
     pods: tuple[PodReport, ...]
 
 
-class LeavingReport(Shape, frozen=True):
+class LeavingReport(CamelStruct, frozen=True):
     """A replica of an old revision that goes before its successor has places."""
 
     role: str
     replica: int
 
 
-class ChangeReport(Shape, frozen=True):
+class ChangeReport(CamelStruct, frozen=True):
     """The first step of a rollout, in a unit that runs with another revision than its manifest asks for.
 
     ``verdict`` is Admitted (``successors`` would have places, once what is ``leaving`` is gone), Infeasible (none would
@@ -209,7 +209,7 @@ class ChangeReport(Shape, frozen=True):
     message: str
 
 
-class MoveReport(Shape, frozen=True):
+class MoveReport(CamelStruct, frozen=True):
     """A replica that would move, with the nodes of its pods before and after; its successor comes first."""
 
     namespace: str
@@ -223,7 +223,7 @@ class MoveReport(Shape, frozen=True):
     target: tuple[str, ...]
 
 
-class ConsolidationReport(Shape, frozen=True):
+class ConsolidationReport(CamelStruct, frozen=True):
     """Moves, in their order, after which a gang starts (``goal`` is its name) or domains are free; nothing moves by itself.
 
     ``verdict`` is Admitted (after these moves, if any), Infeasible (proven: no moves help) or Unknown (none were found).
@@ -239,7 +239,7 @@ class ConsolidationReport(Shape, frozen=True):
     message: str
 
 
-class Report(Shape, frozen=True):
+class PlanReport(CamelStruct, frozen=True):
     """Everything ``covey plan`` says."""
 
     warnings: tuple[str, ...]

@@ -12,12 +12,12 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import Revision
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.operator.model.accepted import read_record
-from covey.planning.facts import Facts, read_limit_range, read_queue, read_runtime_class, read_topology
+from covey.planning.facts import ClusterFacts, read_limit_range, read_queue, read_runtime_class, read_topology
 from covey.planning.inferences import inference_workload
 from covey.planning.stored import as_stored, unknown_remarks, with_stored_pods
-from covey.planning.trees import UPSTREAM_GROUP, Parts, Workload, tree_workloads
+from covey.planning.trees import UPSTREAM_GROUP, PlannedWorkload, TreeDocuments, tree_workloads
 
 _TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
 _TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})
@@ -28,7 +28,7 @@ class Manifests:
     """Objects in the files that ``-f`` names."""
 
     inferences: list[tuple[Document, DisaggregatedInference, int]] = field(default_factory=list)
-    parts: Parts = field(default_factory=Parts)
+    parts: TreeDocuments = field(default_factory=TreeDocuments)
     topologies: list[core.ClusterTopology] = field(default_factory=list)
     priority_classes: list[core.PriorityClass] = field(default_factory=list)
     queues: list[core.Queue] = field(default_factory=list)
@@ -59,7 +59,7 @@ def read_manifests(
         InputError: something is malformed, or nothing that can be planned is in it.
     """
     documents = list(read_documents(files, recursive=recursive))
-    return sort_manifests(documents, namespace, fallback, topologies, where=Place(files[-1]), source="-f")
+    return sort_manifests(documents, namespace, fallback, topologies, where=ManifestPath(files[-1]), source="-f")
 
 
 def sort_manifests(
@@ -68,7 +68,7 @@ def sort_manifests(
     fallback: str = "default",
     topologies: Iterable[core.ClusterTopology] = (),
     *,
-    where: Place,
+    where: ManifestPath,
     source: str,
 ) -> Manifests:
     """Sort documents by what they are planned as.
@@ -124,7 +124,7 @@ def sort_manifests(
     return found
 
 
-def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
+def with_manifests(facts: ClusterFacts, manifests: Manifests) -> ClusterFacts:
     """The facts, and what ``-f`` adds to them: pods of trees, and all that decides about pods and their places."""
     known = {pod.metadata.key for pod in facts.pods}
     pods = [pod for key, pod in manifests.parts.pods.items() if key not in known]
@@ -143,7 +143,7 @@ def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
     return with_stored_pods(facts, pods)
 
 
-def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], list[str]]:
+def workloads_of(manifests: Manifests, facts: ClusterFacts) -> tuple[list[PlannedWorkload], list[str]]:
     """Everything to be planned in document order, and what there is to say about it.
 
     Raises:
@@ -168,7 +168,7 @@ def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], li
     return found, warnings
 
 
-def revisions_of(facts: Facts) -> dict[tuple[str, str], list[Revision]]:
+def revisions_of(facts: ClusterFacts) -> dict[tuple[str, str], list[Revision]]:
     """The stored revisions of each DisaggregatedInference, the newest first."""
     found: dict[tuple[str, str], list[Revision]] = {}
     for stored in sorted(facts.revisions, key=lambda stored: stored.revision, reverse=True):

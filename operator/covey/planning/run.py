@@ -28,13 +28,13 @@ from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Shape, Topology, Verdict
-from covey.planning.answer import Decision, Teller, reason_reports, topology_report
-from covey.planning.changes import Answer, plan_changes
-from covey.planning.facts import DeviceFacts, Facts, with_devices
+from covey.planning.answer import GangDecision, Teller, reason_reports, topology_report
+from covey.planning.changes import ChangeAnswer, plan_changes
+from covey.planning.facts import ClusterFacts, DeviceFacts, with_devices
 from covey.planning.inferences import choose_topologies, default_topology
-from covey.planning.report import Report, WorkloadReport
+from covey.planning.report import PlanReport, WorkloadReport
 from covey.planning.tenants import Tenants, uncounted_remarks
-from covey.planning.trees import Workload
+from covey.planning.trees import PlannedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Pass:
         #: Planning time by workload.
         self.seconds: dict[int, float] = {}
 
-    def run(self, contenders: Sequence[Contender]) -> list[Decision]:
+    def run(self, contenders: Sequence[Contender]) -> list[GangDecision]:
         """Decide about all of them; answers in the order of the arguments."""
 
         def look(number: int, placed: Sequence[Gang]) -> Gang | Refusal:
@@ -112,23 +112,23 @@ def _absent(unit: Unit, gang: Gang) -> Refusal:
     return Refusal(Verdict.INFEASIBLE, (reason,))
 
 
-def _decision(outcome: Outcome) -> Decision:
+def _decision(outcome: Outcome) -> GangDecision:
     """Return the decision about a gang, which has all its places by now."""
     gang, answer = outcome.gang, outcome.plan
     if isinstance(answer, Refusal):
-        return Decision(gang, answer.verdict, reasons=answer.reasons)
+        return GangDecision(gang, answer.verdict, reasons=answer.reasons)
     minimum = frozenset((each.role, each.replica) for each in answer.replicas if each.minimum)
     short = outcome.short.reasons[0].message if outcome.short is not None else ""
-    return Decision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
+    return GangDecision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The report, and what pictures are drawn from."""
 
-    report: Report
-    workloads: tuple[Workload, ...]
-    facts: Facts
+    report: PlanReport
+    workloads: tuple[PlannedWorkload, ...]
+    facts: ClusterFacts
     topology: Topology
     inventory: Inventory
     #: Of each workload its units' gangs, with the places that they got; and what is kept for gangs that wait.
@@ -153,7 +153,7 @@ class Planned:
         )
 
 
-def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], float]) -> Planned:
+def plan_all(workloads: Sequence[PlannedWorkload], facts: ClusterFacts, clock: Callable[[], float]) -> Planned:
     """Plan everything together: by priority, then age; in each priority all minimums before any surplus.
 
     Args:
@@ -179,7 +179,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     def obstacle(pod: core.Pod) -> str | None:
         return devices.obstacle(pod) or _claim_taken(pod, users)
 
-    def surroundings(workload: Workload) -> Surroundings:
+    def surroundings(workload: PlannedWorkload) -> Surroundings:
         return Surroundings(_priority(workload, classes), obstacle=obstacle, refused=facts.refused)
 
     contenders = [
@@ -219,11 +219,11 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         reports.append(told)
     warnings += inventory.warnings(shown.name)
     said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
-    report = Report(tuple(said), topology_report(shown), tuple(reports), changes=tuple(changes))
+    report = PlanReport(tuple(said), topology_report(shown), tuple(reports), changes=tuple(changes))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
 
 
-def _with_claims(facts: Facts, workloads: Sequence[Workload]) -> Facts:
+def _with_claims(facts: ClusterFacts, workloads: Sequence[PlannedWorkload]) -> ClusterFacts:
     """The facts with devices counted as the claims of all pods ask for them."""
     pods = [pod for workload in workloads for pod in workload.pods.values() if pod.spec.resource_claims]
     if facts.devices is None or not (pods or any(pod.spec.resource_claims for pod in facts.pods)):
@@ -231,7 +231,7 @@ def _with_claims(facts: Facts, workloads: Sequence[Workload]) -> Facts:
     return with_devices(replace(facts, nodes=facts.devices.nodes), facts.devices.things, pods)
 
 
-def volumes_of(facts: Facts) -> Volumes:
+def volumes_of(facts: ClusterFacts) -> Volumes:
     """The volumes of the cluster, and what is bound to them."""
     volumes = Volumes()
     for claim in facts.claims:
@@ -242,7 +242,7 @@ def volumes_of(facts: Facts) -> Volumes:
     return volumes
 
 
-def _users_of_lone_claims(facts: Facts, workloads: Sequence[Workload]) -> dict[Claim, core.Pod]:
+def _users_of_lone_claims(facts: ClusterFacts, workloads: Sequence[PlannedWorkload]) -> dict[Claim, core.Pod]:
     """The pod that has each claim of one pod alone (``ReadWriteOncePod``): one that has its node, else the first that names it."""
     alone = {each.metadata.key for each in facts.claims if "ReadWriteOncePod" in (each.spec.access_modes or ())}
     if not alone:
@@ -266,7 +266,7 @@ def _claim_taken(pod: core.Pod, users: Mapping[Claim, core.Pod]) -> str | None:
 
 
 def _gang(
-    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings
+    workload: PlannedWorkload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings
 ) -> Gang:
     try:
         return replace(gangs.build_gang(unit, topology, shape, around), created=workload.created)
@@ -274,18 +274,18 @@ def _gang(
         raise InputError(workload.place, error.message, "correct the manifest") from None
 
 
-def _priority(workload: Workload, classes: Mapping[str, core.PriorityClass]) -> int:
+def _priority(workload: PlannedWorkload, classes: Mapping[str, core.PriorityClass]) -> int:
     return priority_of(workload.priority, workload.priority_class, classes) or 0
 
 
-def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
+def _unknown_classes(workloads: Sequence[PlannedWorkload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
     for workload in workloads:
         name = workload.priority_class
         if priority_of(workload.priority, name, classes) is None:
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
-def _unmodelled_remarks(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
+def _unmodelled_remarks(workloads: Sequence[PlannedWorkload], volumes: Volumes) -> Iterator[str]:
     for workload in workloads:
         names = {
             name
@@ -296,7 +296,7 @@ def _unmodelled_remarks(workloads: Sequence[Workload], volumes: Volumes) -> Iter
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 
 
-def _untried_remarks(workloads: Sequence[Workload]) -> Iterator[str]:
+def _untried_remarks(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
     for workload in workloads:
         for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
             what = "is part of what comes whole: the level that it prefers is not tried"
@@ -304,7 +304,7 @@ def _untried_remarks(workloads: Sequence[Workload]) -> Iterator[str]:
 
 
 def _reserved_nodes(
-    facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
+    facts: ClusterFacts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
 ) -> Iterator[Kept]:
     """Nodes that are kept for gangs of the cluster; none when no cluster was read.
 
@@ -321,7 +321,7 @@ def _reserved_nodes(
         yield Kept(planned.get(key_of(group), owner), frozenset(claim.nodes), claim.resource)
 
 
-def _with_changes(report: WorkloadReport, answers: Sequence[Answer]) -> WorkloadReport:
+def _with_changes(report: WorkloadReport, answers: Sequence[ChangeAnswer]) -> WorkloadReport:
     """The report on a workload, which is no better than the changes of its units."""
     worst = next((answer for answer in answers if answer.report.verdict != Verdict.ADMITTED), None)
     if worst is None or report.verdict != Verdict.ADMITTED:
@@ -331,7 +331,7 @@ def _with_changes(report: WorkloadReport, answers: Sequence[Answer]) -> Workload
 
 
 def _report_workload(
-    workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float
+    workload: PlannedWorkload, teller: Teller, decisions: Sequence[GangDecision], seconds: float
 ) -> WorkloadReport:
     verdicts = {decision.verdict for decision in decisions}
     verdict = next(

@@ -20,8 +20,8 @@ from covey.operator.quota.charge import add_defaults
 from covey.placement.cluster.resources import is_device, pod_requests
 from covey.placement.cluster.shape import tolerates
 from covey.planning.changes import expand
-from covey.planning.facts import Facts, TemplateKey
-from covey.planning.trees import Workload
+from covey.planning.facts import ClusterFacts, TemplateKey
+from covey.planning.trees import PlannedWorkload
 
 #: Nodes of GKE have it; its API server runs ExtendedResourceToleration.
 _GKE_POOL: Final = "cloud.google.com/gke-nodepool"
@@ -34,7 +34,7 @@ def template_of(pod: core.Pod) -> TemplateKey:
     return (pod.metadata.namespace, names[0], names[1], names[2], label(LABEL_INDEX) == "0")
 
 
-def as_stored(pod: core.Pod, facts: Facts) -> core.Pod:
+def as_stored(pod: core.Pod, facts: ClusterFacts) -> core.Pod:
     """Complete a pod that a manifest asks for as the API server would."""
     sample = facts.samples.get(template_of(pod))
     if isinstance(sample, core.Pod):
@@ -54,13 +54,13 @@ def as_stored(pod: core.Pod, facts: Facts) -> core.Pod:
     return structs.replace(pod, spec=spec)
 
 
-def with_stored_pods(facts: Facts, pods: Sequence[core.Pod]) -> Facts:
+def with_stored_pods(facts: ClusterFacts, pods: Sequence[core.Pod]) -> ClusterFacts:
     """The facts with pods that a manifest asks for beside those that there are; bound ones are as they are."""
     made = (pod if pod.spec.node_name else as_stored(pod, facts) for pod in pods)
     return replace(facts, pods=(*facts.pods, *made))
 
 
-def unknown_remarks(workloads: Sequence[Workload], facts: Facts) -> Iterator[str]:
+def unknown_remarks(workloads: Sequence[PlannedWorkload], facts: ClusterFacts) -> Iterator[str]:
     """Say what the API server would make of pods that do not exist yet, and nothing here tells."""
     tainted = {
         taint
@@ -81,7 +81,7 @@ def unknown_remarks(workloads: Sequence[Workload], facts: Facts) -> Iterator[str
         yield from (f"{workload.title}: {text}" for text in dict.fromkeys(texts))
 
 
-def _remarks(pod: core.Pod, facts: Facts, tainted: set[core.Taint]) -> Iterator[str]:
+def _remarks(pod: core.Pod, facts: ClusterFacts, tainted: set[core.Taint]) -> Iterator[str]:
     sample = facts.samples.get(template_of(pod))
     if isinstance(sample, core.Pod):
         return

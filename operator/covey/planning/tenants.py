@@ -26,8 +26,8 @@ from covey.api import core
 from covey.api.constants import LABEL_INFERENCE, LABEL_POD_GROUP
 from covey.placement.cluster import resources
 from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict
-from covey.planning.facts import Facts
-from covey.planning.trees import Workload
+from covey.planning.facts import ClusterFacts
+from covey.planning.trees import PlannedWorkload
 
 #: A label that the API server gives every namespace.
 _NAME: Final = "kubernetes.io/metadata.name"
@@ -42,7 +42,7 @@ class Tenants:
         shape: of a pod.
     """
 
-    def __init__(self, facts: Facts, units: Mapping[Key, Candidate], shape: Callable[[core.Pod], Shape]) -> None:
+    def __init__(self, facts: ClusterFacts, units: Mapping[Key, Candidate], shape: Callable[[core.Pod], Shape]) -> None:
         self._units = units
         self._keys = {each.unit.root.metadata.uid: key for key, each in units.items()}
         self._shape = shape
@@ -58,8 +58,8 @@ class Tenants:
     @classmethod
     def of(
         cls,
-        facts: Facts,
-        workloads: Iterable[Workload],
+        facts: ClusterFacts,
+        workloads: Iterable[PlannedWorkload],
         planned: Collection[Candidate],
         shape: Callable[[core.Pod], Shape],
     ) -> Self | None:
@@ -190,7 +190,7 @@ def _with_status(each: Candidate, stored: Candidate | None) -> Candidate:
     return replace(each, unit=replace(each.unit, tree=replace(each.unit.tree, group=root)))
 
 
-def uncounted_remarks(workloads: Iterable[Workload], facts: Facts) -> Iterator[str]:
+def uncounted_remarks(workloads: Iterable[PlannedWorkload], facts: ClusterFacts) -> Iterator[str]:
     """Describe what quota does not count."""
     for workload in workloads:
         named = next((unit.root.spec.queue for unit in workload.units if unit.root.spec.queue), None)
@@ -212,7 +212,7 @@ def uncounted_remarks(workloads: Iterable[Workload], facts: Facts) -> Iterator[s
         yield f"no Queue counts {count} pods whose groups are not given; give those with --pods"
 
 
-def _labels_of(facts: Facts) -> dict[str, Mapping[str, str]]:
+def _labels_of(facts: ClusterFacts) -> dict[str, Mapping[str, str]]:
     return {each.metadata.name: each.metadata.labels or {} for each in facts.namespaces}
 
 

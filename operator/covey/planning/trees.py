@@ -24,7 +24,7 @@ from covey.api import core
 from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.manifests.strict import validate
 from covey.planning.changes import Change
 from covey.planning.facts import read_pod
@@ -34,21 +34,21 @@ from covey.planning.facts import read_pod
 class Mention:
     """A level (or raw label key) that a workload names, and where; a preferred one must lie ``within`` a required."""
 
-    place: Place
+    place: ManifestPath
     level: str = ""
     key: str = ""
     within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PlannedWorkload:
     """Units that are planned and reported together.
 
     ``created`` orders workloads of one priority: a creation time, else a stand-in that follows all times, in document
     order. ``pods`` are all pods of the units by UID, placed or not.
     """
 
-    place: Place
+    place: ManifestPath
     namespace: str
     name: str
     created: str
@@ -93,7 +93,7 @@ Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Parts:
+class TreeDocuments:
     """The documents of ready trees, sorted by kind; ``groups`` and ``workloads`` by namespace and name."""
 
     groups: dict[tuple[str, str, str], tuple[Document, core.Group, int]] = field(default_factory=dict)
@@ -131,7 +131,9 @@ class Parts:
             raise InputError(document.place.at("metadata.name"), what, "give each a name of its own, or remove one")
 
 
-def tree_workloads(parts: Parts, cluster_pods: Iterable[core.Pod], warnings: list[str]) -> list[Workload]:
+def tree_workloads(
+    parts: TreeDocuments, cluster_pods: Iterable[core.Pod], warnings: list[str]
+) -> list[PlannedWorkload]:
     """Assemble the trees, each root one workload.
 
     Raises:
@@ -179,7 +181,7 @@ def _group(document: Document, namespace: str) -> core.Group:
     return msgspec.structs.replace(group, metadata=msgspec.structs.replace(meta, namespace=place, uid=uid))
 
 
-def _with_upstream_basic(parts: Parts, document: Document, group: core.Group) -> core.Group:
+def _with_upstream_basic(parts: TreeDocuments, document: Document, group: core.Group) -> core.Group:
     """Return the group; one of upstream's whose policy is ``basic``, below another, as a gang of one.
 
     Upstream's scheduler takes ``basic`` for a minimum of 1. Covey's own trees mean "outside the gang" by it.
@@ -197,7 +199,7 @@ def _with_upstream_basic(parts: Parts, document: Document, group: core.Group) ->
     )
 
 
-def _root(parts: Parts, identity: tuple[str, str, str]) -> tuple[str, str, str]:
+def _root(parts: TreeDocuments, identity: tuple[str, str, str]) -> tuple[str, str, str]:
     """The root above a group."""
     current = identity
     for _ in range(_DEEPEST):
@@ -215,7 +217,7 @@ def _root(parts: Parts, identity: tuple[str, str, str]) -> tuple[str, str, str]:
 
 
 def _members(
-    parts: Parts, cluster_pods: Iterable[core.Pod], warnings: list[str]
+    parts: TreeDocuments, cluster_pods: Iterable[core.Pod], warnings: list[str]
 ) -> dict[Key, list[tuple[core.Pod, core.Group]]]:
     """Pods by the key of their PodGroup. A pod that the cluster has counts as the cluster has it."""
     found: dict[Key, list[tuple[core.Pod, core.Group]]] = {}
@@ -247,12 +249,12 @@ def _foreign(pod: core.Pod, group: core.Group) -> bool:
 
 
 def _workload(
-    parts: Parts,
+    parts: TreeDocuments,
     identity: tuple[str, str, str],
     groups: Sequence[core.Group],
     members: Mapping[Key, Sequence[tuple[core.Pod, core.Group]]],
     warnings: list[str],
-) -> Workload:
+) -> PlannedWorkload:
     document, root, number = parts.groups[identity]
     owned = [_without_owners(group) for group in groups]
     pods: dict[str, core.Pod] = {}
@@ -271,7 +273,7 @@ def _workload(
     warnings.extend(_left_out(unit, pods))
     created = str(((above.body if above else {}).get("metadata") or {}).get("creationTimestamp") or "")
     constraints = root.spec.scheduling_constraints
-    return Workload(
+    return PlannedWorkload(
         document.place,
         root.metadata.namespace,
         root.metadata.name,
@@ -330,12 +332,12 @@ def _left_out(unit: Unit, pods: Mapping[str, core.Pod]) -> Iterator[str]:
         yield f"{title}: {len(extra)} pods (such as {extra[0]}) stand for no place: beyond their group's size, or ended"
 
 
-def _mentions(parts: Parts, group: core.Group) -> Iterator[Mention]:
+def _mentions(parts: TreeDocuments, group: core.Group) -> Iterator[Mention]:
     document = parts.groups[group.kind, *group.metadata.key][0]
     constraints = group.spec.scheduling_constraints
     if constraints is None:
         return
-    place: Place = document.place.at("spec.schedulingConstraints")
+    place: ManifestPath = document.place.at("spec.schedulingConstraints")
     for number, each in enumerate(constraints.topology or ()):
         if each.level:
             yield Mention(place.at(f"topology[{number}].level"), each.level)

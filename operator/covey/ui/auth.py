@@ -8,23 +8,23 @@ from collections.abc import Callable
 from typing import Protocol
 
 from covey.kube.connection import Connection, bearer
-from covey.ui.contract import Mode
+from covey.ui.contract import SignInMode
 from covey.ui.viewers import Credentials, identity_of
 
 
-class Closed(Exception):  # noqa: N818 - named for what happened
+class NotSignedIn(Exception):  # noqa: N818 - named for what happened
     """The request brings nothing that opens; the text is for the viewer."""
 
 
-class UsedUp(Closed):
+class CodeUsed(NotSignedIn):
     """The code has been used."""
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """Turns what a request brings into credentials."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> SignInMode:
         """The way in for viewers."""
 
     def credentials(self, token: str | None) -> Credentials:
@@ -46,14 +46,14 @@ class Gate(Protocol):
         """
 
 
-class OwnToken:
+class TokenAuthenticator:
     """The operator's gate: the viewer's own token goes to the API server, and nothing else does.
 
     Args:
         server: the API server, without anybody's identity.
     """
 
-    mode = Mode.TOKEN
+    mode = SignInMode.TOKEN
 
     def __init__(self, server: Connection) -> None:
         self._server = server
@@ -61,15 +61,15 @@ class OwnToken:
     def credentials(self, token: str | None) -> Credentials:
         """The viewer's; whether they are good only the API server knows."""
         if not token:
-            raise Closed("a token for the API server is needed")
+            raise NotSignedIn("a token for the API server is needed")
         return Credentials(identity_of(token), bearer(self._server, token))
 
     def redeem(self, code: str) -> str:  # noqa: ARG002 - there are no codes
         """Hand out nothing: there are no codes."""
-        raise Closed("there are no links here; a token for the API server is needed")
+        raise NotSignedIn("there are no links here; a token for the API server is needed")
 
 
-class Link:
+class LinkAuthenticator:
     """The command's gate: everything is read with its kubeconfig, by whoever has the link that it printed.
 
     The link's code is good once, since it may be seen in a list of processes or in a browser's history; for it the page
@@ -80,7 +80,7 @@ class Link:
         announce: called with each new code.
     """
 
-    mode = Mode.KUBECONFIG
+    mode = SignInMode.KUBECONFIG
 
     def __init__(self, connection: Connection, announce: Callable[[str], None]) -> None:
         self._connection = connection
@@ -98,15 +98,15 @@ class Link:
     def credentials(self, token: str | None) -> Credentials:
         """The kubeconfig's, for a token that was handed out."""
         if not token or not any(_same(token, each) for each in self._tokens):
-            raise Closed("open the link that covey ui has printed")
+            raise NotSignedIn("open the link that covey ui has printed")
         return Credentials("", self._connection)
 
     def redeem(self, code: str) -> str:
         """A token; the code is spent."""
         if code in self._used:
-            raise UsedUp("this link has been used; covey ui has printed a new one")
+            raise CodeUsed("this link has been used; covey ui has printed a new one")
         if not self._code or not _same(code, self._code):
-            raise Closed("this link is not of this covey ui; open the one that it has printed")
+            raise NotSignedIn("this link is not of this covey ui; open the one that it has printed")
         self._used.add(code)
         token = secrets.token_urlsafe(32)
         self._tokens.append(token)

@@ -3,19 +3,19 @@
 ==========================================  ==================================================================================
 ``GET /``, ``GET /FILE``                    the page
 ``POST api/session``                        :class:`Code` → :class:`Session`, once for each code
-``GET api/state``                           :class:`State`
-``GET api/events``                          ``text/event-stream``: first ``event: snapshot`` with a :class:`State`, then
+``GET api/state``                           :class:`ViewState`
+``GET api/events``                          ``text/event-stream``: first ``event: snapshot`` with a :class:`ViewState`, then
                                             ``event: change`` with a :class:`Change`, at most one a second; ``event: end`` with
-                                            a :class:`Refusal` when the viewer's rights have ended; comments every 15 s
-``GET api/gangs/NAMESPACE/NAME/story``      :class:`Story`
-``POST api/plan?namespace=NS``              a manifest as text → :class:`PlanAnswer`, or 400 with a :class:`Refusal`
+                                            an :class:`ErrorReply` when the viewer's rights have ended; comments every 15 s
+``GET api/gangs/NAMESPACE/NAME/story``      :class:`History`
+``POST api/plan?namespace=NS``              a manifest as text → :class:`PlanAnswer`, or 400 with an :class:`ErrorReply`
 ``GET api/explain/REASON``                  :class:`Explained`
 ==========================================  ==================================================================================
 
 All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not
 good (any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``,
 repeatable; without it they are about the namespace that the command was given, else (and with an empty one) about
-everything that the viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
+everything that the viewer may read. Whatever is not 2xx has an :class:`ErrorReply` for a body.
 
 A change is a JSON Merge Patch (RFC 7386) of the state: entries of the four maps are sent whole when they are new or
 different, and null when they are gone.
@@ -32,16 +32,13 @@ from typing import Any
 
 import msgspec
 
-from covey.picture.floor import Mark, Owner
+from covey.picture.floor import DeviceOwner, DomainMark
 from covey.placement.model import Path
+from covey.planning.report import CamelStruct
 from covey.watching.advice import Advice
 
 
-class Shape(msgspec.Struct, rename="camel", frozen=True):
-    """Base: camel-case keys, every field always present."""
-
-
-class Mode(StrEnum):
+class SignInMode(StrEnum):
     """The way in for a viewer."""
 
     KUBECONFIG = "kubeconfig"
@@ -50,7 +47,7 @@ class Mode(StrEnum):
     """``covey ui --sign-in``: with a bearer token for the API server, from the page's form or from a proxy in front."""
 
 
-class Problem(Shape, frozen=True):
+class ErrorDetail(CamelStruct, frozen=True):
     """A problem: what is wrong, in a sentence; where, for input; what to do, where something can be done."""
 
     what: str
@@ -58,7 +55,7 @@ class Problem(Shape, frozen=True):
     where: str = ""
 
 
-class Refusal(Shape, frozen=True):
+class ErrorReply(CamelStruct, frozen=True):
     """The reason for no answer.
 
     401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was
@@ -67,24 +64,24 @@ class Refusal(Shape, frozen=True):
     ``errors`` has all of it.
     """
 
-    error: Problem
-    mode: Mode
-    errors: tuple[Problem, ...] = ()
+    error: ErrorDetail
+    mode: SignInMode
+    errors: tuple[ErrorDetail, ...] = ()
 
 
-class Code(Shape, frozen=True):
+class Code(CamelStruct, frozen=True):
     """The code in the fragment of the link that the command printed: ``http://127.0.0.1:PORT/#code=…``."""
 
     code: str
 
 
-class Session(Shape, frozen=True):
+class Session(CamelStruct, frozen=True):
     """The token of this viewer, for ``Authorization: Bearer``."""
 
     token: str
 
 
-class Denied(Shape, frozen=True):
+class Denied(CamelStruct, frozen=True):
     """Something that the viewer's credentials cannot read."""
 
     verb: str
@@ -97,17 +94,17 @@ class Denied(Shape, frozen=True):
     """The words of the API server, and the parts that are missing on the page."""
 
 
-class Viewer(Shape, frozen=True):
+class Viewer(CamelStruct, frozen=True):
     """The viewer, and how much of the cluster is shown."""
 
     name: str
     """As the API server knows the viewer; empty where it does not say."""
-    mode: Mode
+    mode: SignInMode
     namespaces: tuple[str, ...]
     """The namespace that is looked at; empty: all namespaces."""
 
 
-class Topology(Shape, frozen=True):
+class TopologyView(CamelStruct, frozen=True):
     """The levels that are worth a box, from the broadest to the narrowest, and words for those that all nodes share."""
 
     name: str
@@ -116,7 +113,7 @@ class Topology(Shape, frozen=True):
     constant: tuple[str, ...]
 
 
-class Node(Shape, frozen=True):
+class NodeView(CamelStruct, frozen=True):
     """A node; a cell is ``scale`` of the state's ``resource``."""
 
     path: tuple[str | None, ...]
@@ -128,7 +125,7 @@ class Node(Shape, frozen=True):
     """The reason for which nothing can be placed there now: ``cordoned``, ``not ready``."""
 
 
-class Role(Shape, frozen=True):
+class RoleView(CamelStruct, frozen=True):
     """A role of a gang's units, summed over them."""
 
     name: str
@@ -150,7 +147,7 @@ class Role(Shape, frozen=True):
     """The number of replicas that would have places if as many were asked for; null where it was not computed."""
 
 
-class Unit(Shape, frozen=True):
+class UnitView(CamelStruct, frozen=True):
     """A unit: what starts as one."""
 
     unit: int
@@ -160,7 +157,7 @@ class Unit(Shape, frozen=True):
     """In words, such as ``block b1, rack r3``."""
 
 
-class Hold(Shape, frozen=True):
+class HoldView(CamelStruct, frozen=True):
     """The gate at which a rollout waits."""
 
     gate: str
@@ -169,7 +166,7 @@ class Hold(Shape, frozen=True):
     since: str
 
 
-class Rollout(Shape, frozen=True):
+class RolloutView(CamelStruct, frozen=True):
     """A rollout on its way."""
 
     from_: str = msgspec.field(name="from")
@@ -178,10 +175,10 @@ class Rollout(Shape, frozen=True):
     ready: int
     outdated: int
     paused: bool
-    hold: Hold | None
+    hold: HoldView | None
 
 
-class Condition(Shape, frozen=True):
+class ConditionView(CamelStruct, frozen=True):
     """A condition of the resource; ``wrong``: it says that something is not, or not yet, as it should be."""
 
     type: str
@@ -192,7 +189,7 @@ class Condition(Shape, frozen=True):
     wrong: bool
 
 
-class Gang(Shape, frozen=True):
+class GangView(CamelStruct, frozen=True):
     """A DisaggregatedInference; ``ready`` counts units of ``total``.
 
     ``state`` here, of units and of pods: ``ready``, ``serving`` (its minimum is Ready, and not all that is wanted),
@@ -213,10 +210,10 @@ class Gang(Shape, frozen=True):
     backend: str
     problem: str
     """The reason for which it cannot be shown in full (this release does not understand it); else empty."""
-    roles: tuple[Role, ...]
-    units: tuple[Unit, ...]
-    rollout: Rollout | None
-    conditions: tuple[Condition, ...]
+    roles: tuple[RoleView, ...]
+    units: tuple[UnitView, ...]
+    rollout: RolloutView | None
+    conditions: tuple[ConditionView, ...]
     """The first thing that is wrong."""
     advice: tuple[Advice, ...]
     """The gravest first."""
@@ -224,7 +221,7 @@ class Gang(Shape, frozen=True):
     """The word that ``kubectl get`` shows as STATUS; empty where no operator has written one."""
 
 
-class Pod(Shape, frozen=True):
+class PodView(CamelStruct, frozen=True):
     """A pod of a gang."""
 
     gang: str
@@ -243,7 +240,7 @@ class Pod(Shape, frozen=True):
     revision: str
 
 
-class Waiting(Shape, frozen=True):
+class WaitingView(CamelStruct, frozen=True):
     """Something that a gang waits for; ``unit`` is null for the gang as a whole."""
 
     gang: str
@@ -260,7 +257,7 @@ class Waiting(Shape, frozen=True):
     """The room that is kept for it meanwhile, in words."""
 
 
-class State(Shape, frozen=True):
+class ViewState(CamelStruct, frozen=True):
     """Everything at one moment, as far as the viewer may read it."""
 
     version: str
@@ -273,21 +270,21 @@ class State(Shape, frozen=True):
     now: str
     denied: tuple[Denied, ...]
     warnings: tuple[str, ...]
-    topology: Topology
+    topology: TopologyView
     resource: str
     """The resource that is counted: the device that nodes offer, such as ``nvidia.com/gpu``; ``cpu`` where none does."""
     device: str
     """A word for it, such as ``GPU``."""
     scale: int
     """The amount of the resource that a cell stands for."""
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, NodeView]
     """By name."""
-    gangs: Mapping[str, Gang]
+    gangs: Mapping[str, GangView]
     """By ``namespace/name``; so are pods."""
     foreign: int
     """Gangs of other controllers: root groups that no DisaggregatedInference owns. Their pods are among ``others`` of nodes."""
-    pods: Mapping[str, Pod]
-    waiting: Mapping[str, Waiting]
+    pods: Mapping[str, PodView]
+    waiting: Mapping[str, WaitingView]
     """By ``namespace/name/UNIT/NUMBER``; the unit is empty for the gang as a whole."""
 
 
@@ -295,7 +292,7 @@ Change = Mapping[str, Any]
 """A JSON Merge Patch of a State; ``now`` is always in it."""
 
 
-class Event(Shape, frozen=True):
+class HistoryEvent(CamelStruct, frozen=True):
     """A moment of a story."""
 
     time: str
@@ -317,7 +314,7 @@ class Event(Shape, frozen=True):
     """Where it is written: metadata, condition, event, status, pod."""
 
 
-class Lane(Shape, frozen=True):
+class ReplicaTimeline(CamelStruct, frozen=True):
     """The life of one replica that there is now, by its slowest pod; null for what has not come yet."""
 
     unit: int
@@ -334,19 +331,19 @@ class Lane(Shape, frozen=True):
     restarts: int
 
 
-class Story(Shape, frozen=True):
+class History(CamelStruct, frozen=True):
     """The known life of a gang, the oldest event first. The API server forgets Events after an hour."""
 
     gang: str
     now: str
-    events: tuple[Event, ...]
-    lanes: tuple[Lane, ...]
+    events: tuple[HistoryEvent, ...]
+    lanes: tuple[ReplicaTimeline, ...]
     left_out: int
     """Older events and further lanes that are not sent."""
     denied: tuple[Denied, ...]
 
 
-class FloorPod(Shape, frozen=True):
+class FloorPod(CamelStruct, frozen=True):
     """A planned pod on its node."""
 
     workload: str
@@ -358,18 +355,18 @@ class FloorPod(Shape, frozen=True):
     cells: int
 
 
-class Floor(Shape, frozen=True):
+class PlanPicture(CamelStruct, frozen=True):
     """A plan as a picture; a cell is ``scale`` of ``resource``."""
 
     resource: str
     scale: int
-    roles: tuple[Owner, ...]
+    roles: tuple[DeviceOwner, ...]
     pods: tuple[FloorPod, ...]
-    marks: tuple[tuple[Path, Mark], ...]
+    marks: tuple[tuple[Path, DomainMark], ...]
     """Domains that the verdict names; their paths have all levels of the plan's topology."""
 
 
-class PlanAnswer(Shape, frozen=True):
+class PlanAnswer(CamelStruct, frozen=True):
     """The answer of ``covey plan --cluster``: its report (docs: plan.schema.json), next to keys of the page's own."""
 
     status: int
@@ -377,12 +374,12 @@ class PlanAnswer(Shape, frozen=True):
     report: Any
     sentences: tuple[str, ...]
     """The reason for which something has no place."""
-    floor: Floor
+    floor: PlanPicture
     denied: tuple[Denied, ...]
     """The parts that were not taken into account, since the viewer cannot read it."""
 
 
-class Explained(Shape, frozen=True):
+class Explained(CamelStruct, frozen=True):
     """A reason, or a condition's type, in words."""
 
     reason: str

@@ -24,9 +24,9 @@ from covey.kube.errors import Forbidden, KubeError, Unauthorized
 from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
-from covey.ui.headers import DEFAULT, Limits
-from covey.ui.view_state import Board
-from covey.ui.viewer_watches import Readings
+from covey.ui.headers import DEFAULT, PageLimits
+from covey.ui.view_state import ViewBuilder
+from covey.ui.viewer_watches import ViewerWatches
 
 
 class Sender:
@@ -108,14 +108,14 @@ class Expired(Ended):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class UserInfo:
     """A viewer, as the API server knows it; ``home``: the namespace of a service account."""
 
     name: str = ""
     home: str | None = None
 
 
-async def ask_who(client: Client) -> Who:
+async def review_user(client: Client) -> UserInfo:
     """Ask the API server whose credentials a client has.
 
     Raises:
@@ -125,10 +125,10 @@ async def ask_who(client: Client) -> Who:
     try:
         answer = await client.create(SELF_SUBJECT_REVIEWS, {}, type=_Review)
     except Forbidden:
-        return Who()
+        return UserInfo()
     name = answer.status.user_info.username
     home = name.removeprefix(_ACCOUNT).partition(":")[0] if name.startswith(_ACCOUNT) else None
-    return Who(name, home)
+    return UserInfo(name, home)
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Subject = _Subject()
 
 
-class Stream:
+class EventStream:
     """The queue of changes for one open page."""
 
     def __init__(self, snapshot: Callable[[], bytes], most: int) -> None:
@@ -194,10 +194,10 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewScope:
     """The part of a cluster that is looked at, and by which door."""
 
-    mode: contract.Mode
+    mode: contract.SignInMode
     #: Empty for all namespaces.
     namespaces: Sequence[str] = ()
     #: The namespace to look at where all of them are not allowed.
@@ -206,7 +206,7 @@ class View:
     cluster: str = ""
 
 
-class Feed:
+class ViewerFeed:
     """The view of one viewer.
 
     Args:
@@ -220,11 +220,11 @@ class Feed:
     def __init__(
         self,
         client: Client,
-        who: Who,
-        view: View,
+        who: UserInfo,
+        view: ViewScope,
         *,
         clock: Clock,
-        limits: Limits = DEFAULT,
+        limits: PageLimits = DEFAULT,
     ) -> None:
         self.client = client
         self.used_at = clock.monotonic()
@@ -233,13 +233,13 @@ class Feed:
         self._server = ""
         self._limits = limits
         self._clock = clock
-        self._board = Board(view.namespaces)
+        self._board = ViewBuilder(view.namespaces)
         self._dirty = asyncio.Event()
         self._drawn = asyncio.Event()
-        self._streams: set[Stream] = set()
+        self._streams: set[EventStream] = set()
         self._ended: Ended | None = None
         self._head: dict[str, Any] = {}
-        self._readings = Readings(
+        self._readings = ViewerWatches(
             *(client, view.namespaces, who.home or view.fallback, self._board, self._dirty.set, limits.recheck, clock)
         )
 
@@ -249,7 +249,7 @@ class Feed:
         return len(self._streams)
 
     @property
-    def readings(self) -> Readings:
+    def readings(self) -> ViewerWatches:
         """The collections that are read, and those that are denied."""
         return self._readings
 
@@ -292,11 +292,11 @@ class Feed:
         """The JSON of the whole state."""
         return msgspec.json.encode(self.state())
 
-    def state(self) -> contract.State:
+    def state(self) -> contract.ViewState:
         """The whole state."""
         parts = self._board.parts()
         head = self._heading()
-        return contract.State(
+        return contract.ViewState(
             **head,
             now=rfc3339(self._clock.wall()),
             topology=parts.topology,
@@ -312,14 +312,14 @@ class Feed:
         )
 
     @asynccontextmanager
-    async def stream(self) -> AsyncIterator[Stream]:
+    async def stream(self) -> AsyncIterator[EventStream]:
         """A stream of changes, which begins with the whole state.
 
         Raises:
             Ended: as for ``ready``.
             KubeError: likewise.
         """
-        stream = Stream(self.snapshot, self._limits.behind)
+        stream = EventStream(self.snapshot, self._limits.behind)
         self._streams.add(stream)
         try:
             await self.ready()

@@ -22,11 +22,11 @@ from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.placement.cluster.resources import pod_requests
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 from covey.ui import contract
 from covey.ui.contract import Denied
-from covey.ui.topology_view import Layout
-from covey.watching.status_tree import State, pod_state
+from covey.ui.topology_view import ViewLayout
+from covey.watching.status_tree import TreeState, pod_state
 
 
 def gang_of(thing: core.Pod | core.Group) -> str | None:
@@ -42,13 +42,13 @@ def small(count: int) -> int:
     return min(count, 2**53 - 1)
 
 
-def draw_pod(pod: core.Pod, gang: str, layout: Layout) -> contract.Pod:
+def draw_pod(pod: core.Pod, gang: str, layout: ViewLayout) -> contract.PodView:
     """A pod of a gang."""
     meta = pod.metadata
     state, reason = (
-        pod_state(pod) if not core.is_terminal(pod) else (State.FAILED, f"it has ended ({pod.status.phase})")
+        pod_state(pod) if not core.is_terminal(pod) else (TreeState.FAILED, f"it has ended ({pod.status.phase})")
     )
-    return contract.Pod(
+    return contract.PodView(
         gang,
         small(number(meta.label(names.LABEL_UNIT))),
         meta.label(names.LABEL_ROLE) or "",
@@ -103,7 +103,7 @@ class Lister:
         return items
 
 
-async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Facts, tuple[Denied, ...]]:
+async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[ClusterFacts, tuple[Denied, ...]]:
     """The cluster as the viewer sees it, and what was denied.
 
     Args:
@@ -137,7 +137,7 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Facts, 
         for kind, found in ((resources.COMPOSITE_POD_GROUPS, composites), (resources.POD_GROUPS, groups))
         for group in found
     ]
-    facts = Facts(
+    facts = ClusterFacts(
         *(tuple(nodes), tuple(pods), tuple(topologies), tuple(classes), tuple(named), tuple(claims), tuple(volumes)),
         queues=tuple(queues) if queues is not None and spaces is not None else None,
         namespaces=tuple(spaces or ()),

@@ -13,16 +13,16 @@ from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Condition
 from covey.operator.model.objects import Inference
-from covey.picture.floor import Owner
+from covey.picture.floor import DeviceOwner
 from covey.ui import contract
-from covey.ui.topology_view import Layout
+from covey.ui.topology_view import ViewLayout
 from covey.watching.advice import advise, is_wrong
-from covey.watching.status_tree import Branch, State, describe_reservation, grow
+from covey.watching.status_tree import StatusTree, TreeState, describe_reservation, grow
 from covey.watching.usage import find_topology_name
 
 #: Conditions that only sum up what others say.
 _SUMS = frozenset({names.READY, names.STALLED, names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})
-Owners = Mapping[tuple[str, str], Owner]
+Owners = Mapping[tuple[str, str], DeviceOwner]
 
 
 def key_of(inference: Inference) -> str:
@@ -38,8 +38,8 @@ def role_names(inference: Inference) -> list[str]:
 
 
 def draw_gang(
-    stored: Inference, groups: Collection[core.Group], pods: Collection[core.Pod], layout: Layout, owners: Owners
-) -> tuple[contract.Gang, tuple[contract.Waiting, ...]]:
+    stored: Inference, groups: Collection[core.Group], pods: Collection[core.Pod], layout: ViewLayout, owners: Owners
+) -> tuple[contract.GangView, tuple[contract.WaitingView, ...]]:
     """A resource, and what it waits for.
 
     Args:
@@ -67,16 +67,18 @@ def draw_gang(
 
 
 def _gang(
-    stored: Inference, inference: DisaggregatedInference, tree: Branch, pods: Collection[core.Pod], owners: Owners
-) -> contract.Gang:
+    stored: Inference, inference: DisaggregatedInference, tree: StatusTree, pods: Collection[core.Pod], owners: Owners
+) -> contract.GangView:
     meta = inference.metadata
     status = inference.status
     found = status.conditions if status else ()
     conditions = [
-        contract.Condition(each.type, each.status, each.reason, each.message, each.last_transition_time, is_wrong(each))
+        contract.ConditionView(
+            each.type, each.status, each.reason, each.message, each.last_transition_time, is_wrong(each)
+        )
         for each in found
     ]
-    return contract.Gang(
+    return contract.GangView(
         meta.namespace,
         meta.name,
         tree.state.value,
@@ -89,7 +91,9 @@ def _gang(
         inference.spec.effective_backend.value,
         "",
         tuple(_roles(key_of(stored), inference, stored.status, owners)),
-        tuple(contract.Unit(int(each.name), each.state.value, each.reason, each.placement) for each in tree.children),
+        tuple(
+            contract.UnitView(int(each.name), each.state.value, each.reason, each.placement) for each in tree.children
+        ),
         _rollout(inference),
         tuple(sorted(conditions, key=lambda each: not each.wrong)),
         advise(inference, pods),
@@ -97,12 +101,12 @@ def _gang(
     )
 
 
-def _unknown(stored: Inference, problem: str) -> contract.Gang:
+def _unknown(stored: Inference, problem: str) -> contract.GangView:
     """A resource of which nothing but its name can be told."""
     meta = stored.metadata
     going = meta.deletion_timestamp is not None
-    return contract.Gang(
-        meta.namespace, meta.name, State.WAITING.value, problem, 0, 0, meta.creation_timestamp,
+    return contract.GangView(
+        meta.namespace, meta.name, TreeState.WAITING.value, problem, 0, 0, meta.creation_timestamp,
         suspended=False, draining=going, backend="", problem=problem, roles=(), units=(), rollout=None, conditions=(),
         advice=(), status="",
     )  # fmt: skip
@@ -110,12 +114,12 @@ def _unknown(stored: Inference, problem: str) -> contract.Gang:
 
 def _roles(
     key: str, inference: DisaggregatedInference, status: Mapping[str, Any], owners: Owners
-) -> Iterator[contract.Role]:
+) -> Iterator[contract.RoleView]:
     told: dict[str, Mapping[str, Any]] = {each["name"]: each for each in status.get("roles") or ()}
     units = inference.spec.replicas
     for role in inference.spec.roles:
         owner, counts = owners[key, role.name], told.get(role.name, {})
-        yield contract.Role(
+        yield contract.RoleView(
             role.name,
             owner.letter,
             owner.ink,
@@ -131,21 +135,21 @@ def _roles(
         )
 
 
-def _rollout(inference: DisaggregatedInference) -> contract.Rollout | None:
+def _rollout(inference: DisaggregatedInference) -> contract.RolloutView | None:
     found = inference.status.rollout if inference.status else None
     if found is None:
         return None
     held = found.hold
-    hold = contract.Hold(held.gate, held.message, held.since or "") if held is not None else None
+    hold = contract.HoldView(held.gate, held.message, held.since or "") if held is not None else None
     paused = bool(inference.spec.rollout and inference.spec.rollout.paused)
-    return contract.Rollout(
+    return contract.RolloutView(
         found.from_revision, found.to_revision, found.wave, found.ready, found.outdated, paused, hold
     )
 
 
 def _waiting(
-    gang: contract.Gang, inference: DisaggregatedInference, tree: Branch, groups: Collection[core.Group]
-) -> Iterator[contract.Waiting]:
+    gang: contract.GangView, inference: DisaggregatedInference, tree: StatusTree, groups: Collection[core.Group]
+) -> Iterator[contract.WaitingView]:
     """Waiting units by the status of their groups, then the resource's own conditions that no unit says."""
     if gang.suspended:
         return
@@ -160,11 +164,11 @@ def _waiting(
     yield from own
     for number, unit in units:
         # Why there are no groups yet is what the resource says, if it says anything.
-        if number not in roots and not own and unit.state is State.WAITING:
+        if number not in roots and not own and unit.state is TreeState.WAITING:
             yield _waiting_gang(key, number, names.REASON_WAITING, unit.reason, "")
 
 
-def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.Waiting]:
+def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.WaitingView]:
     """The resource's own conditions that no unit says."""
     silent = _SUMS | {names.ADMITTED, names.PROGRESSING} if units_told else _SUMS
     seen = set()
@@ -193,7 +197,7 @@ def _unit_of(group: core.Group) -> int | None:
     return int(text) if is_root and text is not None and text.isdecimal() else None
 
 
-def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.Waiting | None:
+def _of_unit(key: str, number: int, unit: StatusTree, root: core.Group) -> contract.WaitingView | None:
     """The reason for which a unit has no place, or is not decided yet."""
     admitted = core.condition(root.status.conditions, names.ADMITTED)
     if admitted is None:
@@ -204,9 +208,9 @@ def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.
     return msgspec.structs.replace(said, reserved=describe_reservation(root))
 
 
-def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.Waiting:
+def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.WaitingView:
     explained = reasons.explain(reason)
-    return contract.Waiting(
+    return contract.WaitingView(
         key,
         unit,
         reason,
@@ -219,9 +223,9 @@ def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: 
     )
 
 
-def number_waiting(waiting: Iterable[contract.Waiting]) -> dict[str, contract.Waiting]:
+def number_waiting(waiting: Iterable[contract.WaitingView]) -> dict[str, contract.WaitingView]:
     """Gangs that wait, by the key that they have in a state."""
-    found: dict[str, contract.Waiting] = {}
+    found: dict[str, contract.WaitingView] = {}
     counts: dict[tuple[str, int | None], int] = {}
     for each in waiting:
         place = (each.gang, each.unit)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PageLimits:
     """Bounds. Times are in seconds, sizes in bytes.
 
     ``feeds``: views (of one viewer with different namespaces counted apart) whose objects are kept at the same time;
@@ -50,7 +50,7 @@ class Limits:
     namespaces: int = 20
 
 
-DEFAULT: Final = Limits()
+DEFAULT: Final = PageLimits()
 
 
 SECURITY: Final[Mapping[str, str]] = {

@@ -17,8 +17,8 @@ from covey.kube.client import Client
 from covey.operator.model.objects import Inference
 from covey.ui import contract
 from covey.ui.facts import Lister, small
-from covey.ui.history_sources import Chronicle, Event, Pod
-from covey.ui.replica_timelines import lanes_of
+from covey.ui.history_sources import HistorySources, StoredEvent, TimedPod
+from covey.ui.replica_timelines import timelines_of
 
 #: What one story has at most; the newest events, the first lanes.
 MOST_EVENTS: Final = 500
@@ -80,7 +80,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-async def read_story(client: Client, namespace: str, name: str, now: float) -> contract.Story:
+async def read_story(client: Client, namespace: str, name: str, now: float) -> contract.History:
     """The story of a resource, read with its viewer's rights.
 
     Raises:
@@ -91,7 +91,7 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
     lister = Lister(client, (namespace,))
     label = f"{names.LABEL_INFERENCE}={name}"
     pods, composites, groups, about = await asyncio.gather(
-        lister.within(resources.PODS, Pod, namespace, "the lives of replicas are not told", labels=label),
+        lister.within(resources.PODS, TimedPod, namespace, "the lives of replicas are not told", labels=label),
         lister.within(resources.COMPOSITE_POD_GROUPS, core.Group, namespace, "units are not told of", labels=label),
         lister.within(resources.POD_GROUPS, core.Group, namespace, "units are not told of", labels=label),
         _events(lister, namespace, f"regarding.kind=DisaggregatedInference,regarding.name={name}"),
@@ -103,11 +103,11 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
         found = await _events(lister, namespace, "regarding.kind=Pod")
         events += (event for event in found or () if event.regarding.uid in uids)
     roots = tuple(group for group in [*(composites or ()), *(groups or ())] if _is_owned_by(group.metadata, inference))
-    return tell(Chronicle(inference, mine, roots, tuple(events), tuple(lister.denied)), now)
+    return tell(HistorySources(inference, mine, roots, tuple(events), tuple(lister.denied)), now)
 
 
-async def _events(lister: Lister, namespace: str, fields: str) -> list[Event] | None:
-    return await lister.within(resources.EVENTS, Event, namespace, "events are not told", fields=fields)
+async def _events(lister: Lister, namespace: str, fields: str) -> list[StoredEvent] | None:
+    return await lister.within(resources.EVENTS, StoredEvent, namespace, "events are not told", fields=fields)
 
 
 def _is_owned_by(meta: core.Meta, inference: Inference) -> bool:
@@ -115,7 +115,7 @@ def _is_owned_by(meta: core.Meta, inference: Inference) -> bool:
     return owner is not None and owner.uid == inference.metadata.uid
 
 
-def tell(chronicle: Chronicle, now: float) -> contract.Story:
+def tell(chronicle: HistorySources, now: float) -> contract.History:
     """The story that some objects tell, the oldest first.
 
     Args:
@@ -123,7 +123,7 @@ def tell(chronicle: Chronicle, now: float) -> contract.Story:
         now: seconds since the epoch.
     """
     meta = chronicle.inference.metadata
-    lanes = lanes_of(chronicle.pods)
+    lanes = timelines_of(chronicle.pods)
     found = [
         *_of_resource(chronicle.inference),
         *_of_groups(chronicle.groups),
@@ -133,7 +133,7 @@ def tell(chronicle: Chronicle, now: float) -> contract.Story:
     ]
     told = sorted(_once(each for each in found if each.time), key=lambda each: each.time)
     left_out = max(0, len(told) - MOST_EVENTS) + max(0, len(lanes) - MOST_LANES)
-    return contract.Story(
+    return contract.History(
         f"{meta.namespace}/{meta.name}",
         rfc3339(now),
         tuple(told[-MOST_EVENTS:]),
@@ -143,7 +143,7 @@ def tell(chronicle: Chronicle, now: float) -> contract.Story:
     )
 
 
-def _event(time: str | None, kind: str, reason: str, message: str, source: str, **more: Any) -> contract.Event:
+def _event(time: str | None, kind: str, reason: str, message: str, source: str, **more: Any) -> contract.HistoryEvent:
     fields: dict[str, Any] = {
         "type": "Normal",
         "count": 1,
@@ -153,7 +153,7 @@ def _event(time: str | None, kind: str, reason: str, message: str, source: str, 
         "replica": None,
         "object": "",
     }
-    return contract.Event(
+    return contract.HistoryEvent(
         time=_whole(time), kind=kind, reason=reason, message=message, source=source, **(fields | more)
     )
 
@@ -164,7 +164,7 @@ def _whole(time: str | None) -> str:
     return f"{head}Z" if dot else head
 
 
-def _of_resource(inference: Inference) -> Iterator[contract.Event]:
+def _of_resource(inference: Inference) -> Iterator[contract.HistoryEvent]:
     meta = inference.metadata
     who = f"DisaggregatedInference/{meta.name}"
     yield _event(meta.creation_timestamp, "created", "Created", "", "metadata", object=who)
@@ -188,7 +188,7 @@ def _dicts(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _of_condition(condition: Mapping[str, Any], who: str, **more: Any) -> Iterator[contract.Event]:
+def _of_condition(condition: Mapping[str, Any], who: str, **more: Any) -> Iterator[contract.HistoryEvent]:
     kind, is_true = condition.get("type", ""), condition.get("status") == "True"
     yes, no = _CONDITIONS.get(kind, ("other", "other"))
     tone = "Normal" if (is_true == (kind not in _BAD)) else "Warning"
@@ -219,7 +219,7 @@ _BAD: Final = frozenset(
 )
 
 
-def _of_rollout(rollout: Mapping[str, Any], who: str) -> Iterator[contract.Event]:
+def _of_rollout(rollout: Mapping[str, Any], who: str) -> Iterator[contract.HistoryEvent]:
     ready, left = rollout.get("ready", 0), rollout.get("outdated", 0)
     message = f"revision {rollout.get('toRevision')}: {ready} Ready, {left} of other revisions left"
     yield _event(rollout.get("progressedAt"), "rollout", "Progressed", message, "status", object=who)
@@ -229,7 +229,7 @@ def _of_rollout(rollout: Mapping[str, Any], who: str) -> Iterator[contract.Event
         yield _event(hold.get("since"), "rollout", gate, f"held: {why}", "status", type="Warning", object=who)
 
 
-def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
+def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.HistoryEvent]:
     """Events from the status that the scheduler process wrote of units."""
     for group in groups:
         unit = group.metadata.label(names.LABEL_UNIT)
@@ -246,7 +246,7 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
             yield _event(kept.since, "waiting", kept.purpose or "Reserved", message, "status", unit=place, object=who)
 
 
-def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:
+def _of_pods(pods: Iterable[TimedPod]) -> Iterator[contract.HistoryEvent]:
     """Events from containers that ended."""
     for pod in pods:
         for status in pod.status.container_statuses or ():
@@ -255,7 +255,7 @@ def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:
                     yield _container_end(pod, status.name, state.terminated)
 
 
-def _container_end(pod: Pod, container: str, ended: core.Terminated) -> contract.Event:
+def _container_end(pod: TimedPod, container: str, ended: core.Terminated) -> contract.HistoryEvent:
     failed = ended.exit_code != 0
     message = f"container {container} has ended with {ended.exit_code} ({ended.reason})"
     return _event(
@@ -264,7 +264,7 @@ def _container_end(pod: Pod, container: str, ended: core.Terminated) -> contract
     )  # fmt: skip
 
 
-def _place(pod: Pod) -> dict[str, Any]:
+def _place(pod: TimedPod) -> dict[str, Any]:
     meta = pod.metadata
     return {
         "unit": small(number(meta.label(names.LABEL_UNIT))),
@@ -274,7 +274,7 @@ def _place(pod: Pod) -> dict[str, Any]:
     }
 
 
-def _of_lanes(lanes: Iterable[contract.Lane]) -> Iterator[contract.Event]:
+def _of_lanes(lanes: Iterable[contract.ReplicaTimeline]) -> Iterator[contract.HistoryEvent]:
     """Events of replicas: one for all of a role at the same time."""
     found: dict[tuple[str, str, int, str, str], list[int]] = {}
     for lane in lanes:
@@ -298,7 +298,7 @@ _WORDS: Final = {
 }
 
 
-def _steps(lane: contract.Lane) -> tuple[tuple[str, str, str | None], ...]:
+def _steps(lane: contract.ReplicaTimeline) -> tuple[tuple[str, str, str | None], ...]:
     """Each with its word, its kind and its time."""
     return (
         ("Created", "created", lane.created),
@@ -309,7 +309,7 @@ def _steps(lane: contract.Lane) -> tuple[tuple[str, str, str | None], ...]:
     )
 
 
-def _once(told: Iterable[contract.Event]) -> list[contract.Event]:
+def _once(told: Iterable[contract.HistoryEvent]) -> list[contract.HistoryEvent]:
     """Without conditions of which an Event says the same, at about the same time: the Event says how often."""
     every = list(told)
     said = [event for event in every if event.source == "event" and event.message]
@@ -326,7 +326,7 @@ def _are_near(one: str, other: str) -> bool:
     return first is not None and second is not None and abs(first - second) <= _SAME_SECONDS
 
 
-def _of_events(chronicle: Chronicle) -> Iterator[contract.Event]:
+def _of_events(chronicle: HistorySources) -> Iterator[contract.HistoryEvent]:
     places = {pod.metadata.uid: _place(pod) for pod in chronicle.pods}
     for event in chronicle.events:
         kind = _kind(event)
@@ -344,7 +344,7 @@ def _of_events(chronicle: Chronicle) -> Iterator[contract.Event]:
         )  # fmt: skip
 
 
-def _kind(event: Event) -> str | None:
+def _kind(event: StoredEvent) -> str | None:
     """None for what says nothing that lanes do not say."""
     warning = event.type == "Warning"
     if event.regarding.kind == "Pod":

@@ -9,7 +9,7 @@ from covey.operator.model.objects import Inference
 from covey.ui.contract import Denied
 
 
-class Pod(core.Pod, frozen=True):
+class TimedPod(core.Pod, frozen=True):
     """A pod with its times; unlike ``core.Pod`` it keeps what it is told of containers."""
 
     def __post_init__(self) -> None:
@@ -24,14 +24,14 @@ class Regarding(core.Read, frozen=True):
     uid: str = ""
 
 
-class Series(core.Read, frozen=True):
+class EventSeries(core.Read, frozen=True):
     """Repetitions."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
-class Event(core.Read, frozen=True):
+class StoredEvent(core.Read, frozen=True):
     """An Event; those of older programs have the deprecated fields alone."""
 
     metadata: core.Meta
@@ -41,18 +41,18 @@ class Event(core.Read, frozen=True):
     note: str = ""
     action: str = ""
     event_time: str | None = None
-    series: Series | None = None
+    series: EventSeries | None = None
     deprecated_first_timestamp: str | None = None
     deprecated_last_timestamp: str | None = None
     deprecated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Chronicle:
+class HistorySources:
     """All that is read for one story."""
 
     inference: Inference
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[TimedPod, ...] = ()
     groups: tuple[core.Group, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[StoredEvent, ...] = ()
     denied: tuple[Denied, ...] = ()

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from covey.api.inference import MOST_PODS
 from covey.manifests.documents import read_pasted
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.planning.drawing import floor_of, marks_of
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 from covey.planning.request import sort_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
 from covey.ui import contract
@@ -19,7 +19,7 @@ NAME = "manifest"
 
 
 def plan(
-    manifest: str, namespace: str, facts: Facts, denied: Sequence[contract.Denied], clock: Callable[[], float]
+    manifest: str, namespace: str, facts: ClusterFacts, denied: Sequence[contract.Denied], clock: Callable[[], float]
 ) -> contract.PlanAnswer:
     """The answer to a manifest.
 
@@ -34,10 +34,10 @@ def plan(
         InputError: the manifest cannot be planned.
     """
     documents = read_pasted(manifest, NAME)
-    found = sort_manifests(documents, None, namespace, facts.topologies, where=Place(NAME), source=NAME)
+    found = sort_manifests(documents, None, namespace, facts.topologies, where=ManifestPath(NAME), source=NAME)
     pods = sum(inference.spec.pods for _, inference, _ in found.inferences)
     if pods > MOST_PODS:
-        raise InputError(Place(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
+        raise InputError(ManifestPath(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
     facts = with_manifests(facts, found)
     workloads, warnings = workloads_of(found, facts)
     told = tuple(each.message for each in denied)
@@ -47,12 +47,12 @@ def plan(
     return contract.PlanAnswer(report.status, report, tuple(planned.notes), _floor(planned), tuple(denied))
 
 
-def problems_of(error: InputError) -> tuple[contract.Problem, ...]:
+def problems_of(error: InputError) -> tuple[contract.ErrorDetail, ...]:
     """The problems of a manifest."""
-    return tuple(contract.Problem(each.what, each.remedy, str(each.place)) for each in error.problems)
+    return tuple(contract.ErrorDetail(each.what, each.remedy, str(each.place)) for each in error.problems)
 
 
-def _floor(planned: Planned) -> contract.Floor:
+def _floor(planned: Planned) -> contract.PlanPicture:
     floor = floor_of(planned)
     pods = [
         contract.FloorPod(spot.workload, spot.unit, spot.role, spot.replica, spot.index, spot.node, run.cells)
@@ -60,4 +60,4 @@ def _floor(planned: Planned) -> contract.Floor:
         for spot in (run.spot,)
     ]
     marks = [(path, mark) for path, mark in marks_of(planned.report).items() if path]
-    return contract.Floor(floor.resource, floor.scale, floor.owners, tuple(pods), tuple(marks))
+    return contract.PlanPicture(floor.resource, floor.scale, floor.owners, tuple(pods), tuple(marks))

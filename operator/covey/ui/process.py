@@ -10,8 +10,8 @@ from covey.kube.connection import Connection
 from covey.kube.process import take_signals
 from covey.observability.http import is_loopback, serve
 from covey.observability.logging import get_logger
-from covey.ui.auth import Gate, Link, OwnToken
-from covey.ui.headers import DEFAULT, Limits
+from covey.ui.auth import Authenticator, LinkAuthenticator, TokenAuthenticator
+from covey.ui.headers import DEFAULT, PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 
@@ -25,7 +25,7 @@ async def serve_link(
     *,
     cluster: str = "",
     namespaces: tuple[str, ...] = (),
-    limits: Limits = DEFAULT,
+    limits: PageLimits = DEFAULT,
 ) -> None:
     """Serve one kubeconfig's view to whoever has the link, until SIGTERM or SIGINT.
 
@@ -41,7 +41,7 @@ async def serve_link(
         OSError: the address cannot be bound.
     """
     base = [""]
-    gate = Link(connection, lambda code: announce(f"{base[0]}/#code={code}"))
+    gate = LinkAuthenticator(connection, lambda code: announce(f"{base[0]}/#code={code}"))
     viewers = Viewers(
         gate.mode, cluster=cluster, namespaces=namespaces, fallback=connection.namespace, limits=limits, clock=SYSTEM
     )
@@ -57,7 +57,7 @@ async def serve_link(
         await _until_stopped(viewers)
 
 
-async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEFAULT) -> None:
+async def serve_tokens(server: Connection, address: str, *, limits: PageLimits = DEFAULT) -> None:
     """Serve whoever brings a token for the API server, with that token alone, until SIGTERM or SIGINT.
 
     Args:
@@ -68,7 +68,7 @@ async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEF
     Raises:
         OSError: the address cannot be bound.
     """
-    gate: Gate = OwnToken(server)
+    gate: Authenticator = TokenAuthenticator(server)
     viewers = Viewers(gate.mode, limits=limits, clock=SYSTEM)
     async with serve(Server(gate, viewers, limits=limits).application(), address, abandon=True) as url:
         _log.info("serving the UI", url=url)

@@ -10,16 +10,16 @@ from covey.api import constants as names
 from covey.api import core
 from covey.ui import contract
 from covey.ui.facts import small
-from covey.ui.history_sources import Pod
-from covey.watching.status_tree import State, pod_state
+from covey.ui.history_sources import TimedPod
+from covey.watching.status_tree import TreeState, pod_state
 
 _LABEL_RESTARTS: Final = "covey.dev/restarts"
-_ORDER: Final = tuple(State)
+_ORDER: Final = tuple(TreeState)
 
 
-def lanes_of(pods: Iterable[Pod]) -> list[contract.Lane]:
+def timelines_of(pods: Iterable[TimedPod]) -> list[contract.ReplicaTimeline]:
     """A lane for each replica, in the order of units, roles and replicas."""
-    found: dict[tuple[int, str, int], list[Pod]] = {}
+    found: dict[tuple[int, str, int], list[TimedPod]] = {}
     for pod in pods:
         meta = pod.metadata
         place = (
@@ -31,12 +31,12 @@ def lanes_of(pods: Iterable[Pod]) -> list[contract.Lane]:
     return [_lane(*place, found[place]) for place in sorted(found)]
 
 
-def _lane(unit: int, role: str, replica: int, pods: Sequence[Pod]) -> contract.Lane:
+def _lane(unit: int, role: str, replica: int, pods: Sequence[TimedPod]) -> contract.ReplicaTimeline:
     """A replica has come as far as its slowest pod; a pod that goes takes it along."""
-    states = [State.FAILED if core.is_terminal(pod) else pod_state(pod)[0] for pod in pods]
+    states = [TreeState.FAILED if core.is_terminal(pod) else pod_state(pod)[0] for pod in pods]
     newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp).metadata
     going = [time for pod in pods if (time := _going(pod)) is not None]
-    return contract.Lane(
+    return contract.ReplicaTimeline(
         unit,
         role,
         replica,
@@ -51,32 +51,32 @@ def _lane(unit: int, role: str, replica: int, pods: Sequence[Pod]) -> contract.L
     )
 
 
-def _all(pods: Sequence[Pod], time_of: Callable[[Pod], str | None]) -> str | None:
+def _all(pods: Sequence[TimedPod], time_of: Callable[[TimedPod], str | None]) -> str | None:
     """Time at which the last of them got there; None while one has not."""
     times = [time_of(pod) for pod in pods]
     found = [time for time in times if time is not None]
     return max(found) if len(found) == len(times) else None
 
 
-def _placed_at(pod: Pod) -> str | None:
+def _placed_at(pod: TimedPod) -> str | None:
     """The time that was noted with the pin; a pod that is bound had its place by then."""
     if pod.spec.node_name is None and core.pinned_node(pod) is None:
         return None
     return pod.metadata.annotation(names.ANNOTATION_PINNED_AT) or _bound(pod)
 
 
-def _bound(pod: Pod) -> str | None:
+def _bound(pod: TimedPod) -> str | None:
     return _since(pod, "PodScheduled")
 
 
-def _ready(pod: Pod) -> str | None:
+def _ready(pod: TimedPod) -> str | None:
     return _since(pod, "Ready")
 
 
-def _since(pod: Pod, kind: str) -> str | None:
+def _since(pod: TimedPod, kind: str) -> str | None:
     found = core.condition(pod.status.conditions, kind)
     return found.last_transition_time if found is not None and found.status == "True" else None
 
 
-def _going(pod: Pod) -> str | None:
+def _going(pod: TimedPod) -> str | None:
     return pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE) or pod.metadata.deletion_timestamp

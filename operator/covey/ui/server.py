@@ -21,10 +21,10 @@ from covey.manifests.sources import InputError
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets
-from covey.ui.auth import Closed, Gate, UsedUp
-from covey.ui.event_stream import Ended, Expired, Feed, Sender, Stream
+from covey.ui.auth import Authenticator, CodeUsed, NotSignedIn
+from covey.ui.event_stream import Ended, EventStream, Expired, Sender, ViewerFeed
 from covey.ui.facts import read_facts
-from covey.ui.headers import DEFAULT, SECURITY, Limits, bearer_token, is_meant, is_strange
+from covey.ui.headers import DEFAULT, SECURITY, PageLimits, bearer_token, is_meant, is_strange
 from covey.ui.history import read_story
 from covey.ui.plans import plan, problems_of
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
@@ -42,7 +42,7 @@ _JSON: Final = "application/json"
 class Refused(Exception):  # noqa: N818 - named for what happened
     """A request that is not answered as asked."""
 
-    def __init__(self, status: HTTPStatus, *errors: contract.Problem) -> None:
+    def __init__(self, status: HTTPStatus, *errors: contract.ErrorDetail) -> None:
         super().__init__(errors[0].what)
         self.status = status
         self.errors = errors
@@ -59,7 +59,12 @@ class Server:
     """
 
     def __init__(
-        self, gate: Gate, viewers: Viewers, *, hosts: Collection[str] | None = None, limits: Limits = DEFAULT
+        self,
+        gate: Authenticator,
+        viewers: Viewers,
+        *,
+        hosts: Collection[str] | None = None,
+        limits: PageLimits = DEFAULT,
     ) -> None:
         self._gate = gate
         self._viewers = viewers
@@ -94,21 +99,21 @@ class Server:
             self._check(request)
             return await handler(request)
         except web.HTTPException as error:
-            return self._refuse(HTTPStatus(error.status), contract.Problem(error.reason))
+            return self._refuse(HTTPStatus(error.status), contract.ErrorDetail(error.reason))
         except TimeoutError:
-            return self._refuse(HTTPStatus.GATEWAY_TIMEOUT, contract.Problem("it took too long; try again"))
-        except (Refused, Closed, Busy, Ended, KubeError, InputError, MemoryError) as error:
+            return self._refuse(HTTPStatus.GATEWAY_TIMEOUT, contract.ErrorDetail("it took too long; try again"))
+        except (Refused, NotSignedIn, Busy, Ended, KubeError, InputError, MemoryError) as error:
             return self._refuse(*_in_words(error))
 
     def _check(self, request: web.Request) -> None:
         """Raise for a request that is not meant for this server; its files may be asked for from anywhere."""
         if not is_meant(request.headers, self._hosts):
-            raise Refused(HTTPStatus.FORBIDDEN, contract.Problem("this server does not go by that name"))
+            raise Refused(HTTPStatus.FORBIDDEN, contract.ErrorDetail("this server does not go by that name"))
         if request.path.startswith("/api/") and is_strange(request.method, request.headers):
-            raise Refused(HTTPStatus.FORBIDDEN, contract.Problem("requests of other sites are not answered"))
+            raise Refused(HTTPStatus.FORBIDDEN, contract.ErrorDetail("requests of other sites are not answered"))
 
-    def _refuse(self, status: HTTPStatus, *errors: contract.Problem) -> web.Response:
-        body = contract.Refusal(errors[0], self._gate.mode, errors if len(errors) > 1 else ())
+    def _refuse(self, status: HTTPStatus, *errors: contract.ErrorDetail) -> web.Response:
+        body = contract.ErrorReply(errors[0], self._gate.mode, errors if len(errors) > 1 else ())
         return _answer(body, status=status)
 
     def _credentials(self, request: web.Request) -> Credentials:
@@ -145,12 +150,12 @@ class Server:
                 asked[tenant] -= 1
                 asked += Counter()
 
-    async def _feed(self, request: web.Request) -> Feed:
+    async def _feed(self, request: web.Request) -> ViewerFeed:
         given = request.query.getall("namespace", None)
         namespaces = [each for each in given or () if each]
         if len(namespaces) > self._limits.namespaces:
             what = f"more than {self._limits.namespaces} namespaces at once are not shown"
-            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(what, "name fewer, or none for all"))
+            raise Refused(HTTPStatus.BAD_REQUEST, contract.ErrorDetail(what, "name fewer, or none for all"))
         for each in namespaces:
             _check_name(each)
         credentials = self._credentials(request)
@@ -161,7 +166,7 @@ class Server:
         try:
             asked = msgspec.json.decode(await _body(request, {_JSON}), type=contract.Code)
         except msgspec.MsgspecError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"no code: {error}")) from None
+            raise Refused(HTTPStatus.BAD_REQUEST, contract.ErrorDetail(f"no code: {error}")) from None
         return _answer(contract.Session(self._gate.redeem(asked.code)))
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -178,7 +183,7 @@ class Server:
             try:
                 await self._send_all(stream, sender)
             except Ended as end:
-                body = contract.Refusal(contract.Problem(str(end)), self._gate.mode)
+                body = contract.ErrorReply(contract.ErrorDetail(str(end)), self._gate.mode)
                 with suppress(ConnectionError):
                     await sender.send("end", msgspec.json.encode(body))
             except ConnectionError:
@@ -186,7 +191,7 @@ class Server:
         return sender.response
 
     @staticmethod
-    async def _send_all(stream: Stream, sender: Sender) -> None:
+    async def _send_all(stream: EventStream, sender: Sender) -> None:
         while True:
             try:
                 async with asyncio.timeout(_BEAT):
@@ -213,7 +218,9 @@ class Server:
         try:
             manifest = body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"is not UTF-8 text (byte {error.start})")) from None
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, contract.ErrorDetail(f"is not UTF-8 text (byte {error.start})")
+            ) from None
         async with self._long_question(credentials), self._planning:
             async with new_client(credentials.connection) as client:
                 facts, denied = await read_facts(client, (namespace,))
@@ -227,14 +234,14 @@ class Server:
         found = reasons.explain(reason)
         meaning = found.meaning if found else reasons.GOOD.get(reason) or reasons.BAD.get(reason)
         if meaning is None:
-            raise Refused(HTTPStatus.NOT_FOUND, contract.Problem(f"{reason[:100]} is no reason of Covey's"))
+            raise Refused(HTTPStatus.NOT_FOUND, contract.ErrorDetail(f"{reason[:100]} is no reason of Covey's"))
         remedy, needs_person = (found.remedy, found.needs_person) if found else ("", False)
         return _answer(contract.Explained(reason, meaning, remedy, needs_person))
 
     async def _file(self, request: web.Request) -> web.Response:
         asset = self._assets.get(request.match_info.get("file", INDEX))
         if asset is None:
-            raise Refused(HTTPStatus.NOT_FOUND, contract.Problem("there is no such file"))
+            raise Refused(HTTPStatus.NOT_FOUND, contract.ErrorDetail("there is no such file"))
         return _asset(request, asset)
 
 
@@ -265,7 +272,7 @@ async def _body(request: web.Request, types: Collection[str]) -> bytes:
     """The body, of a type that a page of another site cannot send unasked, but for ``text/plain``."""
     if request.content_type not in types:
         what = f"Content-Type {request.content_type} is not taken"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, contract.Problem(what, f"send {', '.join(sorted(types))}"))
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, contract.ErrorDetail(what, f"send {', '.join(sorted(types))}"))
     async with asyncio.timeout(_BEAT):
         return await request.read()
 
@@ -274,17 +281,17 @@ def _check_name(name: str) -> None:
     """Names come into paths: anything that is none is not sent on."""
     plain = name.replace("-", "").replace(".", "")
     if not (0 < len(name) <= 253 and plain.isascii() and plain.isalnum()):
-        raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem("this is no name of a namespace or a resource"))
+        raise Refused(HTTPStatus.BAD_REQUEST, contract.ErrorDetail("this is no name of a namespace or a resource"))
 
 
-def _in_words(error: Exception) -> tuple[HTTPStatus, *tuple[contract.Problem, ...]]:
-    problem = contract.Problem
+def _in_words(error: Exception) -> tuple[HTTPStatus, *tuple[contract.ErrorDetail, ...]]:
+    problem = contract.ErrorDetail
     match error:
         case Refused():
             return error.status, *error.errors
-        case UsedUp():
+        case CodeUsed():
             return HTTPStatus.CONFLICT, problem(str(error))
-        case Closed() | Expired():
+        case NotSignedIn() | Expired():
             return HTTPStatus.UNAUTHORIZED, problem(str(error))
         case Ended():
             return HTTPStatus.SERVICE_UNAVAILABLE, problem(str(error))

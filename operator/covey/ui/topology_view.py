@@ -11,21 +11,21 @@ from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.shape import state_cause
 from covey.placement.model import Path, Topology
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 from covey.ui import contract
 from covey.watching.usage import whereabouts
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ViewLayout:
     """The layout of a view. ``depths``: levels of the topology that are shown."""
 
-    topology: contract.Topology
+    topology: contract.TopologyView
     depths: tuple[int, ...]
     whole: Topology | None
     resource: str
     scale: int
-    facts: Facts
+    facts: ClusterFacts
     warnings: tuple[str, ...]
     _words: dict[str | None, Callable[[Sequence[str]], str]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -52,7 +52,7 @@ class Layout:
 
 def lay_out(
     nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopology], groups: Iterable[core.Group] = ()
-) -> Layout:
+) -> ViewLayout:
     """The layout of these nodes.
 
     Args:
@@ -61,7 +61,7 @@ def lay_out(
         groups: likewise.
     """
     in_order = tuple(sorted(topologies, key=lambda topology: topology.metadata.name))
-    facts = Facts(tuple(nodes), topologies=in_order, groups=tuple(groups))
+    facts = ClusterFacts(tuple(nodes), topologies=in_order, groups=tuple(groups))
     warnings: tuple[str, ...] = ()
     try:
         whole = facts.topology_choice().choose()
@@ -72,9 +72,9 @@ def lay_out(
     capacities = [resources.amounts(node.status.allocatable) for node in facts.nodes]
     labels = (node.metadata.labels or {} for node in facts.nodes)
     resource = resources.measure({}, zip(labels, capacities, strict=True))
-    levels = contract.Topology(whole.name if whole else "", tuple(name for _, name in shown), tuple(constant))
+    levels = contract.TopologyView(whole.name if whole else "", tuple(name for _, name in shown), tuple(constant))
     depths = tuple(depth for depth, _ in shown)
-    return Layout(levels, depths, whole, resource, scale_of(resource, capacities), facts, warnings)
+    return ViewLayout(levels, depths, whole, resource, scale_of(resource, capacities), facts, warnings)
 
 
 def matters(before: core.Node | None, node: core.Node | None) -> bool:
@@ -88,8 +88,8 @@ def matters(before: core.Node | None, node: core.Node | None) -> bool:
     )
 
 
-def draw_node(node: core.Node, layout: Layout, others: int) -> contract.Node:
+def draw_node(node: core.Node, layout: ViewLayout, others: int) -> contract.NodeView:
     """A node; ``others``: how much of the resource strangers have of it."""
     capacity = resources.amounts(node.status.allocatable).get(layout.resource, 0)
     cells = layout.cells(capacity)
-    return contract.Node(layout.path(node), cells, min(cells, layout.cells(others)), state_cause(node))
+    return contract.NodeView(layout.path(node), cells, min(cells, layout.cells(others)), state_cause(node))

@@ -15,33 +15,33 @@ from covey.admission import podstate
 from covey.admission.topologies import kept_preset
 from covey.api import core
 from covey.operator.model.objects import Inference
-from covey.picture.floor import Owner, owners_of
+from covey.picture.floor import DeviceOwner, owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
 from covey.ui.facts import draw_pod, gang_of
 from covey.ui.gangs import Owners, draw_gang, key_of, number_waiting, role_names
-from covey.ui.topology_view import Layout, draw_node, lay_out, matters
+from covey.ui.topology_view import ViewLayout, draw_node, lay_out, matters
 
 T = TypeVar("T")
 Key = tuple[str, str]
 #: Everything that is read.
-Thing = core.Node | core.ClusterTopology | core.Group | core.Pod | Inference
+WatchedObject = core.Node | core.ClusterTopology | core.Group | core.Pod | Inference
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ObjectsView:
     """The parts of a state that the objects make."""
 
-    topology: contract.Topology
+    topology: contract.TopologyView
     resource: str
     device: str
     scale: int
     warnings: tuple[str, ...]
-    nodes: Mapping[str, contract.Node]
-    gangs: Mapping[str, contract.Gang]
+    nodes: Mapping[str, contract.NodeView]
+    gangs: Mapping[str, contract.GangView]
     foreign: int
-    pods: Mapping[str, contract.Pod]
-    waiting: Mapping[str, contract.Waiting]
+    pods: Mapping[str, contract.PodView]
+    waiting: Mapping[str, contract.WaitingView]
 
 
 class _Entries(dict[str, T], Generic[T]):
@@ -80,7 +80,7 @@ class _Gang:
         return self.inference is None and not self.pods
 
 
-class Board:
+class ViewBuilder:
     """Objects in, state out.
 
     Args:
@@ -99,7 +99,7 @@ class Board:
         self._foreign: set[tuple[str, Key]] = set()
         #: By node: what each pod of others requests.
         self._others: dict[str, dict[Key, Mapping[str, int]]] = {}
-        self._layout: Layout | None = None
+        self._layout: ViewLayout | None = None
         self._owners: Owners = {}
         self._same_ground = False
         self._same_roles = False
@@ -107,12 +107,15 @@ class Board:
         self._stale_gangs: dict[str, None] = {}
         self._stale_pods: dict[Key, str] = {}
         self._maps: tuple[
-            _Entries[contract.Node], _Entries[contract.Gang], _Entries[contract.Pod], _Entries[contract.Waiting]
+            _Entries[contract.NodeView],
+            _Entries[contract.GangView],
+            _Entries[contract.PodView],
+            _Entries[contract.WaitingView],
         ]
         self._maps = (_Entries(), _Entries(), _Entries(), _Entries())
         self._head: dict[str, Any] = {}
 
-    def update(self, thing: Thing, before: Thing | None = None) -> None:
+    def update(self, thing: WatchedObject, before: WatchedObject | None = None) -> None:
         """An object is new, or other than ``before``."""
         match thing:
             case core.Pod():
@@ -140,7 +143,7 @@ class Board:
                 self._same_ground = False
                 self._topologies[thing.metadata.name] = thing
 
-    def drop(self, thing: Thing) -> None:
+    def drop(self, thing: WatchedObject) -> None:
         """An object is gone; ``thing`` as it was put last."""
         match thing:
             case core.Pod():
@@ -172,11 +175,11 @@ class Board:
         taken = {"nodes": nodes.take(), "gangs": gangs.take(), "pods": pods.take(), "waiting": waiting.take()}
         return patch | {name: found for name, found in taken.items() if found}
 
-    def parts(self) -> Parts:
+    def parts(self) -> ObjectsView:
         """Everything as it is now; the maps are the board's own."""
         self._draw()
         nodes, gangs, pods, waiting = self._maps
-        return Parts(**self._simple(), nodes=nodes, gangs=gangs, pods=pods, waiting=waiting)
+        return ObjectsView(**self._simple(), nodes=nodes, gangs=gangs, pods=pods, waiting=waiting)
 
     def _simple(self) -> dict[str, Any]:
         layout = self._layout
@@ -275,7 +278,7 @@ class Board:
         """Resources have come or gone, or have other roles: letters and colours are given anew, the oldest first."""
         found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
         found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
-        owners: dict[tuple[str, str], Owner] = {}
+        owners: dict[tuple[str, str], DeviceOwner] = {}
         # Letters are told apart within a resource, P is prefill everywhere; colours over all of them.
         for each in found:
             for place, owner in owners_of((key_of(each), role) for role in role_names(each)).items():
@@ -285,7 +288,7 @@ class Board:
         self._stale_gangs |= dict.fromkeys(changed)
 
     def _draw_gang(
-        self, key: str, layout: Layout, gangs: _Entries[contract.Gang], waiting: _Entries[contract.Waiting]
+        self, key: str, layout: ViewLayout, gangs: _Entries[contract.GangView], waiting: _Entries[contract.WaitingView]
     ) -> None:
         gang = self._gangs.get(key)
         if gang is None:
@@ -304,7 +307,7 @@ class Board:
         if gang.is_empty:
             del self._gangs[key]
 
-    def _used_by_others(self, node: str, layout: Layout) -> int:
+    def _used_by_others(self, node: str, layout: ViewLayout) -> int:
         return sum(requests.get(layout.resource, 0) for requests in self._others.get(node, {}).values())
 
     @staticmethod
@@ -314,9 +317,9 @@ class Board:
         return iter(names)
 
 
-def draw(things: Iterable[Thing]) -> Parts:
+def draw(things: Iterable[WatchedObject]) -> ObjectsView:
     """The parts of a state that some objects make."""
-    board = Board()
+    board = ViewBuilder()
     for thing in things:
         board.update(thing)
     return board.parts()

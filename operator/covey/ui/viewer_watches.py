@@ -25,13 +25,13 @@ from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import Inference
 from covey.ui import contract
-from covey.ui.view_state import Board, Thing
+from covey.ui.view_state import ViewBuilder, WatchedObject
 
 T = TypeVar("T", bound=core.Pod | core.Node | core.Group | core.ClusterTopology | Inference)
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class WatchedCollection:
     """A kind that is read. ``whole``: it is wanted of all namespaces even where only some are looked at."""
 
     resource: Resource
@@ -42,16 +42,16 @@ class Collection:
 
 
 COLLECTIONS: Final = (
-    Collection(resources.NODES, core.Node, "nodes and their topology are not shown"),
-    Collection(resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, "levels are guessed from the nodes' labels"),
-    Collection(resources.DISAGGREGATED_INFERENCES, Inference, "what is wanted, and what waits, is not shown"),
-    Collection(resources.COMPOSITE_POD_GROUPS, core.Group, "why units wait is not shown"),
-    Collection(resources.POD_GROUPS, core.Group, "why units wait is not shown"),
-    Collection(resources.PODS, core.Pod, "what these pods take of the nodes is not counted", whole=True),
+    WatchedCollection(resources.NODES, core.Node, "nodes and their topology are not shown"),
+    WatchedCollection(resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, "levels are guessed from the nodes' labels"),
+    WatchedCollection(resources.DISAGGREGATED_INFERENCES, Inference, "what is wanted, and what waits, is not shown"),
+    WatchedCollection(resources.COMPOSITE_POD_GROUPS, core.Group, "why units wait is not shown"),
+    WatchedCollection(resources.POD_GROUPS, core.Group, "why units wait is not shown"),
+    WatchedCollection(resources.PODS, core.Pod, "what these pods take of the nodes is not counted", whole=True),
 )
 
 
-class Reading(Generic[T]):
+class ViewerWatch(Generic[T]):
     """One collection of one namespace (None: of all).
 
     Args:
@@ -67,9 +67,9 @@ class Reading(Generic[T]):
     def __init__(
         self,
         client: Client,
-        collection: Collection,
+        collection: WatchedCollection,
         namespace: str | None,
-        board: Board,
+        board: ViewBuilder,
         changed: Callable[[], None],
         every: float,
         clock: Clock,
@@ -171,7 +171,7 @@ class Reading(Generic[T]):
             self._board.update(self._with_kind(item), self._with_kind(before) if before is not None else None)
         self._changed()
 
-    def _with_kind(self, item: T) -> Thing:
+    def _with_kind(self, item: T) -> WatchedObject:
         """The object with its kind, which the API server leaves out of lists."""
         if isinstance(item, core.Group) and item.kind != self.collection.resource.kind:
             return msgspec.structs.replace(item, kind=self.collection.resource.kind)
@@ -194,7 +194,7 @@ class Reading(Generic[T]):
         )
 
 
-class Readings:
+class ViewerWatches:
     """Everything that one viewer looks at.
 
     Args:
@@ -212,7 +212,7 @@ class Readings:
         client: Client,
         namespaces: Sequence[str],
         fallback: str | None,
-        board: Board,
+        board: ViewBuilder,
         changed: Callable[[], None],
         every: float,
         clock: Clock,
@@ -224,7 +224,7 @@ class Readings:
         self._clock = clock
         self._narrow = tuple(namespaces) or ((fallback,) if fallback else ())
         self._named = bool(namespaces)
-        self._readings: list[Reading[Any]] = []
+        self._readings: list[ViewerWatch[Any]] = []
         self._begun = asyncio.Event()
 
     async def run(self) -> None:
@@ -271,7 +271,7 @@ class Readings:
             if told is not None:
                 yield told
 
-    async def _follow(self, collection: Collection, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, collection: WatchedCollection, group: asyncio.TaskGroup) -> None:
         """Read from all namespaces, and from the narrow ones where that is denied or not wanted."""
         narrow = self._narrow if collection.resource.namespaced else ()
         if not narrow or collection.whole or not self._named:
@@ -288,13 +288,13 @@ class Readings:
             self._begin(collection, narrow, group)
 
     def _begin(
-        self, collection: Collection, namespaces: Sequence[str], group: asyncio.TaskGroup
-    ) -> dict[Reading[Any], asyncio.Task[None]]:
+        self, collection: WatchedCollection, namespaces: Sequence[str], group: asyncio.TaskGroup
+    ) -> dict[ViewerWatch[Any], asyncio.Task[None]]:
         readings = [self._reading(collection, namespace) for namespace in namespaces]
         return {reading: group.create_task(reading.run()) for reading in readings}
 
-    def _reading(self, collection: Collection, namespace: str | None) -> Reading[Any]:
-        found: Reading[Any] = Reading(
+    def _reading(self, collection: WatchedCollection, namespace: str | None) -> ViewerWatch[Any]:
+        found: ViewerWatch[Any] = ViewerWatch(
             *(self._client, collection, namespace, self._board, self._changed, self._every, self._clock)
         )
         self._readings.append(found)

@@ -12,9 +12,9 @@ from covey import __version__
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.connection import Connection
-from covey.ui.contract import Mode
-from covey.ui.event_stream import Feed, View, Who, ask_who
-from covey.ui.headers import DEFAULT, Limits
+from covey.ui.contract import SignInMode
+from covey.ui.event_stream import UserInfo, ViewerFeed, ViewScope, review_user
+from covey.ui.headers import DEFAULT, PageLimits
 
 #: As many as are needed at once: each collection of each namespace has a watch of its own.
 _UNBOUNDED: Final = 0
@@ -43,7 +43,7 @@ class _Entry:
     viewer: str
     #: The namespace of a service account; None for anybody else.
     tenant: str | None
-    feed: Feed
+    feed: ViewerFeed
     task: asyncio.Task[None]
 
 
@@ -64,12 +64,12 @@ class Viewers:
 
     def __init__(
         self,
-        mode: Mode,
+        mode: SignInMode,
         *,
         cluster: str = "",
         namespaces: tuple[str, ...] = (),
         fallback: str | None = None,
-        limits: Limits = DEFAULT,
+        limits: PageLimits = DEFAULT,
         clock: Clock,
     ) -> None:
         self.mode = mode
@@ -83,7 +83,7 @@ class Viewers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def feed(self, credentials: Credentials, namespaces: Sequence[str] | None) -> Feed:
+    async def feed(self, credentials: Credentials, namespaces: Sequence[str] | None) -> ViewerFeed:
         """The feed of a viewer; a new one where there is none.
 
         Args:
@@ -109,13 +109,13 @@ class Viewers:
         Raises:
             KubeError: the credentials are not good, or the API server does not answer.
         """
-        if self.mode is not Mode.TOKEN:
+        if self.mode is not SignInMode.TOKEN:
             return None
         for (identity, _), entry in self._entries.items():
             if identity == credentials.identity:
                 return entry.tenant
         async with new_client(credentials.connection) as client:
-            return (await ask_who(client)).home
+            return (await review_user(client)).home
 
     async def run(self) -> None:
         """Close the feeds at which nobody looks any more, until cancelled; then all of them."""
@@ -133,7 +133,7 @@ class Viewers:
     async def _open(self, key: Key, credentials: Credentials) -> _Entry:
         client = new_client(credentials.connection)
         try:
-            who = await ask_who(client)
+            who = await review_user(client)
             entry = self._entries.get(key)
             if entry is not None and not entry.task.done():
                 await client.close()
@@ -144,11 +144,11 @@ class Viewers:
             raise
         return self._begin(key, client, who)
 
-    def _begin(self, key: Key, client: Client, who: Who) -> _Entry:
-        feed = Feed(
+    def _begin(self, key: Key, client: Client, who: UserInfo) -> _Entry:
+        feed = ViewerFeed(
             client,
             who,
-            View(self.mode, key[1], self._fallback, self._cluster),
+            ViewScope(self.mode, key[1], self._fallback, self._cluster),
             limits=self.limits,
             clock=self._clock,
         )

@@ -21,7 +21,7 @@ from covey.scheduler.index import Index
 from covey.watching.advice import describe_unseen, is_wrong
 
 
-class State(StrEnum):
+class TreeState(StrEnum):
     """State of a part of the tree, best first: all of it is Ready, its minimum is, or it is not."""
 
     READY = "ready"
@@ -32,7 +32,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class Branch(msgspec.Struct, rename="camel", frozen=True):
+class StatusTree(msgspec.Struct, rename="camel", frozen=True):
     """A node of the tree.
 
     ``ready`` counts of ``total`` what is Ready, pods of a replica and replicas of a role, or what has its minimum Ready
@@ -41,18 +41,18 @@ class Branch(msgspec.Struct, rename="camel", frozen=True):
 
     kind: str
     name: str
-    state: State
+    state: TreeState
     reason: str = ""
     placement: str = ""
     ready: int = 0
     total: int = 0
     minimum: int | None = None
-    children: tuple[Branch, ...] = ()
+    children: tuple[StatusTree, ...] = ()
 
 
-_ORDER = tuple(State)
+_ORDER = tuple(TreeState)
 #: What has its minimum Ready.
-_SERVING = (State.READY, State.SERVING)
+_SERVING = (TreeState.READY, TreeState.SERVING)
 
 
 def grow(
@@ -60,7 +60,7 @@ def grow(
     groups: Iterable[core.Group],
     pods: Iterable[core.Pod],
     place_of: Callable[[Sequence[str]], str],
-) -> Branch:
+) -> StatusTree:
     """The tree of a resource.
 
     Args:
@@ -84,12 +84,12 @@ def grow(
     wanted = 0 if inference.spec.suspend else inference.spec.replicas
     there = {unit.index for unit in found}
     missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(found))]
-    units += [Branch("unit", str(number), State.WAITING, "its groups do not exist yet") for number in missing]
+    units += [StatusTree("unit", str(number), TreeState.WAITING, "its groups do not exist yet") for number in missing]
     ready = sum(unit.state in _SERVING for unit in units)
-    return Branch(
+    return StatusTree(
         "inference",
         f"{inference.metadata.namespace}/{inference.metadata.name}",
-        _worst(units) if units else State.WAITING,
+        _worst(units) if units else TreeState.WAITING,
         "suspended" if inference.spec.suspend else _own_reason(inference, units),
         ready=ready,
         total=wanted,
@@ -102,7 +102,7 @@ def _is_owned_by(meta: core.Meta, uid: str) -> bool:
     return owner is not None and owner.uid == uid
 
 
-def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
+def _own_reason(inference: DisaggregatedInference, units: Sequence[StatusTree]) -> str:
     """Describe what the operator says of the whole; why it is not admitted only where no unit says it itself."""
     silent = {names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET}
     if any(unit.children and unit.reason for unit in units):
@@ -113,21 +113,21 @@ def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> s
     return "; ".join(dict.fromkeys(filter(None, (describe_unseen(inference), *texts))))
 
 
-def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
     roles = tuple(_role(role, index, place_of) for role in unit.roles)
     admitted = core.condition(unit.root.status.conditions, names.ADMITTED)
     reason = unit.problem or ""
-    state = _worst([role for role in roles if role.minimum]) if roles else State.WAITING
-    if state is State.READY and _worst(roles) is not State.READY:
-        state = State.SERVING
+    state = _worst([role for role in roles if role.minimum]) if roles else TreeState.WAITING
+    if state is TreeState.READY and _worst(roles) is not TreeState.READY:
+        state = TreeState.SERVING
     if admitted is None:
         reason = reason or "the scheduler process has not looked at it yet"
-        state = State.WAITING if state is not State.FAILED else state
+        state = TreeState.WAITING if state is not TreeState.FAILED else state
     elif admitted.status != "True":
         said = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
         reason = "; ".join(filter(None, (said, describe_reservation(unit.root))))
-        state = State.WAITING if state is not State.FAILED else state
-    elif state is State.HELD:
+        state = TreeState.WAITING if state is not TreeState.FAILED else state
+    elif state is TreeState.HELD:
         pods = list(unit.pods())
         arrived = sum(podstate.holding(pod) is not None for pod in pods)
         reason = f"admitted; {sum(map(podstate.bound, pods))} bound, {arrived} of {len(pods)} pods have their place"
@@ -135,7 +135,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
         reason = f"{unit.absent} of its groups do not exist yet"
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
     ready = sum(role.state in _SERVING for role in roles)
-    return Branch("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
+    return StatusTree("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
 
 
 def describe_reservation(root: core.Group) -> str | None:
@@ -149,31 +149,33 @@ def describe_reservation(root: core.Group) -> str | None:
     return f"{what} in {claim.where} has been kept for it since {claim.since}"
 
 
-def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
     replicas = tuple(_replica(replica, index, place_of) for replica in role.replicas)
-    ready = sum(replica.state is State.READY for replica in replicas)
+    ready = sum(replica.state is TreeState.READY for replica in replicas)
     absent = role.desired - len(replicas)
     reason = f"{absent} of {role.desired} replicas do not exist yet" if absent > 0 else ""
-    state = State.READY if ready >= role.desired else State.SERVING
+    state = TreeState.READY if ready >= role.desired else TreeState.SERVING
     if ready < max(1, role.minimum) and role.desired:
         # As bad as the best `minimum` replicas allow: surplus that waits does not make a role wait.
         best = sorted(replicas, key=lambda each: _ORDER.index(each.state))[: max(1, role.minimum)]
-        state = _worst(best) if len(best) >= role.minimum and best else State.WAITING
-    return Branch("role", role.name, state, reason, "", ready, role.desired, role.minimum, replicas)
+        state = _worst(best) if len(best) >= role.minimum and best else TreeState.WAITING
+    return StatusTree("role", role.name, state, reason, "", ready, role.desired, role.minimum, replicas)
 
 
-def _replica(replica: Replica, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+def _replica(replica: Replica, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
     pods = tuple(_pod(pod) for pod in replica.pods)
-    reason, state = "", _worst(pods) if pods else State.WAITING
+    reason, state = "", _worst(pods) if pods else TreeState.WAITING
     if not replica.whole:
-        state = State.WAITING if state is not State.FAILED else state
+        state = TreeState.WAITING if state is not TreeState.FAILED else state
         reason = f"{len(pods)} of {replica.size} pods exist"
         gone = [pod for pod in index.members(_top(replica, index)) if _leaving(pod, replica)]
         if gone:
             reason += f"; {gone[0].metadata.name}: {_leaving(gone[0], replica)}"
     nodes = [pod.spec.node_name for pod in replica.pods if pod.spec.node_name]
-    ready = sum(pod.state is State.READY for pod in pods)
-    return Branch("replica", str(replica.number), state, reason, place_of(nodes), ready, replica.size, children=pods)
+    ready = sum(pod.state is TreeState.READY for pod in pods)
+    return StatusTree(
+        "replica", str(replica.number), state, reason, place_of(nodes), ready, replica.size, children=pods
+    )
 
 
 def _top(replica: Replica, index: Index) -> Key:
@@ -191,52 +193,52 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
     return "it is being deleted" if podstate.dying(pod) else ""
 
 
-def _pod(pod: core.Pod) -> Branch:
+def _pod(pod: core.Pod) -> StatusTree:
     state, reason = pod_state(pod)
     node = pod.spec.node_name or podstate.pinned_node(pod) or ""
-    return Branch("pod", pod.metadata.name, state, reason, node, int(state is State.READY), 1)
+    return StatusTree("pod", pod.metadata.name, state, reason, node, int(state is TreeState.READY), 1)
 
 
-def pod_state(pod: core.Pod) -> tuple[State, str]:
+def pod_state(pod: core.Pod) -> tuple[TreeState, str]:
     """Return the state of a pod, and the reason for it."""
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
     node = podstate.pinned_node(pod)
     if podstate.bound(pod):
         return _running(pod)
     if foreign:
-        return State.HELD, f"held by the scheduling gate {foreign[0]}"
+        return TreeState.HELD, f"held by the scheduling gate {foreign[0]}"
     if podstate.is_gated(pod):
-        return State.WAITING, "no place yet"
+        return TreeState.WAITING, "no place yet"
     if podstate.waits_for_start(pod):
-        return State.HELD, f"has its place on {node}; its start is held"
+        return TreeState.HELD, f"has its place on {node}; its start is held"
     refused = podstate.unschedulable(pod)
     if node and refused:
-        return State.FAILED, f"cannot be scheduled where it was planned: {refused}"
+        return TreeState.FAILED, f"cannot be scheduled where it was planned: {refused}"
     if node:
-        return State.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"
-    return State.FAILED, podstate.obstacle(pod) or "it has no place and no gate"
+        return TreeState.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"
+    return TreeState.FAILED, podstate.obstacle(pod) or "it has no place and no gate"
 
 
-def _running(pod: core.Pod) -> tuple[State, str]:
+def _running(pod: core.Pod) -> tuple[TreeState, str]:
     ready = core.condition(pod.status.conditions, "Ready")
     if ready is not None and ready.status == "True":
-        return State.READY, ""
+        return TreeState.READY, ""
     said = core.describe_containers(pod) or next(
         (each.message or each.reason for each in pod.status.conditions or () if each.status == "False" and _says(each)),
         "",
     )
-    return State.STARTING, f"{pod.status.phase.lower()}{f': {said}' if said else ', not ready yet'}"
+    return TreeState.STARTING, f"{pod.status.phase.lower()}{f': {said}' if said else ', not ready yet'}"
 
 
 def _says(condition: core.Condition) -> bool:
     return condition.type in ("Ready", "Initialized", "ContainersReady") and bool(condition.message)
 
 
-def _worst(branches: Sequence[Branch]) -> State:
-    return max((branch.state for branch in branches), key=_ORDER.index, default=State.READY)
+def _worst(branches: Sequence[StatusTree]) -> TreeState:
+    return max((branch.state for branch in branches), key=_ORDER.index, default=TreeState.READY)
 
 
-def branches_with_reason(branch: Branch) -> Iterator[Branch]:
+def branches_with_reason(branch: StatusTree) -> Iterator[StatusTree]:
     """Every node that has something to say, root first."""
     if branch.reason:
         yield branch

@@ -15,14 +15,14 @@ from covey.admission.tree import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
-from covey.picture.floor import Floor, Ground, Spot, build_floor, main_resource, path_order
+from covey.picture.floor import Floor, NodeUsage, Spot, build_floor, main_resource, path_order
 from covey.placement.cluster import resources
 from covey.placement.cluster.devices import CLUSTER, share
 from covey.placement.cluster.inventory import Inventory, path_of
 from covey.placement.model import Path, Topology
 from covey.planning.answer import Teller
 from covey.planning.drawing import survey
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 
 
 class Usage(msgspec.Struct, rename="camel", frozen=True):
@@ -47,7 +47,7 @@ class UsageReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 def measure(
-    grounds: Sequence[Ground], topology: Topology, resource: str | None = None, levels: Iterable[str] | None = None
+    grounds: Sequence[NodeUsage], topology: Topology, resource: str | None = None, levels: Iterable[str] | None = None
 ) -> UsageReport:
     """Count a resource by domain, each domain after the one it lies in.
 
@@ -60,7 +60,7 @@ def measure(
     counted = resource or main_resource((), grounds)
     depths = _depths(topology, grounds, set(levels) if levels is not None else None)
     found = [_usage(CLUSTER, "", (), grounds, counted)]
-    members: dict[Path, list[Ground]] = {}
+    members: dict[Path, list[NodeUsage]] = {}
     for ground in grounds:
         for depth in depths:
             if len(ground.path) > depth and ground.path[depth] is not None:
@@ -71,7 +71,7 @@ def measure(
     return UsageReport(topology.name, counted, tuple(found))
 
 
-def _depths(topology: Topology, grounds: Sequence[Ground], levels: set[str] | None) -> list[int]:
+def _depths(topology: Topology, grounds: Sequence[NodeUsage], levels: set[str] | None) -> list[int]:
     if levels is not None:
         return [depth for depth, level in enumerate(topology.levels) if level.name in levels]
     found = []
@@ -82,7 +82,7 @@ def _depths(topology: Topology, grounds: Sequence[Ground], levels: set[str] | No
     return found
 
 
-def _usage(level: str, domain: str, path: Path, grounds: Sequence[Ground], resource: str) -> Usage:
+def _usage(level: str, domain: str, path: Path, grounds: Sequence[NodeUsage], resource: str) -> Usage:
     capacity = used = free = stranded = 0
     for ground in grounds:
         has, taken = ground.capacity.get(resource, 0), ground.used.get(resource, 0)
@@ -109,7 +109,7 @@ def find_topology_name(inference: DisaggregatedInference, groups: Iterable[core.
     return first.status.topology if first is not None else inference.spec.topology.name
 
 
-def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str]:
+def whereabouts(name: str | None, facts: ClusterFacts) -> Callable[[Sequence[str]], str]:
     """A function from nodes to words; it says nothing where the topology is not clear.
 
     Args:
@@ -130,7 +130,7 @@ def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str
     return words
 
 
-def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Floor:
+def floor_now(inferences: Sequence[DisaggregatedInference], facts: ClusterFacts) -> Floor:
     """The floor with the pods of some resources in colour, bound ones and pinned ones.
 
     Raises:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from builders.files import EXAMPLES, covey
 from covey.cli.picture.text import print_picture
-from covey.picture.floor import Floor, Ground, Mark, Spot, build_floor
+from covey.picture.floor import DomainMark, Floor, NodeUsage, Spot, build_floor
 from covey.placement.model import Level, Topology
 
 GPU = "nvidia.com/gpu"
@@ -21,12 +21,12 @@ TOPOLOGY = Topology(
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
 
 
-def ground(block: int, rack: int, number: int, used: int = 0, closed: str | None = None, gpus: int = 8) -> Ground:
+def ground(block: int, rack: int, number: int, used: int = 0, closed: str | None = None, gpus: int = 8) -> NodeUsage:
     name = f"n{block}-{rack}-{number}"
-    return Ground(name, ("z", f"b{block}", f"r{rack}", name), {GPU: gpus, "cpu": 64_000}, {GPU: used}, closed)
+    return NodeUsage(name, ("z", f"b{block}", f"r{rack}", name), {GPU: gpus, "cpu": 64_000}, {GPU: used}, closed)
 
 
-def grounds(blocks: int, racks: int, nodes: int) -> list[Ground]:
+def grounds(blocks: int, racks: int, nodes: int) -> list[NodeUsage]:
     return [ground(b, r, n) for b in range(blocks) for r in range(racks) for n in range(nodes)]
 
 
@@ -79,7 +79,7 @@ def test_the_picture_counts_right_for_any_floor(places: list[tuple[int, int, int
 
 @pytest.mark.parametrize("racks", [3, 32])
 def test_the_domain_that_a_refusal_names_is_marked(racks: int) -> None:
-    marks = {("z", "b1", "r2"): Mark.NEAREST}
+    marks = {("z", "b1", "r2"): DomainMark.NEAREST}
     floor = build_floor(TOPOLOGY, grounds(2, racks, 4), [], title="t", marks=marks)
     text = draw(floor)
     assert "rack r2 ◀ nearest" in text
@@ -87,9 +87,9 @@ def test_the_domain_that_a_refusal_names_is_marked(racks: int) -> None:
 
 
 def test_long_names_in_pictures_can_be_told_apart() -> None:
-    def long(rack: int, number: int) -> Ground:
+    def long(rack: int, number: int) -> NodeUsage:
         name = f"ip-10-0-{rack}-{number}.us-west-2.compute.internal"
-        return Ground(name, ("z", "b", f"a-long-prefix-of-all-racks-r{rack}", name), {GPU: 8}, {})
+        return NodeUsage(name, ("z", "b", f"a-long-prefix-of-all-racks-r{rack}", name), {GPU: 8}, {})
 
     nodes = [long(rack, number) for rack in range(3) for number in range(3)]
     floor = build_floor(TOPOLOGY, nodes, [spot(nodes[0].name)], title="t")

@@ -25,7 +25,7 @@ from builders.devices import (
 )
 from builders.files import cluster, covey, inference, plan, pod, role, workload, write
 from covey.api import core
-from covey.planning.facts import Facts, with_devices
+from covey.planning.facts import ClusterFacts, with_devices
 
 
 def nodes_with(*things: Json, count: int = 2) -> list[Json]:
@@ -57,7 +57,7 @@ def test_a_pod_is_looked_at_without_a_walk_over_all_claims_and_one_that_has_ende
         core.PodSpec(resource_claims=({"name": "r", "resourceClaimName": "c"},)),
     )
     ended = replace(pod, status=core.PodStatus(phase="Failed"))
-    facts = Facts((), (pod,), ())
+    facts = ClusterFacts((), (pod,), ())
     devices = with_devices(facts, [read(class_body()), read(claim)]).devices
     assert devices is not None
     seen = dataclasses.replace(devices, things=Things(devices.things))
@@ -65,7 +65,7 @@ def test_a_pod_is_looked_at_without_a_walk_over_all_claims_and_one_that_has_ende
     assert (seen.asks(pod)[ask], Things.walks) == (3, 0)
     assert devices.classes is not None
     assert devices.classes.has_judged(ask)
-    gone = with_devices(Facts((), (ended,), ()), devices.things).devices
+    gone = with_devices(ClusterFacts((), (ended,), ()), devices.things).devices
     assert gone is not None
     assert gone.classes is not None
     assert not gone.classes.has_judged(ask)

@@ -14,7 +14,7 @@ from covey.cli.render.live import print_advice, print_branch, print_headroom
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.watching.advice import Advice, advise
-from covey.watching.status_tree import Branch, State, branches_with_reason, grow
+from covey.watching.status_tree import StatusTree, TreeState, branches_with_reason, grow
 
 UID = "uid-of-llm"
 
@@ -61,7 +61,7 @@ class World:
             self.bind(name, f"n{number}")
         self.condition("llm-0", "Admitted", "True", "Admitted")
 
-    def tree(self) -> Branch:
+    def tree(self) -> StatusTree:
         groups = [convert(each, core.Group) for each in self.groups.values()]
         pods = [convert(each, core.Pod) for each in self.pods.values()]
         return grow(self.inference, groups, pods, lambda nodes: f"on {len(nodes)} nodes" if nodes else "")
@@ -70,7 +70,7 @@ class World:
         return " | ".join(f"{each.kind} {each.name}: {each.reason}" for each in branches_with_reason(self.tree()))
 
 
-def at(branch: Branch, *names: str) -> Branch:
+def at(branch: StatusTree, *names: str) -> StatusTree:
     for name in names:
         (branch,) = [child for child in branch.children if child.name == name]
     return branch
@@ -80,7 +80,7 @@ def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
     world = World()
     world.condition("llm-0", "Admitted", "False", "Infeasible", "decode: no rack has room")
     tree = world.tree()
-    assert tree.state is State.WAITING
+    assert tree.state is TreeState.WAITING
     assert at(tree, "0").reason == "Infeasible: decode: no rack has room"
     assert at(tree, "0", "decode", "0").children[0].reason == "no place yet"
 
@@ -92,10 +92,13 @@ def test_a_gang_that_the_barrier_holds() -> None:
     world.pin("llm-0-prefill-0-1", "n1")
     world.pin("llm-0-decode-0-0", "n2")
     unit = at(world.tree(), "0")
-    assert unit.state is State.HELD
+    assert unit.state is TreeState.HELD
     assert "1 bound, 3 of 5 pods have their place" in unit.reason
     held = at(unit, "decode", "0").children[0]
-    assert (held.state, held.reason) == (State.HELD, "has its place on n2; it is bound when its whole gang has arrived")
+    assert (held.state, held.reason) == (
+        TreeState.HELD,
+        "has its place on n2; it is bound when its whole gang has arrived",
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,8 +147,8 @@ def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
         world.pods[name]["spec"].pop("affinity")
         world.pods[name]["spec"]["schedulingGates"] = [{"name": "scheduling.covey.dev/gang"}]
     tree = world.tree()
-    assert (tree.state, tree.ready) == (State.SERVING, 1)
-    assert at(tree, "0", "prefill", "1").state is State.WAITING
+    assert (tree.state, tree.ready) == (TreeState.SERVING, 1)
+    assert at(tree, "0", "prefill", "1").state is TreeState.WAITING
     out = io.StringIO()
     print_branch(tree, Console(file=out, width=200), whole=False)
     assert "2 pods, such as llm-0-prefill-1-0  no place yet" in out.getvalue()
@@ -156,14 +159,18 @@ def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
 @pytest.mark.parametrize(
     ("change", "state", "words"),
     [
-        ({"gates": ["example.com/quota"]}, State.HELD, "held by the scheduling gate example.com/quota"),
-        ({"gates": ["scheduling.covey.dev/start"], "pin": True}, State.HELD, "its start is held"),
-        ({"pin": True, "unschedulable": "0/1 nodes"}, State.FAILED, "cannot be scheduled where it was planned: 0/1"),
-        ({"gates": []}, State.FAILED, "lost its scheduling gate"),
-        ({"bound": True}, State.STARTING, "pending: containers with unready status"),
+        ({"gates": ["example.com/quota"]}, TreeState.HELD, "held by the scheduling gate example.com/quota"),
+        ({"gates": ["scheduling.covey.dev/start"], "pin": True}, TreeState.HELD, "its start is held"),
+        (
+            {"pin": True, "unschedulable": "0/1 nodes"},
+            TreeState.FAILED,
+            "cannot be scheduled where it was planned: 0/1",
+        ),
+        ({"gates": []}, TreeState.FAILED, "lost its scheduling gate"),
+        ({"bound": True}, TreeState.STARTING, "pending: containers with unready status"),
     ],
 )
-def test_what_holds_a_pod(change: dict[str, Any], state: State, words: str) -> None:
+def test_what_holds_a_pod(change: dict[str, Any], state: TreeState, words: str) -> None:
     world = World()
     name = "llm-0-decode-0-0"
     if change.get("pin"):

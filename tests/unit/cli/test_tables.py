@@ -17,7 +17,7 @@ from rich.console import Console
 from builders.files import EXAMPLES, covey, inference, node, role, write
 from covey.cli.console import guarded_terminals
 from covey.cli.render.live import print_branches
-from covey.watching.status_tree import Branch, State
+from covey.watching.status_tree import StatusTree, TreeState
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
 LONG = "a-node-with-a-name-that-no-narrow-terminal-has-room-for.region-1.compute.internal"
@@ -42,13 +42,13 @@ def test_plan_without_headers_is_rows_alone(form: str, head: str) -> None:
 
 def test_status_as_a_table() -> None:
     branches = [
-        Branch("inference", "default/llama", State.READY, ready=2, total=2),
-        Branch(
+        StatusTree("inference", "default/llama", TreeState.READY, ready=2, total=2),
+        StatusTree(
             "inference",
             "prod/qwen",
-            State.WAITING,
+            TreeState.WAITING,
             total=1,
-            children=(Branch("unit", "0", State.WAITING, "Infeasible: no rack has room"),),
+            children=(StatusTree("unit", "0", TreeState.WAITING, "Infeasible: no rack has room"),),
         ),
     ]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from covey.convert import ConversionError, Converted, Levels, convert
 from covey.manifests.documents import Document
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from foreign_workloads import EVERY, Object
 
 UNKNOWN = "fieldOfANewerRelease"
@@ -102,7 +102,7 @@ def test_what_is_malformed_is_said_in_a_sentence_or_passed_on(document: Object) 
         assert found.what
         assert found.instead
         return
-    place = Place("in.yaml", 1)
+    place = ManifestPath("in.yaml", 1)
     with contextlib.suppress(InputError):  # a malformed pod template is passed on, and refused with the rest
         read_inference(Document(place, found.body), "default")
 

@@ -18,7 +18,7 @@ from covey.placement.model import Gang, Level, Plan, Topology
 from covey.placement.planner import plan_minimum
 from covey.placement.sharing import cover_dp
 from covey.placement.sharing.cost import Packing
-from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points
+from covey.placement.sharing.cover_dp import NO_WAY, ChildOffer, Cover, Points
 
 
 def deep(levels: int, nodes: int, per_domain: int, fan: int) -> Inventory:
@@ -159,7 +159,9 @@ def offers_of(draw: st.DrawFn) -> tuple[Vector, list[list[tuple[Vector, tuple[in
 
 def made(need: Vector, children: list[list[tuple[Vector, tuple[int, int]]]]) -> Cover[int]:
     offers = [
-        Offer(number, {0: (Points([v for v, _ in child], need), np.array([p for _, p in child], dtype=np.int64).T)})
+        ChildOffer(
+            number, {0: (Points([v for v, _ in child], need), np.array([p for _, p in child], dtype=np.int64).T)}
+        )
         for number, child in enumerate(children)
     ]
     return Cover(need, offers, words=2)

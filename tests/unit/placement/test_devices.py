@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import GPU, TOPOLOGY
-from covey.picture.floor import Ground
+from covey.picture.floor import NodeUsage
 from covey.placement.cluster.devices import CLUSTER, Kind, LevelReport, NodeDevices, devices_of, kind_of, report
 from covey.watching.usage import measure
 
@@ -82,7 +82,7 @@ def test_what_holds_of_every_count(drawn: list[Any]) -> None:
 def test_top_says_the_same(drawn: list[Any]) -> None:
     """One definition: what the metrics call partial and closed ``covey top`` calls stranded."""
     grounds = [
-        Ground(
+        NodeUsage(
             str(number),
             path,
             {kind.resource: has for kind, (has, _) in kinds.items()},

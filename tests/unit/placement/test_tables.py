@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.placement.capacity.tables import NEVER, Budget, Table, Tables, Vector
-from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points, clip
+from covey.placement.sharing.cover_dp import NO_WAY, ChildOffer, Cover, Points, clip
 
 ENOUGH = 1 << 40
 
@@ -93,7 +93,7 @@ def test_a_cover_is_the_cheapest_way_to_share_out(children: list[tuple[set[Vecto
     offers = []
     for index, (vectors, price) in enumerate(children):
         points = Points(clip(sorted(vectors), need), need)
-        offers.append(Offer(index, {0: (points, np.full((1, len(points.rows)), price))}))
+        offers.append(ChildOffer(index, {0: (points, np.full((1, len(points.rows)), price))}))
     cover = Cover(need, offers)
     for wanted in product(range(4), range(4)):
         best = NO_WAY

@@ -8,7 +8,7 @@ from covey.api import core
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
 from covey.ui.history import tell
-from covey.ui.history_sources import Chronicle, Event, Pod
+from covey.ui.history_sources import HistorySources, StoredEvent, TimedPod
 from unit.ui.world import condition, expanded, told
 
 NOW = 1_767_225_700.0
@@ -20,7 +20,7 @@ def resource(**status: Any) -> Inference:
     return told(found, **status) if status else found
 
 
-def pod(name: str, **more: Any) -> Pod:
+def pod(name: str, **more: Any) -> TimedPod:
     """A pod with its times; the pin at 3 s, the bind at 5 s."""
     found = expanded("llm")[name]
     raw = msgspec.to_builtins(found)
@@ -35,15 +35,15 @@ def pod(name: str, **more: Any) -> Pod:
     }
     for part, fields in more.items():
         raw[part] = raw[part] | fields
-    return convert(raw, Pod)
+    return convert(raw, TimedPod)
 
 
 def event(
     reason: str, action: str = "", kind: str = "DisaggregatedInference", uid: str = "uid-llm", **more: Any
-) -> Event:
+) -> StoredEvent:
     regarding = {"kind": kind, "name": "llm", "uid": uid}
     body = {"metadata": {"name": "e"}, "regarding": regarding, "reason": reason, "action": action, **more}
-    return convert({"eventTime": "2026-01-01T00:00:02.500000Z", **body}, Event)
+    return convert({"eventTime": "2026-01-01T00:00:02.500000Z", **body}, StoredEvent)
 
 
 def kinds(story: Any) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def test_the_life_of_replicas_with_their_slowest_pod() -> None:
     ready = [{"type": kind, "status": "True", "lastTransitionTime": f"2026-01-01T00:00:0{at}Z"} for kind, at in
              (("PodScheduled", 5), ("Ready", 8))]  # fmt: skip
     pods = (pod("llm-0-prefill-0-0", status={"conditions": ready}), pod("llm-0-prefill-1-0"))
-    story = tell(Chronicle(resource(), pods), NOW)
+    story = tell(HistorySources(resource(), pods), NOW)
     first, second = story.lanes
     assert (first.replica, first.created, first.placed) == (0, "2026-01-01T00:00:01Z", "2026-01-01T00:00:03Z")
     assert (first.bound, first.ready, first.state) == ("2026-01-01T00:00:05Z", "2026-01-01T00:00:08Z", "ready")
@@ -73,7 +73,7 @@ def test_containers_that_have_failed_and_pods_that_go() -> None:
     found = pod("llm-0-prefill-0-0", status=status)
     gone = pod("llm-0-decode-0-0")
     gone = msgspec.structs.replace(gone, metadata=msgspec.structs.replace(gone.metadata, deletion_timestamp=going["deletionTimestamp"]))  # fmt: skip
-    story = tell(Chronicle(resource(), (found, gone)), NOW)
+    story = tell(HistorySources(resource(), (found, gone)), NOW)
     (failed,) = [each for each in story.events if each.kind == "failed"]
     assert (failed.reason, failed.type, failed.role, failed.object) == (
         "OOMKilled", "Warning", "prefill", "Pod/llm-0-prefill-0-0",
@@ -92,7 +92,7 @@ def test_conditions_groups_rollouts_and_losses() -> None:
     kept = {"level": "rack", "path": ["b0", None], "since": "2026-01-01T00:02:00Z", "nodes": ["n"]}
     root = told(root, conditions=[condition("Admitted", "False", "Infeasible", "no rack")], claim=kept)
     assert isinstance(root, core.Group)
-    story = tell(Chronicle(resource(**status), groups=(root,)), NOW)
+    story = tell(HistorySources(resource(**status), groups=(root,)), NOW)
     found = {(each.kind, each.reason, each.type, each.unit) for each in story.events}
     assert ("waiting", "Infeasible", "Warning", None) in found
     assert ("waiting", "Infeasible", "Warning", 0) in found
@@ -107,7 +107,7 @@ def test_a_claim_says_for_what_and_who_gives_way() -> None:
     claim |= {"purpose": "Preemption", "message": "takes decode/3 of dev/batch-0"}
     root = told(expanded("llm")["llm-0"], claim=claim)
     assert isinstance(root, core.Group)
-    (found,) = [each for each in tell(Chronicle(resource(), groups=(root,)), NOW).events if each.kind == "waiting"]
+    (found,) = [each for each in tell(HistorySources(resource(), groups=(root,)), NOW).events if each.kind == "waiting"]
     assert found.reason == "Preemption"
     assert found.message == "takes decode/3 of dev/batch-0; what comes free in rack b0/r1 is kept for it"
 
@@ -125,7 +125,7 @@ def test_events_by_what_was_done_and_repeated_ones() -> None:
         event("Pulled", "", kind="Pod", uid="llm-0-prefill-0-0"),
         event("BackOff", "", kind="Pod", uid="somebody-else", type="Warning"),
     )
-    story = tell(Chronicle(resource(), (pod("llm-0-prefill-0-0"),), events=events), NOW)
+    story = tell(HistorySources(resource(), (pod("llm-0-prefill-0-0"),), events=events), NOW)
     found = [each for each in story.events if each.source == "event"]
     assert sorted(each.kind for each in found) == ["admitted", "created", "evacuation", "other", "waiting", "waiting"]
     (repeated,) = [each for each in found if each.count > 1]
@@ -135,7 +135,9 @@ def test_events_by_what_was_done_and_repeated_ones() -> None:
 def test_an_event_and_a_condition_that_say_the_same_are_one() -> None:
     happened = event("Available", "Start", note="all serve", eventTime="2026-01-01T00:00:08.9Z")
     story = tell(
-        Chronicle(resource(conditions=[condition("Available", "True", "Available", "all serve")]), events=(happened,)),
+        HistorySources(
+            resource(conditions=[condition("Available", "True", "Available", "all serve")]), events=(happened,)
+        ),
         NOW,
     )
     assert kinds(story) == [("created", "metadata"), ("ready", "event")]

@@ -14,10 +14,10 @@ from aiohttp.test_utils import TestServer
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
-from covey.ui.auth import OwnToken
-from covey.ui.contract import Mode
-from covey.ui.event_stream import Ended, Feed, Sender, Stream, Who
-from covey.ui.headers import Limits
+from covey.ui.auth import TokenAuthenticator
+from covey.ui.contract import SignInMode
+from covey.ui.event_stream import Ended, EventStream, Sender, UserInfo, ViewerFeed
+from covey.ui.headers import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 
@@ -48,7 +48,7 @@ async def silent() -> AsyncIterator[tuple[Silent, Connection]]:
 
 async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: tuple[Silent, Connection]) -> None:
     there, connection = silent
-    gate, limits = OwnToken(connection), Limits(questions=1, all_questions=2)
+    gate, limits = TokenAuthenticator(connection), PageLimits(questions=1, all_questions=2)
     app = Server(gate, Viewers(gate.mode, limits=limits, clock=SYSTEM), limits=limits).application()
     async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
 
@@ -96,7 +96,7 @@ async def test_a_page_that_takes_nothing_is_cut() -> None:
 
 
 async def test_a_stream_begins_with_the_whole_and_goes_on_with_changes() -> None:
-    stream = Stream(lambda: b"whole", 3)
+    stream = EventStream(lambda: b"whole", 3)
     stream.push(b"lost in the whole")
     assert await stream.next() == ("snapshot", b"whole")
     for change in (b"1", b"2"):
@@ -105,7 +105,7 @@ async def test_a_stream_begins_with_the_whole_and_goes_on_with_changes() -> None
 
 
 async def test_a_page_that_is_too_slow_gets_the_whole_again() -> None:
-    stream = Stream(lambda: b"whole", 3)
+    stream = EventStream(lambda: b"whole", 3)
     await stream.next()
     for number in range(50):
         stream.push(b"%d" % number)
@@ -115,7 +115,7 @@ async def test_a_page_that_is_too_slow_gets_the_whole_again() -> None:
 
 
 async def test_the_end_comes_before_all_that_waits() -> None:
-    stream = Stream(lambda: b"whole", 3)
+    stream = EventStream(lambda: b"whole", 3)
     stream.push(b"1")
     stream.end(Ended("no more"))
     with pytest.raises(Ended, match="no more"):
@@ -137,12 +137,14 @@ async def viewers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Viewers]:
     """Views whose viewers are named by their tokens; the API server is not asked."""
     names: list[str] = []
 
-    async def ask(_client: object) -> Who:
-        return Who(names[-1], names[-1].split(":")[2] if ":" in names[-1] else None)
+    async def ask(_client: object) -> UserInfo:
+        return UserInfo(names[-1], names[-1].split(":")[2] if ":" in names[-1] else None)
 
-    monkeypatch.setattr("covey.ui.viewers.ask_who", ask)
-    monkeypatch.setattr("covey.ui.viewers.Feed", Standing)
-    found = Viewers(Mode.TOKEN, limits=Limits(feeds=6, views=3, tenant_feeds=2, account_feeds=4), clock=SYSTEM)
+    monkeypatch.setattr("covey.ui.viewers.review_user", ask)
+    monkeypatch.setattr("covey.ui.viewers.ViewerFeed", Standing)
+    found = Viewers(
+        SignInMode.TOKEN, limits=PageLimits(feeds=6, views=3, tenant_feeds=2, account_feeds=4), clock=SYSTEM
+    )
     found.names = names  # type: ignore[attr-defined] # for ``look``
     sweeping = asyncio.create_task(found.run())
     yield found
@@ -151,7 +153,7 @@ async def viewers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Viewers]:
         await sweeping
 
 
-async def look(viewers: Viewers, name: str, namespaces: Sequence[str] = ()) -> Feed:
+async def look(viewers: Viewers, name: str, namespaces: Sequence[str] = ()) -> ViewerFeed:
     viewers.names.append(name)  # type: ignore[attr-defined]
     return await viewers.feed(
         Credentials(identity_of(name), Connection(Configuration(host="http://127.0.0.1:1"))), namespaces

@@ -8,13 +8,13 @@ import pytest
 
 from builders.files import inference, role
 from covey.manifests.sources import InputError
-from covey.planning.facts import Facts
+from covey.planning.facts import ClusterFacts
 from covey.ui import plans
 from unit.ui.world import nodes
 
 
 def plan(*manifests: Any) -> Any:
-    facts = Facts(tuple(nodes(2)))
+    facts = ClusterFacts(tuple(nodes(2)))
     answer = plans.plan("\n".join(map(json.dumps, manifests)), "default", facts, (), lambda: 0.0)
     return msgspec.json.decode(msgspec.json.encode(answer))
 

@@ -11,9 +11,9 @@ from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
 from covey.kube.kubeconfig_guards import Configuration
-from covey.ui.auth import Closed, Link, OwnToken, UsedUp
+from covey.ui.auth import CodeUsed, LinkAuthenticator, NotSignedIn, TokenAuthenticator
 from covey.ui.event_stream import Ended, Expired
-from covey.ui.headers import Limits
+from covey.ui.headers import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 
@@ -25,9 +25,9 @@ class Here:
 
     def __init__(self) -> None:
         self.codes: list[str] = []
-        self.gate = Link(NOBODY, self.codes.append)
+        self.gate = LinkAuthenticator(NOBODY, self.codes.append)
         self.hosts: set[str] = set()
-        self.limits = Limits(manifest=1000)
+        self.limits = PageLimits(manifest=1000)
         server = Server(self.gate, Viewers(self.gate.mode, clock=SYSTEM), hosts=self.hosts, limits=self.limits)
         self.app = server.application()
 
@@ -136,20 +136,20 @@ async def test_what_is_too_large_or_no_name_or_of_another_type(here: tuple[Here,
 
 
 def test_a_used_code_is_told_from_a_wrong_one() -> None:
-    gate = Link(NOBODY, lambda _: None)
-    with pytest.raises(Closed):
+    gate = LinkAuthenticator(NOBODY, lambda _: None)
+    with pytest.raises(NotSignedIn):
         gate.redeem("")
     code = gate.open()
     gate.redeem(code)
-    with pytest.raises(UsedUp):
+    with pytest.raises(CodeUsed):
         gate.redeem(code)
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Closed("x"), 401),
-        (UsedUp("x"), 409),
+        (NotSignedIn("x"), 401),
+        (CodeUsed("x"), 409),
         (Expired("x"), 401),
         (Ended("x"), 503),
         (Busy("x"), 429),
@@ -160,7 +160,7 @@ def test_a_used_code_is_told_from_a_wrong_one() -> None:
     ],
 )
 async def test_only_who_is_not_let_in_is_asked_to_sign_in(error: Exception, status: int) -> None:
-    class Broken(OwnToken):
+    class Broken(TokenAuthenticator):
         def credentials(self, token: str | None) -> Credentials:  # noqa: ARG002 - whatever it is
             raise error
 

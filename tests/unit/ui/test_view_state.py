@@ -9,7 +9,7 @@ import pytest
 from builders.files import node, role
 from covey.api import core
 from covey.ui import contract
-from covey.ui.view_state import Board, Thing, draw
+from covey.ui.view_state import ViewBuilder, WatchedObject, draw
 from merge_patch import merge
 from unit.ui.world import bound, condition, expanded, nodes, owned, stranger, told
 
@@ -27,7 +27,7 @@ def test_a_preset_that_running_units_keep_when_nodes_of_another_join_then_is_sti
     kept = told(root, topology="kueue", admitted=1)
     assert draw(joined).topology.name == "nvidia-clique"
     assert draw([*joined, kept]).topology.name == "kueue"
-    board = Board()
+    board = ViewBuilder()
     for thing in (*joined, root):
         board.update(thing)
     assert board.parts().topology.name == "nvidia-clique"
@@ -90,7 +90,7 @@ def test_a_held_rollout_and_a_suspended_gang() -> None:
     rollout = parts.gangs["default/llm"].rollout
     assert rollout is not None
     assert (rollout.from_, rollout.to, rollout.wave) == ("a", "b", 2)
-    assert rollout.hold == contract.Hold("Room", "no room for one more", "2026-01-01T00:01:00Z")
+    assert rollout.hold == contract.HoldView("Room", "no room for one more", "2026-01-01T00:01:00Z")
     assert "Room" in {each.reason for each in parts.waiting.values()}
     suspended = expanded("off", suspend=True)
     assert draw([suspended[""]]).waiting == {}
@@ -116,7 +116,7 @@ def test_gangs_of_other_controllers_are_counted() -> None:
     roots = [each for each in groups if each.spec.parent_composite_pod_group_name is None]
     assert draw(groups).foreign == 0
     assert draw(owned(each, None) for each in groups).foreign == len(roots) == 1
-    board = Board()
+    board = ViewBuilder()
     for each in groups:
         board.update(owned(each, None))
     assert board.change()["foreign"] == 1
@@ -128,7 +128,7 @@ def test_gangs_of_other_controllers_are_counted() -> None:
 def test_a_group_that_changes_hands_is_told_of_its_new_owner_alone() -> None:
     things = expanded("a")
     root = told(things["a-0"], conditions=[condition("Admitted", "False", "Infeasible", "no room")])
-    board = Board()
+    board = ViewBuilder()
     for each in (*(things | {"a-0": root}).values(), expanded("b")[""]):
         board.update(each)
     assert [each.reason for each in board.parts().waiting.values() if each.gang == "default/a"] == ["Infeasible"]
@@ -140,11 +140,11 @@ def test_a_group_that_changes_hands_is_told_of_its_new_owner_alone() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
     generator = random.Random(seed)
-    pool: list[Thing] = [*nodes(2, 2), stranger("job", "n0-0-0", 3)]
+    pool: list[WatchedObject] = [*nodes(2, 2), stranger("job", "n0-0-0", 3)]
     for name in ("a", "b"):
         things = expanded(name, role("w", 2, 1), created=f"2026-01-0{1 + len(name)}T00:00:00Z")
         pool += things.values()
-    board, state, held = Board(), None, dict[Any, Thing]()
+    board, state, held = ViewBuilder(), None, dict[Any, WatchedObject]()
     for _ in range(120):
         thing = generator.choice(pool)
         key = (type(thing), thing.metadata.key)

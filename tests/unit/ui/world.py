@@ -13,18 +13,18 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
-from covey.ui.view_state import Thing
+from covey.ui.view_state import WatchedObject
 
 
 def nodes(*racks: int, blocks: int = 1) -> list[core.Node]:
     return [convert(each, core.Node) for each in cluster(*racks, blocks=blocks)]
 
 
-def expanded(name: str, *roles: Object, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> dict[str, Thing]:
+def expanded(name: str, *roles: Object, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> dict[str, WatchedObject]:
     """A resource right after it was expanded, by the names of its objects; its own is ``""``."""
     body = inference(name, *(roles or (role("prefill", 2, 1), role("decode", 1, 1))), namespace="default", **spec)
     body["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created}
-    found: dict[str, Thing] = {"": convert(body, Inference)}
+    found: dict[str, WatchedObject] = {"": convert(body, Inference)}
     for each in compile_inference(DisaggregatedInference.model_validate(body)).objects():
         each["metadata"]["uid"] = each["metadata"]["name"]
         if each["kind"] == "Pod":
@@ -34,7 +34,7 @@ def expanded(name: str, *roles: Object, created: str = "2026-01-01T00:00:00Z", *
     return found
 
 
-def bound(pod: Thing, node: str, *, ready: bool = True, **labels: str) -> core.Pod:
+def bound(pod: WatchedObject, node: str, *, ready: bool = True, **labels: str) -> core.Pod:
     """The pod on its node."""
     assert isinstance(pod, core.Pod)
     raw = _plain(pod)
@@ -61,13 +61,13 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def told(thing: Thing, **status: Any) -> Any:
+def told(thing: WatchedObject, **status: Any) -> Any:
     """The resource or the group with another status."""
     raw = _plain(thing)
     return convert({**raw, "status": status}, type(thing))
 
 
-def owned(group: Thing, name: str | None) -> core.Group:
+def owned(group: WatchedObject, name: str | None) -> core.Group:
     """The group with another resource of ``expanded`` for an owner, or (None) without one."""
     assert isinstance(group, core.Group)
     owner = core.OwnerReference(

@@ -16,9 +16,9 @@ from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.operator.accept import resolve_topology
-from covey.planning.facts import Facts, read_facts
+from covey.planning.facts import ClusterFacts, read_facts
 
 Object = dict[str, Any]
 
@@ -72,14 +72,14 @@ def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> l
         else:
             skipped.append(f"warning: {document.place}: skipped {document.kind} {document.name}")
     if not found:
-        raise InputError(Place(files[-1]), "holds no DisaggregatedInference", "give one")
+        raise InputError(ManifestPath(files[-1]), "holds no DisaggregatedInference", "give one")
     for warning in skipped:
         click.echo(warning, err=True)
     return found
 
 
 def _expand(
-    inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: Facts
+    inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: ClusterFacts
 ) -> Iterable[Object]:
     if backend is not None:
         spec = inference.spec.model_copy(update={"backend": Backend(backend)})

@@ -10,7 +10,7 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.manifests.documents import read_documents
 from covey.manifests.inference import SOURCES, convert_document, known_levels, read_inference
-from covey.manifests.sources import InputError, Place
+from covey.manifests.sources import InputError, ManifestPath
 from covey.planning.facts import read_facts
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def convert_command(
         warnings += remarks
         objects.append(_in(found.body, namespace))
     if not objects:
-        raise InputError(Place(files[-1]), "holds nothing that can be converted", f"give one of {SOURCES}")
+        raise InputError(ManifestPath(files[-1]), "holds nothing that can be converted", f"give one of {SOURCES}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if form == "json":

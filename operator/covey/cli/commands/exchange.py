@@ -13,7 +13,7 @@ from covey.api.constants import COMMITTED
 from covey.api.exchange import describe_vector
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.cli.rollout_state import Found, Stored
+from covey.cli.rollout_state import ResourceClient, ResourceReference
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import ROLE_SCALERS
@@ -46,7 +46,7 @@ def exchange(
     shows the vector. It prints the judgement, and fails where the vector does not fit; nothing has moved then.
     """
     parsed = [parse_change(each) for each in changes]
-    stored = Stored(name, namespace, context, kubeconfig)
+    stored = ResourceReference(name, namespace, context, kubeconfig)
     told, fits = asyncio.run(_exchange(stored, parsed, timeout))
     click.echo(told)
     if not fits:
@@ -83,7 +83,7 @@ def change_targets(targets: Mapping[str, int], changes: Sequence[Change]) -> dic
 
 
 async def _exchange(
-    stored: Stored,
+    stored: ResourceReference,
     changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
 ) -> tuple[str, bool]:
@@ -92,7 +92,7 @@ async def _exchange(
 
 
 async def change_together(
-    found: Found,
+    found: ResourceClient,
     changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
     *,
@@ -129,7 +129,7 @@ async def change_together(
         raise CommandError(f"{what}; see whether the operator and the scheduler process run") from None
 
 
-async def _judgement(found: Found, generation: int) -> tuple[str, bool]:
+async def _judgement(found: ResourceClient, generation: int) -> tuple[str, bool]:
     while True:
         body = await _read(found)
         told = next((each for each in _status(body).get("conditions") or () if each["type"] == COMMITTED), None)
@@ -149,7 +149,7 @@ def _status(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body.get("status") or {}
 
 
-async def _read(found: Found) -> dict[str, Any]:
+async def _read(found: ResourceClient) -> dict[str, Any]:
     await found.body()
     try:
         return dict(await found.client.get(ROLE_SCALERS, together_name(found.name), found.namespace))

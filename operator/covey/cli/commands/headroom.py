@@ -16,10 +16,10 @@ from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
-from covey.cli.rollout_state import Body, Found, Stored
+from covey.cli.rollout_state import Body, ResourceClient, ResourceReference
 from covey.manifests.sources import InputError
-from covey.planning.additions import HeadroomReport, RoleReport, headroom_of
-from covey.planning.facts import Facts, read_facts
+from covey.planning.additions import HeadroomReport, RoleHeadroomReport, headroom_of
+from covey.planning.facts import ClusterFacts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import plan_all
 
@@ -70,7 +70,7 @@ def headroom(
     elif not name:
         raise InputError("NAME", "is missing", "name a DisaggregatedInference, or give manifests with -f")
     else:
-        stored = Stored(name, namespace, context, kubeconfig)
+        stored = ResourceReference(name, namespace, context, kubeconfig)
         reports = [asyncio.run(_last(stored) if last else _ask(stored, timeout))]
     if form == "json":
         echo_json(reports[0] if not files else reports)
@@ -92,7 +92,7 @@ def _refuse(name: str | None, context: str | None, kubeconfig: str | None, nodes
     options.refuse_cluster(context, kubeconfig, "leave it out, or ask for a resource by its name")
 
 
-def _plan_reports(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
+def _plan_reports(manifests: Manifests, facts: ClusterFacts) -> list[HeadroomReport]:
     facts = with_manifests(facts, manifests)
     workloads, warnings = workloads_of(manifests, facts)
     planned = plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
@@ -101,7 +101,7 @@ def _plan_reports(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
     return list(headroom_of(planned))
 
 
-async def _last(stored: Stored) -> HeadroomReport:
+async def _last(stored: ResourceReference) -> HeadroomReport:
     async with stored.connect() as found:
         body = await found.body()
     if not _stored_answer(body):
@@ -110,7 +110,7 @@ async def _last(stored: Stored) -> HeadroomReport:
     return report_of(body)
 
 
-async def _ask(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
+async def _ask(stored: ResourceReference, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
     async with stored.connect() as found:
         asked = _question()
         await found.patch({"metadata": {"annotations": {names.ANNOTATION_HEADROOM: asked}}})
@@ -128,7 +128,7 @@ def _question() -> str:
     return f"{rfc3339(time.time())}-{secrets.token_hex(4)}"
 
 
-async def _answer(found: Found, asked: str) -> Body:
+async def _answer(found: ResourceClient, asked: str) -> Body:
     while True:
         body = await found.body()
         answered = str(_stored_answer(body).get("asked", ""))
@@ -147,7 +147,7 @@ def report_of(body: Body) -> HeadroomReport:
     """Read the head-room from the status of a stored resource."""
     told, meta = _stored_answer(body), body["metadata"]
     roles = tuple(
-        RoleReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))
+        RoleHeadroomReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))
         for row in (body.get("status") or {}).get("roles", ())
     )
     return HeadroomReport(

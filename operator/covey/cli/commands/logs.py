@@ -11,7 +11,7 @@ from covey.api import constants as names
 from covey.api.core import Pod
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.cli.rollout_state import Found, Stored
+from covey.cli.rollout_state import ResourceClient, ResourceReference
 from covey.kube.errors import ApiError
 from covey.kube.resources import PODS
 
@@ -71,10 +71,10 @@ def logs(
         "sinceSeconds": since,
     }
     wanted = {key: str(value) for key, value in given.items() if value is not None}
-    asyncio.run(_print_logs(Stored(name, namespace, context, kubeconfig), labels, wanted))
+    asyncio.run(_print_logs(ResourceReference(name, namespace, context, kubeconfig), labels, wanted))
 
 
-async def _print_logs(stored: Stored, labels: str, wanted: dict[str, str]) -> None:
+async def _print_logs(stored: ResourceReference, labels: str, wanted: dict[str, str]) -> None:
     async with stored.connect(_MOST) as found:
         await found.body()
         pods, _ = await found.client.list(PODS, found.namespace, labels=labels, type=Pod)
@@ -93,7 +93,7 @@ async def _print_logs(stored: Stored, labels: str, wanted: dict[str, str]) -> No
         raise CommandError("none of the pods has a log")
 
 
-async def _print_log(found: Found, pod: Pod, wanted: dict[str, str], width: int) -> bool:
+async def _print_log(found: ResourceClient, pod: Pod, wanted: dict[str, str], width: int) -> bool:
     """Print one log; False where there is none, which is said on standard error."""
     name = pod.metadata.name
     if not pod.spec.node_name:

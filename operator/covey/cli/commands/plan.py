@@ -18,7 +18,7 @@ from covey.picture.floor import Floor
 from covey.planning.additions import add_nodes, with_additions, with_elastic
 from covey.planning.consolidations import consolidate
 from covey.planning.drawing import floor_of
-from covey.planning.facts import Facts, read_facts
+from covey.planning.facts import ClusterFacts, read_facts
 from covey.planning.preemptions import preemptions_of
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.planning.run import Planned, plan_all
@@ -109,7 +109,7 @@ def plan(
         options.refuse_cluster(context, kubeconfig, "use --cluster instead of --nodes, or leave it out")
     facts = read_facts(nodes, pods, topologies, recursive=recursive)
 
-    def read(facts: Facts, fallback: str) -> Manifests:
+    def read(facts: ClusterFacts, fallback: str) -> Manifests:
         if not files:
             return Manifests()
         return read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
@@ -127,8 +127,8 @@ def plan(
 
 
 def _ask_cluster(
-    kubeconfig: str | None, context: str | None, given: Facts, read: Callable[[Facts, str], Manifests]
-) -> tuple[Facts, Manifests]:
+    kubeconfig: str | None, context: str | None, given: ClusterFacts, read: Callable[[ClusterFacts, str], Manifests]
+) -> tuple[ClusterFacts, Manifests]:
     """The facts of the cluster beside those of files, and the manifests, of which it is asked what pods they would have."""
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for --cluster alone
 
@@ -140,7 +140,7 @@ def _ask_cluster(
         with_samples,
     )
 
-    async def ask() -> tuple[Facts, Manifests]:
+    async def ask() -> tuple[ClusterFacts, Manifests]:
         async with connect(kubeconfig, context) as client:
             live = await with_queues(await read_cluster(client), client)
             facts = replace(
@@ -154,7 +154,7 @@ def _ask_cluster(
     return asyncio.run(ask())
 
 
-def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Planned:
+def _plan(manifests: Manifests, facts: ClusterFacts, additions: Sequence[str]) -> Planned:
     facts = with_manifests(facts, manifests)
     workloads, warnings = workloads_of(manifests, facts)
     facts, added = add_nodes(replace(facts, warnings=(*facts.warnings, *warnings)), additions, workloads)

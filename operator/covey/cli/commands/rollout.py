@@ -11,7 +11,7 @@ import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError, HelpfulGroup
-from covey.cli.rollout_state import Stored, former, history_of, read_state, roles_of
+from covey.cli.rollout_state import ResourceReference, former, history_of, read_state, roles_of
 from covey.manifests.sources import InputError
 
 #: Seconds between two looks of ``--watch``.
@@ -31,7 +31,7 @@ def rollout() -> None:
 @options.cluster
 def status(name: str, watch: bool, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:  # noqa: FBT001 - a flag
     """Show how far a rollout is, and what it waits for."""
-    asyncio.run(_status(Stored(name, namespace, context, kubeconfig), watch=watch))
+    asyncio.run(_status(ResourceReference(name, namespace, context, kubeconfig), watch=watch))
 
 
 @rollout.command()
@@ -39,7 +39,7 @@ def status(name: str, watch: bool, namespace: str | None, context: str | None, k
 @options.cluster
 def history(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
     """The revisions that can be gone back to, the newest last."""
-    rows = asyncio.run(_history(Stored(name, namespace, context, kubeconfig)))
+    rows = asyncio.run(_history(ResourceReference(name, namespace, context, kubeconfig)))
     click.echo(f"{'REVISION':<10}{'HASH':<12}IMAGES")
     for number, revision, images in rows:
         click.echo(f"{number:<10}{revision:<12}{images}")
@@ -51,7 +51,7 @@ def history(name: str, namespace: str | None, context: str | None, kubeconfig: s
 @options.cluster
 def undo(name: str, number: int | None, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
     """Go back to an earlier revision: templates and sizes only, scale and placement stay."""
-    click.echo(asyncio.run(_undo(Stored(name, namespace, context, kubeconfig), number)))
+    click.echo(asyncio.run(_undo(ResourceReference(name, namespace, context, kubeconfig), number)))
 
 
 @rollout.command()
@@ -59,7 +59,7 @@ def undo(name: str, number: int | None, namespace: str | None, context: str | No
 @options.cluster
 def pause(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
     """Replace nothing more until it is resumed."""
-    click.echo(asyncio.run(_set_paused(Stored(name, namespace, context, kubeconfig), paused=True)))
+    click.echo(asyncio.run(_set_paused(ResourceReference(name, namespace, context, kubeconfig), paused=True)))
 
 
 @rollout.command()
@@ -67,7 +67,7 @@ def pause(name: str, namespace: str | None, context: str | None, kubeconfig: str
 @options.cluster
 def resume(name: str, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
     """Go on with a rollout that was paused."""
-    click.echo(asyncio.run(_set_paused(Stored(name, namespace, context, kubeconfig), paused=False)))
+    click.echo(asyncio.run(_set_paused(ResourceReference(name, namespace, context, kubeconfig), paused=False)))
 
 
 @rollout.command()
@@ -81,10 +81,10 @@ def restart(
 
     It is a new revision: an annotation of the templates, kubectl.kubernetes.io/restartedAt, has the time.
     """
-    click.echo(asyncio.run(_restart(Stored(name, namespace, context, kubeconfig), roles)))
+    click.echo(asyncio.run(_restart(ResourceReference(name, namespace, context, kubeconfig), roles)))
 
 
-async def _status(stored: Stored, *, watch: bool) -> None:
+async def _status(stored: ResourceReference, *, watch: bool) -> None:
     said = ""
     async with stored.connect() as found:
         while True:
@@ -99,7 +99,7 @@ async def _status(stored: Stored, *, watch: bool) -> None:
             await asyncio.sleep(_PACE)
 
 
-async def _history(stored: Stored) -> list[tuple[int, str, str]]:
+async def _history(stored: ResourceReference) -> list[tuple[int, str, str]]:
     async with stored.connect() as found:
         return [
             (each.number, each.revision.hash, _images(each.revision.roles))
@@ -114,7 +114,7 @@ def _images(roles: Mapping[str, Any]) -> str:
     )
 
 
-async def _undo(stored: Stored, number: int | None) -> str:
+async def _undo(stored: ResourceReference, number: int | None) -> str:
     async with stored.connect() as found:
         body = await found.body()
         chosen = former(body, history_of(await found.records()), number)
@@ -123,13 +123,13 @@ async def _undo(stored: Stored, number: int | None) -> str:
     return f"{stored.name} goes back to revision {chosen.number} ({chosen.revision.hash})"
 
 
-async def _set_paused(stored: Stored, *, paused: bool) -> str:
+async def _set_paused(stored: ResourceReference, *, paused: bool) -> str:
     async with stored.connect() as found:
         await found.patch({"spec": {"rollout": {"paused": paused or None}}})
     return f"{stored.name} {'paused' if paused else 'resumed'}"
 
 
-async def _restart(stored: Stored, names: Sequence[str]) -> str:
+async def _restart(stored: ResourceReference, names: Sequence[str]) -> str:
     async with stored.connect() as found:
         body = await found.body()
         roles = restarted(body["spec"]["roles"], names, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -11,7 +11,7 @@ import click
 from covey.cli import options
 from covey.cli.commands.exchange import Change, change_targets, change_together, parse_change
 from covey.cli.errors import CommandError
-from covey.cli.rollout_state import Found, Stored
+from covey.cli.rollout_state import ResourceClient, ResourceReference
 from covey.compile.identity import scaler_name
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound
@@ -47,7 +47,7 @@ def scale(
     others it is spec.roles[].replicas, in each unit. Whole units are scaled by `kubectl scale dinf NAME --replicas=N`.
     """
     parsed = [parse_change(text) for text in changes]
-    asyncio.run(_scale(Stored(name, namespace, context, kubeconfig), parsed, timeout, dry_run=dry_run))
+    asyncio.run(_scale(ResourceReference(name, namespace, context, kubeconfig), parsed, timeout, dry_run=dry_run))
 
 
 def by_mode(roles: Sequence[Mapping[str, Any]], changes: Sequence[Change]) -> dict[str, list[Change]]:
@@ -69,7 +69,7 @@ def by_mode(roles: Sequence[Mapping[str, Any]], changes: Sequence[Change]) -> di
 
 
 async def _scale(
-    stored: Stored,
+    stored: ResourceReference,
     changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
     *,
@@ -89,7 +89,9 @@ async def _scale(
             click.echo(await _scale_spec(found, body, changes, dry_run=dry_run))
 
 
-async def _scale_spec(found: Found, body: Mapping[str, Any], changes: Sequence[Change], *, dry_run: bool) -> str:
+async def _scale_spec(
+    found: ResourceClient, body: Mapping[str, Any], changes: Sequence[Change], *, dry_run: bool
+) -> str:
     roles = [dict(role) for role in body["spec"]["roles"]]
     before = {role["name"]: role.get("replicas", 1) for role in roles}
     targets = change_targets(before, changes)
@@ -105,7 +107,7 @@ async def _scale_spec(found: Found, body: Mapping[str, Any], changes: Sequence[C
     )
 
 
-async def _scale_external(found: Found, change: Change, *, dry_run: bool) -> str:
+async def _scale_external(found: ResourceClient, change: Change, *, dry_run: bool) -> str:
     role = change[0]
     name = scaler_name(found.name, role)
     try:

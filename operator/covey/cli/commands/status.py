@@ -8,7 +8,7 @@ from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
-from covey.cli.live_objects import View, look
+from covey.cli.live_objects import LiveObjects, look
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.sources import InputError
 from covey.picture.floor import Floor
@@ -62,7 +62,7 @@ def status(
             print_advice(view.absences(), console)
 
 
-def _floor(view: View) -> Floor:
+def _floor(view: LiveObjects) -> Floor:
     try:
         return floor_now(view.inferences, view.facts)
     except LookupError as error:

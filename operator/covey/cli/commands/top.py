@@ -13,7 +13,7 @@ from covey.cli.data import echo_json, echo_yaml
 from covey.manifests.sources import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.planning.drawing import survey
-from covey.planning.facts import Facts, read_facts
+from covey.planning.facts import ClusterFacts, read_facts
 from covey.planning.inferences import default_topology
 from covey.watching.usage import measure
 
@@ -76,13 +76,13 @@ def top(
         print_usage(report, open_console(no_color=no_color), heads=not no_headers)
 
 
-def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
+def _from_cluster(kubeconfig: str | None, context: str | None) -> ClusterFacts:
     import asyncio  # noqa: PLC0415 - with the client 180 ms, for a cluster that is asked alone
 
     from covey.cli.client import connect  # noqa: PLC0415 - the same
     from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
 
-    async def read() -> Facts:
+    async def read() -> ClusterFacts:
         async with connect(kubeconfig, context) as client:
             return await read_cluster(client)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from covey.cli.console import page_width
 from covey.cli.picture.colors import bright
-from covey.picture.floor import Box, Floor, NodeBox, Run, short_names
+from covey.picture.floor import Box, CellRun, Floor, NodeBox, short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read
@@ -59,7 +59,7 @@ class _Pen:
     names: Mapping[str, str]
     titles: Mapping[str, str]
 
-    def run(self, run: Run, cells: int) -> Text:
+    def run(self, run: CellRun, cells: int) -> Text:
         mark = _MARK if self.colour else run.owner.letter
         return Text(mark * cells, bright(run.owner.ink, run.spot.replica))
 

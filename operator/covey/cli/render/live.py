@@ -13,15 +13,15 @@ from covey.api.inference import DisaggregatedInference
 from covey.cli.render.objects import BAD, DIM, GOOD
 from covey.cli.render.tables import columns, show
 from covey.watching.advice import Advice
-from covey.watching.status_tree import Branch, State, branches_with_reason
+from covey.watching.status_tree import StatusTree, TreeState, branches_with_reason
 
 _MARKS = {
-    State.READY: ("✓", GOOD),
-    State.SERVING: ("✓", GOOD),
-    State.STARTING: ("◐", "yellow"),
-    State.HELD: ("◆", "yellow"),
-    State.WAITING: ("○", "yellow"),
-    State.FAILED: ("✗", BAD),
+    TreeState.READY: ("✓", GOOD),
+    TreeState.SERVING: ("✓", GOOD),
+    TreeState.STARTING: ("◐", "yellow"),
+    TreeState.HELD: ("◆", "yellow"),
+    TreeState.WAITING: ("○", "yellow"),
+    TreeState.FAILED: ("✗", BAD),
 }
 #: What is counted of a node of the tree: Ready is the condition's, and whatever has its minimum Ready serves.
 _COUNTED = {"inference": "units serve", "unit": "roles serve", "role": "replicas Ready", "replica": "pods Ready"}
@@ -29,7 +29,7 @@ _COUNTED = {"inference": "units serve", "unit": "roles serve", "role": "replicas
 _PODS = 8
 
 
-def print_branch(branch: Branch, console: Console, *, whole: bool) -> None:
+def print_branch(branch: StatusTree, console: Console, *, whole: bool) -> None:
     """Print the tree; without ``whole``, what has nothing to say is one line without children."""
     tree = Tree(_label(branch), guide_style=DIM)
     _grow(tree, branch, whole=whole)
@@ -60,7 +60,7 @@ def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
         console.print(Text(f"  {status.headroom.message}"), soft_wrap=True)
 
 
-def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:
+def print_branches(branches: Sequence[StatusTree], console: Console, *, heads: bool = True) -> None:
     """A line for each resource, with the first thing that there is to say about it."""
     table = columns("NAMESPACE", "NAME", "READY", "STATE", "REASON")
     for branch in branches:
@@ -71,10 +71,10 @@ def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool 
     show(table, console, heads=heads)
 
 
-def _grow(tree: Tree, branch: Branch, *, whole: bool) -> None:
+def _grow(tree: Tree, branch: StatusTree, *, whole: bool) -> None:
     if not whole and not any(branches_with_reason(branch)):
         return
-    alike: dict[tuple[str, str, str], list[Branch]] = {}
+    alike: dict[tuple[str, str, str], list[StatusTree]] = {}
     for child in branch.children:
         key = (child.name, "", "") if child.kind != "pod" else ("", child.state.value, _general(child))
         alike.setdefault(key, []).append(child)
@@ -86,19 +86,19 @@ def _grow(tree: Tree, branch: Branch, *, whole: bool) -> None:
             tree.add(_many(group))
 
 
-def _many(pods: Sequence[Branch]) -> Text:
+def _many(pods: Sequence[StatusTree]) -> Text:
     """Pods of which the same is to be said."""
     mark, style = _MARKS[pods[0].state]
     text = Text(f"{mark} ", style).append(f"{len(pods)} pods, such as {pods[0].name}", DIM)
     return text.append(f"  {pods[0].reason}", style) if pods[0].reason else text
 
 
-def _general(pod: Branch) -> str:
+def _general(pod: StatusTree) -> str:
     """The reason without the pod's own node, so that like pods are counted together."""
     return pod.reason.replace(pod.placement, "") if pod.placement else pod.reason
 
 
-def _label(branch: Branch) -> Text:
+def _label(branch: StatusTree) -> Text:
     mark, style = _MARKS[branch.state]
     kind = "" if branch.kind in ("inference", "role", "pod") else f"{branch.kind} "
     label = Text(f"{mark} ", style).append(kind, DIM).append(branch.name, "" if branch.kind == "pod" else "bold")
@@ -109,5 +109,5 @@ def _label(branch: Branch) -> Text:
     if branch.placement:
         label.append(f"  {branch.placement}", DIM)
     if branch.reason:
-        label.append(f"  {branch.reason}", style if branch.state is not State.READY else "")
+        label.append(f"  {branch.reason}", style if branch.state is not TreeState.READY else "")
     return label

@@ -16,10 +16,10 @@ from covey.placement.model import Path
 from covey.planning.report import (
     DomainReport,
     InstanceReport,
-    Report,
-    RoleReport,
+    PlannedRoleReport,
+    PlannedUnitReport,
+    PlanReport,
     TopologyReport,
-    UnitReport,
     WorkloadReport,
 )
 
@@ -133,7 +133,7 @@ def _detail(body: Object) -> str:
 _NODES = 8
 
 
-def print_tree(report: Report, console: Console) -> None:
+def print_tree(report: PlanReport, console: Console) -> None:
     """A tree for each workload."""
     console.print(Text(topology_words(report.topology), DIM), soft_wrap=True)
     for workload in report.workloads:
@@ -151,7 +151,7 @@ def _workload(workload: WorkloadReport) -> Tree:
     return tree
 
 
-def _add_unit(tree: Tree, workload: WorkloadReport, unit: UnitReport) -> None:
+def _add_unit(tree: Tree, workload: WorkloadReport, unit: PlannedUnitReport) -> None:
     label = Text("✓ " if unit.admitted else "✗ ", GOOD if unit.admitted else BAD)
     label.append(f"unit {unit.index}").append(f"  {domains(unit.placement)}", DIM)
     branch = tree.add(label)
@@ -165,14 +165,14 @@ def _add_unit(tree: Tree, workload: WorkloadReport, unit: UnitReport) -> None:
         branch.add(Text(message, BAD))
 
 
-def _add_role(branch: Tree, role: RoleReport, unit: UnitReport, number: int) -> None:
+def _add_role(branch: Tree, role: PlannedRoleReport, unit: PlannedUnitReport, number: int) -> None:
     label = Text(role.name, f"bold {bright(number)}").append(f"  {role.admitted}/{role.replicas}")
     inner = branch.add(label.append(f"  minimum {role.min_replicas}", DIM))
     for instance in role.instances:
         inner.add(_instance(instance, unit, number))
 
 
-def _instance(instance: InstanceReport, unit: UnitReport, number: int) -> Text:
+def _instance(instance: InstanceReport, unit: PlannedUnitReport, number: int) -> Text:
     label = Text("● " if instance.minimum else "○ ", bright(number, instance.replica))
     label.append(f"replica {instance.replica}  ")
     nodes = list(dict.fromkeys(pod.node for pod in instance.pods))

@@ -14,8 +14,8 @@ from covey.cli.picture.colors import bright
 from covey.cli.render import objects
 from covey.cli.render.objects import DIM
 from covey.picture.floor import device_word
-from covey.planning.additions import HeadroomReport, RoleReport
-from covey.planning.report import ChangeReport, Report, WorkloadReport
+from covey.planning.additions import HeadroomReport, RoleHeadroomReport
+from covey.planning.report import ChangeReport, PlanReport, WorkloadReport
 from covey.watching.usage import Usage, UsageReport
 
 _GAP: Final = 3
@@ -24,14 +24,14 @@ _PROSE: Final = frozenset({"PLACEMENT", "REASON"})
 _LEAST_PROSE: Final = 24
 
 
-def print_table(report: Report, console: Console, *, wide: bool, heads: bool = True) -> None:
+def print_table(report: PlanReport, console: Console, *, wide: bool, heads: bool = True) -> None:
     """A line for each role of each unit, or (``wide``) for each placed pod; rows alone without ``heads``."""
     if heads:
         console.print(Text(objects.topology_words(report.topology), objects.DIM), soft_wrap=True)
     show(_pods(report) if wide else _roles(report), console, heads=heads)
 
 
-def _roles(report: Report) -> Table:
+def _roles(report: PlanReport) -> Table:
     roots = _roots(report)
     table = columns("WORKLOAD", *roots, "UNIT", "ROLE", "ADMITTED", "MINIMUM", "VERDICT", "PLACEMENT")
     for workload in report.workloads:
@@ -63,12 +63,12 @@ def _roles(report: Report) -> Table:
     return table
 
 
-def _changes_of(report: Report, workload: WorkloadReport) -> Iterator[ChangeReport]:
+def _changes_of(report: PlanReport, workload: WorkloadReport) -> Iterator[ChangeReport]:
     key = (workload.namespace, workload.name)
     return (change for change in report.changes if (change.namespace, change.name) == key)
 
 
-def _pods(report: Report) -> Table:
+def _pods(report: PlanReport) -> Table:
     levels = [level.name for level in report.topology.levels if level.name != "host"]
     roots = _roots(report)
     heads = ("UNIT", "ROLE", "REPLICA", "INDEX", "MINIMUM", "POD", "NODE")
@@ -98,7 +98,7 @@ def _pods(report: Report) -> Table:
     return table
 
 
-def _roots(report: Report) -> tuple[str, ...]:
+def _roots(report: PlanReport) -> tuple[str, ...]:
     """The column of root groups, where ready trees belong to Workloads."""
     return ("ROOT",) if any(workload.workload for workload in report.workloads) else ()
 
@@ -122,13 +122,13 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
             console.print(line.append(f"{title}: {message[1]}", ""), soft_wrap=True)
 
 
-def print_added(report: Report, console: Console) -> None:
+def print_added(report: PlanReport, console: Console) -> None:
     """Print what became of the nodes that were added to try."""
     for each in report.added_nodes:
         console.print(Text("Added: ", objects.DIM).append(each.sentence, ""), soft_wrap=True)
 
 
-def print_changes(report: Report, console: Console) -> None:
+def print_changes(report: PlanReport, console: Console) -> None:
     """Print the first step of each rollout that would begin."""
     for change in report.changes:
         if change.verdict == "Admitted":
@@ -136,7 +136,7 @@ def print_changes(report: Report, console: Console) -> None:
             console.print(Text("Rollout: ", objects.DIM).append(text, ""), soft_wrap=True)
 
 
-def print_preemptions(report: Report, console: Console) -> None:
+def print_preemptions(report: PlanReport, console: Console) -> None:
     """Print who would give way to what has no place."""
     for each in report.preemptions:
         doubt = "; some of it may be needless" if each.unproven else ""
@@ -144,7 +144,7 @@ def print_preemptions(report: Report, console: Console) -> None:
         console.print(Text("Preemption: ", objects.DIM).append(text, ""), soft_wrap=True)
 
 
-def print_moves(report: Report, console: Console) -> None:
+def print_moves(report: PlanReport, console: Console) -> None:
     """Print the moves of a consolidation, in their order, and what they lead to."""
     found = report.consolidation
     for number, each in enumerate(found.moves if found is not None else (), start=1):
@@ -253,7 +253,7 @@ def print_headroom(report: HeadroomReport, console: Console, *, heads: bool = Tr
         console.print(Text(report.message), soft_wrap=True)
 
 
-def _numbers(role: RoleReport) -> tuple[str, str]:
+def _numbers(role: RoleHeadroomReport) -> tuple[str, str]:
     if role.max_feasible is None:
         return "unknown", ""
     return f"{role.max_feasible:,}", f"{max(0, role.max_feasible - role.admitted):,}"

@@ -1,4 +1,4 @@
-"""Answers a `Problem`: is there a candidate domain that holds the minimum, which is best, and who goes where.
+"""Answers a `PlacementProblem`: is there a candidate domain that holds the minimum, which is best, and who goes where.
 
 The surplus is the leximin of admitted/desired over the roles, exactly: the emptiest role is as full as can be, then the
 next emptiest, and so on; ties go to the role declared first. Taking replicas one by one from the emptiest role would not
@@ -24,9 +24,9 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape, natural
 from covey.placement.question.demands import Demand, admitted_counts, lacking_pods
-from covey.placement.question.problem import Problem, host_depth
+from covey.placement.question.problem import PlacementProblem, host_depth
 from covey.placement.sharing.cost import Prices
-from covey.placement.sharing.layout import Beside, Layout, counted_depths
+from covey.placement.sharing.layout import Beside, DemandLayout, counted_depths
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
 _COMBINATIONS: Final = 1 << 16
@@ -213,7 +213,7 @@ def _raise_together(rising: Sequence[int], counts: Sequence[int], fits: Callable
 #: How full a choice of surplus makes the roles, and the choice; the larger is the better.
 _Rating = tuple[tuple[int, ...], Vector]
 
-#: Cells beyond which a sketch prices nothing (`Layout`).
+#: Cells beyond which a sketch prices nothing (`DemandLayout`).
 _SKETCHED: Final = 200_000
 
 
@@ -230,7 +230,7 @@ class Solution:
     """The candidates of a problem that hold its minimum."""
 
     def __init__(
-        self, gang: Gang, inventory: Inventory, problem: Problem, demands: Sequence[Demand], budget: Budget
+        self, gang: Gang, inventory: Inventory, problem: PlacementProblem, demands: Sequence[Demand], budget: Budget
     ) -> None:
         self.problem = problem
         self._gang = gang
@@ -304,7 +304,7 @@ class Solution:
         fill, counts = best
         return [Choice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
 
-    def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
+    def cheapest(self, scopes: Sequence[DomainNode], layout: DemandLayout, chosen: Sequence[Demand]) -> DomainNode:
         """Choose among equally full candidates: fewest domains, least broken, tightest, then the first by name.
 
         Before all that, one in which the whole gang fits beside what others in it lack, where there is such a one.
@@ -333,18 +333,18 @@ class Solution:
     def _lacking(self) -> Counter[Shape]:
         return lacking_pods(self._gang)
 
-    def _tightest(self, scopes: Sequence[DomainNode], layout: Layout) -> DomainNode:
+    def _tightest(self, scopes: Sequence[DomainNode], layout: DemandLayout) -> DomainNode:
         requests = partial(self._inventory.outstanding.requests, self._gang.topology)
         free = {scope: layout.prices.free(scope, requests(scope)) for scope in scopes}
         least = min(free.values())
         tied = (scope for scope in scopes if free[scope] == least)
         return min(tied, key=lambda scope: [natural(value) for value in scope.path])
 
-    def layout(self, used: Collection[Path]) -> Layout:
+    def layout(self, used: Collection[Path]) -> DemandLayout:
         """Return a layout that charges nothing for domains that are used already."""
         counted = counted_depths(self.engine, self._host)
         self.engine.budget = self._budget
-        return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted), beside=self._beside())
+        return DemandLayout(self.engine, self.problem.view, Prices(self.engine, used, counted), beside=self._beside())
 
     def _beside(self) -> Beside | None:
         """Return what the unit's domain is ranked by that lies inside a candidate, because not all its roles follow it."""
@@ -356,10 +356,10 @@ class Solution:
             return None
         return Beside(depth, 1, partial(outstanding.requests, gang.topology), self.leaves_room)
 
-    def sketch(self) -> Layout:
+    def sketch(self) -> DemandLayout:
         """Return a layout that looks for some places, not for the best."""
         self.engine.budget = self._budget
-        return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
+        return DemandLayout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
     def choose(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """Return the minimum and that many further replicas of each role."""
@@ -377,7 +377,7 @@ class Solution:
         by_class = self.problem.base(chosen)
         return tuple(by_class[kind] for kind in self.order)
 
-    def place(self, scope: DomainNode, layout: Layout, chosen: Sequence[Demand]) -> dict[str, str]:
+    def place(self, scope: DomainNode, layout: DemandLayout, chosen: Sequence[Demand]) -> dict[str, str]:
         """Return the node of every missing pod of these demands, all of which fit together in a candidate."""
         keys = {(demand.role, demand.replica.replica) for demand in chosen}
         items = {

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 from covey.api import constants, core
-from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, Terms
+from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, TermCounts
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState, devices_of
 from covey.placement.cluster.outstanding import Outstanding
 from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
@@ -38,7 +38,7 @@ class Inventory:
         #: How many nodes have no room for a further pod, whatever it asks.
         self.full = 0
         #: The anti-affinity of all holders.
-        self.terms = Terms()
+        self.terms = TermCounts()
         #: What units lack in the domains that they are pinned to, for the ranking of domains alone.
         self.outstanding = Outstanding()
         self._holds: dict[str, tuple[str, Held]] = {}

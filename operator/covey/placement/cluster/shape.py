@@ -20,7 +20,7 @@ from typing import Final
 
 from covey.api import constants, core
 from covey.api.spread import find_kept_spread, is_switched_off
-from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, Terms, is_host, pod_spread_of, terms_of
+from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, TermCounts, is_host, pod_spread_of, terms_of
 from covey.placement.cluster import resources
 from covey.placement.model import Clique, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 
@@ -71,13 +71,13 @@ def clique_of(shape: Shape, meta: core.Meta | None) -> Clique | None:
     return Clique((meta.namespace, owner.uid if owner else meta.uid, unit), shape.exclusive_clique)
 
 
-def with_terms(gang: Gang, terms: Terms) -> Gang:
+def with_terms(gang: Gang, terms: TermCounts) -> Gang:
     """Return the gang with the terms that match each waiting pod in its shape: those in play, and the gang's own.
 
     Likewise the interconnect that it joins, where it or a holder's shares no clique.
     """
     waiting = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
-    own = Terms({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
+    own = TermCounts({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
     if not own and not terms and not any(pod.shape.exclusive_clique for pod in waiting):
         return gang
     found: dict[str, Shape] = {}

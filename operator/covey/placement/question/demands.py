@@ -241,7 +241,7 @@ class Aims:
 
 
 @dataclass(slots=True)
-class Group:
+class DomainGroup:
     """Replicas, by role and number, that share one domain of a depth; ``anchor`` is where some of them lie already.
 
     ``ranked``: its domain is chosen by what other units lack there.
@@ -257,7 +257,7 @@ class Group:
         return len(self.members) == 1 and self.anchor is None and self.depth > scope and not self.ranked
 
 
-def levels_alone(groups: Iterable[Group], scope: int) -> dict[tuple[int, int], set[int]]:
+def levels_alone(groups: Iterable[DomainGroup], scope: int) -> dict[tuple[int, int], set[int]]:
     """The depths that a replica must not straddle by groups of its own; its nodes must have the level of each."""
     found: dict[tuple[int, int], set[int]] = {}
     for group in groups:
@@ -276,7 +276,7 @@ def groups_of(
     *,
     scope: int,
     unit: int,
-) -> list[Group]:
+) -> list[DomainGroup]:
     """The groups of some demands.
 
     Args:
@@ -288,7 +288,7 @@ def groups_of(
         scope: the depth of the candidates.
         unit: the depth of the unit's own level.
     """
-    groups: list[Group] = []
+    groups: list[DomainGroup] = []
     everyone = range(len(gang.roles))
 
     def group(
@@ -296,7 +296,7 @@ def groups_of(
     ) -> None:
         members = {(d.role, d.replica.replica) for d in demands if d.role in roles and (everybody or d.minimum)}
         if members:
-            groups.append(Group(depth, members, anchor, ranked))
+            groups.append(DomainGroup(depth, members, anchor, ranked))
 
     if unit > scope:
         anchor = unit_anchor(gang, inventory, unit)
@@ -318,17 +318,17 @@ def groups_of(
 
 def _of_rule(
     gang: Gang, inventory: Inventory, demands: Sequence[Demand], rule: Rule, depth: int, wish: int
-) -> Iterator[Group]:
+) -> Iterator[DomainGroup]:
     """A rule's groups: everything under its required level, and the minimum under what is wished."""
     own = set(rule.members)
     members = {
         (d.role, d.replica.replica): d.minimum for d in demands if (gang.roles[d.role].name, d.replica.replica) in own
     }
     if depth >= 0 and members:
-        yield Group(depth, set(members), common_domain(rule_paths(gang, inventory, rule), depth))
+        yield DomainGroup(depth, set(members), common_domain(rule_paths(gang, inventory, rule), depth))
     needed = {member for member, minimum in members.items() if minimum}
     if wish > depth and needed:
-        yield Group(wish, needed, common_domain(rule_paths(gang, inventory, rule, minimum=True), wish))
+        yield DomainGroup(wish, needed, common_domain(rule_paths(gang, inventory, rule, minimum=True), wish))
 
 
 def unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:

@@ -15,7 +15,7 @@ from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, 
 from covey.placement.question.demands import (
     Aims,
     Demand,
-    Group,
+    DomainGroup,
     common_domain,
     followers,
     groups_of,
@@ -58,7 +58,7 @@ def required_aims(gang: Gang, topology: Topology) -> Aims:
 
 
 @dataclass(slots=True)
-class Problem:
+class PlacementProblem:
     """Structure and view of a question, and how its classes lead back to replicas."""
 
     structure: Structure
@@ -106,7 +106,7 @@ def build(
     aims: Aims,
     loose: Aims,
     within: Path | None = None,
-) -> Problem:
+) -> PlacementProblem:
     """Build the question whether demands fit: the minimum's under ``aims``, the surplus's under ``loose``.
 
     ``within`` names the one candidate to look at.
@@ -155,7 +155,7 @@ class _Builder:
     """Collects streams, classes and fixed demands."""
 
     def __init__(
-        self, gang: Gang, inventory: Inventory, scope: int, groups: list[Group], wide: Sequence[Group]
+        self, gang: Gang, inventory: Inventory, scope: int, groups: list[DomainGroup], wide: Sequence[DomainGroup]
     ) -> None:
         self._gang = gang
         self._inventory = inventory
@@ -196,7 +196,7 @@ class _Builder:
             region = common_domain(replica_paths(self._gang, self._inventory, demand.replica), depth)
             if region is not None and not demand.minimum:
                 groups.add(len(self._groups))
-                self._groups.append(Group(depth, {number}, region))
+                self._groups.append(DomainGroup(depth, {number}, region))
                 region = None
         elif spread_to is not None and len(spread_to) - 1 <= self._scope:
             self._around.setdefault(demand.role, set()).add(spread_to)
@@ -215,7 +215,7 @@ class _Builder:
         parts = replica.parts
         return self._depth(parts[0]) if len(parts) == 1 and len(parts[0].pods) == len(replica.pods) else -1
 
-    def problem(self, anchor: Path | None, aims: Aims) -> Problem:
+    def problem(self, anchor: Path | None, aims: Aims) -> PlacementProblem:
         """Return the finished question."""
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
@@ -252,7 +252,9 @@ class _Builder:
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
             limits=limits_by_path,
         )
-        return Problem(structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed)
+        return PlacementProblem(
+            structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed
+        )
 
     def _item(
         self,
@@ -425,4 +427,4 @@ class _Builder:
         }
 
 
-__all__ = ["Aims", "Problem", "build", "depth_of", "host_depth", "required_aims"]
+__all__ = ["Aims", "PlacementProblem", "build", "depth_of", "host_depth", "required_aims"]

@@ -24,7 +24,7 @@ from covey.placement.capacity.tables import Budget, Structure, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, is_extended
 from covey.placement.model import Path
-from covey.placement.sharing.cover_dp import NO_WAY, Child, Share
+from covey.placement.sharing.cover_dp import NO_WAY, Child, ChildShare
 
 #: Bits of a word; the next one up marks what is no way at all (`cover_dp.NO_WAY`).
 _WORD: Final = 60
@@ -183,16 +183,16 @@ class Chain(Generic[Child]):
         table = self._tails[0].tables.get(mask)
         return (0 if table is not None and table.holds(vector) else NO_WAY,)
 
-    def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
+    def shares(self, vector: Sequence[int], mask: int) -> list[ChildShare[Child]]:
         """Return one way to share a vector out."""
         left: Vector = tuple(vector)
-        found: list[Share[Child]] = []
+        found: list[ChildShare[Child]] = []
         for index, child in enumerate(self._places):
             if not any(left) and not mask:
                 break
             inner, taken = self._step(index, left, mask)
             if inner or any(taken):
-                found.append(Share(child, inner, taken))
+                found.append(ChildShare(child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
             mask ^= inner
         return found

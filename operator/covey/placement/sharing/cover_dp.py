@@ -48,7 +48,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer(Generic[Child]):
+class ChildOffer(Generic[Child]):
     """Points that one child can take, and words by points, by the groups (mask) that get their domain inside it."""
 
     child: Child
@@ -56,7 +56,7 @@ class Offer(Generic[Child]):
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Generic[Child]):
+class ChildShare(Generic[Child]):
     """A child's part of the demand."""
 
     child: Child
@@ -71,7 +71,7 @@ class Cover(Generic[Child]):
     some of them are kept, and those between are computed again when they are asked for.
     """
 
-    def __init__(self, need: Vector, offers: Sequence[Offer[Child]], words: int = 1) -> None:
+    def __init__(self, need: Vector, offers: Sequence[ChildOffer[Child]], words: int = 1) -> None:
         self.need = need
         self._word_count = words
         self.offers = offers
@@ -108,7 +108,7 @@ class Cover(Generic[Child]):
         found: Array = layer[:, vectors @ np.array(self._strides)]
         return found
 
-    def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
+    def shares(self, vector: Sequence[int], mask: int) -> list[ChildShare[Child]]:
         """One cheapest way to share a vector out; among equal ways the one that uses the earlier offers."""
         left, found = tuple(vector), []
         between: dict[int, dict[int, Array]] = {}
@@ -122,7 +122,7 @@ class Cover(Generic[Child]):
                 continue
             inner, point = self._choose_point(before, self.offers[index], left, mask, price)
             taken = tuple(map(min, point, left))
-            found.append(Share(self.offers[index].child, inner, taken))
+            found.append(ChildShare(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
             mask ^= inner
             cell = self._flat(left)
@@ -130,7 +130,7 @@ class Cover(Generic[Child]):
         return found[::-1]
 
     def _choose_point(
-        self, before: dict[int, Array], offer: Offer[Child], vector: Vector, mask: int, price: Price
+        self, before: dict[int, Array], offer: ChildOffer[Child], vector: Vector, mask: int, price: Price
     ) -> tuple[int, Vector]:
         """The first point of an offer with which a vector has its price, by the prices without it."""
         asked = np.array(price)[:, None]
@@ -152,7 +152,7 @@ class Cover(Generic[Child]):
             layer = found[number + 1] = self._with(layer, self.offers[number])
         return found
 
-    def _with(self, before: dict[int, Array], offer: Offer[Child]) -> dict[int, Array]:
+    def _with(self, before: dict[int, Array], offer: ChildOffer[Child]) -> dict[int, Array]:
         after = dict(before)
         for inner, (points, prices) in sorted(offer.points.items()):
             if not len(points.rows):

@@ -23,7 +23,7 @@ from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path, natural
 from covey.placement.sharing.cost import Chain, Place, Price, Prices
-from covey.placement.sharing.cover_dp import NO_WAY, Cover, Offer, Points, clip, lower
+from covey.placement.sharing.cover_dp import NO_WAY, ChildOffer, Cover, Points, clip, lower
 from covey.placement.sharing.lp_bound import Mixture
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
@@ -64,7 +64,7 @@ class Beside:
     leaves_room: Callable[[DomainNode], bool]
 
 
-class Layout:
+class DemandLayout:
     """Shares out a demand inside one candidate domain after another; one object for each plan."""
 
     def __init__(
@@ -327,7 +327,7 @@ class Layout:
     def _own(self, place: Place) -> Price:
         return self.prices.domain(place) if isinstance(place, DomainNode) else self.prices.node(place)
 
-    def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> Offer[Place]:
+    def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> ChildOffer[Place]:
         points: dict[int, tuple[Points, Any]] = {}
         plain = np.array(price, dtype=np.int64)[:, None]
         beside = self._beside
@@ -346,7 +346,7 @@ class Layout:
                 points[mask] = (flat, own.repeat(len(flat.rows), axis=1))
             else:
                 points[mask] = (priced[0], priced[1] + own)
-        return Offer(child, points)
+        return ChildOffer(child, points)
 
     def _by_steps(self, child: DomainNode, mask: int, need: Vector) -> tuple[Points, Any]:
         """The largest vectors that a bottom domain takes with 0, 1, 2 … wholly free hosts broken into, so priced."""
@@ -428,4 +428,4 @@ def order(place: Place) -> tuple[Any, ...]:
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
 
 
-__all__ = ["Beside", "Item", "Layout", "counted_depths", "natural", "order"]
+__all__ = ["Beside", "DemandLayout", "Item", "counted_depths", "natural", "order"]

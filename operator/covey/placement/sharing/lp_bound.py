@@ -22,7 +22,7 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.tables import KEPT, PASS, Array, Budget, SearchLimit, Table, Vector
 from covey.placement.sharing.cost import Chain
-from covey.placement.sharing.cover_dp import NO_WAY, Child, Share
+from covey.placement.sharing.cover_dp import NO_WAY, Child, ChildShare
 
 #: Rounds after which the weights are good enough.
 _ROUNDS: Final = 40
@@ -173,7 +173,7 @@ class Mixture(Generic[Child]):
         self._frame = frame
         self._children = [(child, entry, self._table(entry)) for child, entry in children]
         self._groups = groups
-        self._found: list[Share[Child]] | None = None
+        self._found: list[ChildShare[Child]] | None = None
 
     def _table(self, entry: Entry) -> Table:
         table, *others = entry.tables.values()
@@ -225,7 +225,7 @@ class Mixture(Generic[Child]):
         """Return zero for the need that was found: nothing is priced here."""
         return (0 if self._found is not None and tuple(vector) == self.need else NO_WAY,)
 
-    def shares(self, _vector: Sequence[int], _mask: int) -> list[Share[Child]]:
+    def shares(self, _vector: Sequence[int], _mask: int) -> list[ChildShare[Child]]:
         """Return the way that was found."""
         assert self._found is not None, "nobody asks for what was not found"
         return self._found
@@ -242,9 +242,9 @@ class Mixture(Generic[Child]):
         ordered = sorted(tables.values(), key=lambda table: table.digest)
         return Hull([(table, counts[table.number]) for table in ordered], self._budget)
 
-    def _share_out(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[Share[Child]] | None:
+    def _share_out(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[ChildShare[Child]] | None:
         left, rest = list(children), np.array(self.need, dtype=np.int64)
-        found: list[Share[Child]] = []
+        found: list[ChildShare[Child]] = []
         while rest.any():
             if len(left) <= _LAST[0]:
                 last = self._last(left, rest)
@@ -258,11 +258,11 @@ class Mixture(Generic[Child]):
                 taken = np.minimum(vector, rest)
                 rest = rest - taken
                 if taken.any():
-                    found.append(Share(left[index][0], 0, tuple(taken.tolist())))
+                    found.append(ChildShare(left[index][0], 0, tuple(taken.tolist())))
             left = [each for index, each in enumerate(left) if index not in given]
         return found
 
-    def _last(self, left: Sequence[tuple[Child, Entry, Table]], rest: Array) -> list[Share[Child]] | None:
+    def _last(self, left: Sequence[tuple[Child, Entry, Table]], rest: Array) -> list[ChildShare[Child]] | None:
         """Share the rest among the last children; empty when they cannot take it, None when that is too much work."""
         need = tuple(rest.tolist())
         try:
