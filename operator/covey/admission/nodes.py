@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE
 from covey.placement.cluster.resources import Quantity, amount
+from covey.placement.model import NaturalOrder, natural
 
 
 def counted_spec(pod: core.Pod) -> core.PodSpec:
@@ -218,19 +218,6 @@ def number(text: str | None, default: int = 0) -> int:
     return int(text) if text is not None and text.isdecimal() else default
 
 
-@lru_cache(maxsize=65_536)
-def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
-    """A sort key that puts ``pod-2`` before ``pod-10``."""
-    parts: list[tuple[bool, int, str]] = []
-    for character in name:
-        digit = character.isascii() and character.isdigit()
-        if digit and parts and not parts[-1][0]:
-            parts[-1] = (False, parts[-1][1] * 10 + int(character), "")
-        else:
-            parts.append((False, int(character), "") if digit else (True, 0, character))
-    return tuple(parts)
-
-
 def minimum_of(group: core.Group) -> int:
     """``minCount`` or ``minGroupCount``; 0 for a group outside the gang (``basic``)."""
     gang = group.spec.scheduling_policy.gang
@@ -267,7 +254,7 @@ def key_of(group: core.Group) -> Key:
     return Key(group.kind, group.metadata.namespace, group.metadata.name)
 
 
-def _order(group: core.Group, declared: Mapping[str, int]) -> tuple[int, tuple[tuple[bool, int, str], ...], str]:
+def _order(group: core.Group, declared: Mapping[str, int]) -> tuple[int, NaturalOrder, str]:
     reference = group.spec.workload_ref
     position = declared.get(reference.template_name, len(declared)) if reference else len(declared)
     return (position, natural(group.metadata.name), group.kind)

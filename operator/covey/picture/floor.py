@@ -9,30 +9,17 @@ What has nothing to do with the workloads is only counted, so that 5,000 nodes a
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import groupby, zip_longest
-from typing import Final
+from itertools import groupby
 
 from covey.placement.cluster.resources import measure
-from covey.placement.model import Path, Topology
-
-#: Text and numbers in turns, a number by its length first; then the whole text.
-Order = tuple[tuple[tuple[int, str], ...], str]
-_NUMBER: Final = re.compile(r"([0-9]+)")
+from covey.placement.model import NaturalOrder, Path, Topology, natural
 
 
-def natural(text: str) -> Order:
-    """A sort key that puts ``rack-2`` before ``rack-10``; no two texts have the same one."""
-    texts, numbers = (parts := _NUMBER.split(text))[::2], [part.lstrip("0") for part in parts[1::2]]
-    pairs = zip_longest(((0, part) for part in texts), ((len(part), part) for part in numbers))
-    return tuple(part for pair in pairs for part in pair if part is not None), text
-
-
-def path_order(path: Path) -> tuple[tuple[bool, Order], ...]:
+def path_order(path: Path) -> tuple[tuple[bool, NaturalOrder], ...]:
     """A sort key of domain paths, by :func:`natural` order at each level, nodes without a level last."""
     return tuple((value is None, natural(value or "")) for value in path)
 

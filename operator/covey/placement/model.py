@@ -7,16 +7,22 @@ identified by its path of label values, never by the bare value, because ``rack-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Final, NamedTuple
 
 from covey.api import core
 from covey.placement.anti_affinity import PodSpread, Term
 
 #: Label values from the topology's broadest level down to one level; None where a node lacks that level.
 Path = tuple[str | None, ...]
+#: Text and numbers in turns, a number by its length first; then the whole text.
+NaturalOrder = tuple[tuple[tuple[int, str], ...], str]
+_NUMBER: Final = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,16 +376,10 @@ class Refusal:
         return "; ".join(dict.fromkeys(reason.message for reason in self.reasons))
 
 
-def natural(name: str | None) -> tuple[Any, ...]:
-    """A sort key that puts ``node-2`` before ``node-10``."""
-    parts: list[Any] = []
-    digits = ""
-    for character in (name or "") + "\0":
-        if character.isascii() and character.isdigit():
-            digits += character
-        else:
-            if digits:
-                parts.append((0, int(digits), digits))
-                digits = ""
-            parts.append((1, 0, character))
-    return tuple(parts)
+@lru_cache(maxsize=65_536)
+def natural(name: str | None) -> NaturalOrder:
+    """A sort key that puts ``rack-2`` before ``rack-10``; no two names have the same one. None is as the empty name."""
+    text = name or ""
+    texts, numbers = (parts := _NUMBER.split(text))[::2], [part.lstrip("0") for part in parts[1::2]]
+    pairs = zip_longest(((0, part) for part in texts), ((len(part), part) for part in numbers))
+    return tuple(part for pair in pairs for part in pair if part is not None), text
