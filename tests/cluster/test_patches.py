@@ -14,9 +14,9 @@ from covey.compile import Owner
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
+from covey.model import image_update
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
-from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Ungate, UpdateInPlace
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
@@ -113,11 +113,11 @@ async def test_images_change_in_a_pod_that_does_not_serve_whatever_was_written_t
 async def test_images_of_a_pod_that_serves_by_now_stay(pods: Pods) -> None:
     pod = await pods.make()
     await pods.touch(annotations={"a": "b"})
-    looked_at = await pods.client.get(PODS, "p", pods.namespace, type=podstate.Stored)
+    looked_at = await pods.client.get(PODS, "p", pods.namespace, type=image_update.Stored)
     await pods.serve()
     await pods.execute(Actions(in_place=(UpdateInPlace(pod, {"main": NEXT}, "b"),)))
     with pytest.raises(Invalid):  # it began to while it was looked at
-        await pods.patch(podstate.operations(looked_at, {"main": NEXT}, "b", 0.0, as_is=True))
+        await pods.patch(image_update.operations(looked_at, {"main": NEXT}, "b", 0.0, as_is=True))
     assert await pods.image() == "registry.test/engine:1"
 
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from covey.admission import podstate
 from covey.api import core
 from covey.api.annotations import Expected, read_expected
 from covey.api.constants import ANNOTATION_EXPECTED, LABEL_POD_GROUP, REASON_WAITING
+from covey.model import podstate
 
 #: Pods that one group may expect: as many as the barrier holds bind calls for.
 MOST: Final = 4096

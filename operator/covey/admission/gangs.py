@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.roles import Member, Part, Replica, Role, Scope
 from covey.admission.tree import Node, Unit, incomplete_sets, number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
+from covey.model import podstate
 from covey.placement import model
 from covey.placement.anti_affinity import PodSpread, pod_spread_of
 from covey.placement.model import (
@@ -46,7 +47,7 @@ class Surroundings:
     assumed: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[Path, int] = field(default_factory=dict)
-    obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
+    obstacle: Callable[[core.Pod], str | None] = obstacles.obstacle
     #: Why nothing can be planned that asks for a resource; None where anything can.
     refused: Callable[[str], str | None] | None = None
 
@@ -183,7 +184,7 @@ class Reader:
     shape: Callable[[core.Pod], Shape]
     assumed: Mapping[str, str]
     #: Why an unbound pod must not be planned.
-    obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
+    obstacle: Callable[[core.Pod], str | None] = obstacles.obstacle
     #: By kind and name of a group: the depth of the narrowest level that a group above it requires, the root aside.
     above: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -304,7 +305,7 @@ def _remains(role: Role, reader: Reader) -> RoleRequest:
     """The bound pods of replicas that lack one, as a role that asks for nothing; pins, which can be undone, bind nobody."""
     found: list[ReplicaRequest] = []
     for replica in (each for each in role.replicas if not each.whole):
-        if bound := [pod for pod in replica.pods if podstate.bound(pod)]:
+        if bound := [pod for pod in replica.pods if podstate.occupies_node(pod)]:
             pods = tuple(reader.pod(pod, position) for position, pod in enumerate(bound))
             found.append(ReplicaRequest(replica.number, pods))
     return RoleRequest(f"{role.name} (incomplete)", 0, 0, tuple(found), follow_unit=role.follows)

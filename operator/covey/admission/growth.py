@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.admission import losses, podstate
+from covey.admission import losses
 from covey.admission.gangs import wants_minimum
 from covey.admission.tree import Replica, Unit, replica_met
 from covey.api import core
 from covey.api.constants import LABEL_DRAINING, LABEL_REVISION
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
@@ -38,7 +39,7 @@ def footprint(unit: Unit) -> Footprint:
     """Count the replicas of a unit that are bound and give way to nobody, by role."""
 
     def stays(pod: core.Pod) -> bool:
-        return podstate.bound(pod) and not podstate.gives_way(pod)
+        return podstate.occupies_node(pod) and not podstate.gives_way(pod)
 
     found: Counter[str] = Counter()
     for role in unit.roles:

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.tree import Replica, Unit, minimum_replicas
 from covey.api import core
 from covey.api.annotations import Avoided, read
 from covey.api.constants import ANNOTATION_AVOID
+from covey.model import podstate
 from covey.placement.cluster.devices import CLUSTER
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Gang, Part, Path, PodRequest, Topology

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import podstate
 from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Role, Unit, replica_met
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
@@ -126,7 +126,7 @@ def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool
 def has_successor(hold: Hold, unit: Unit) -> bool:
     """A pod waits for the place; where places have no numbers, any of the group does."""
     pods = (pod for role in unit.roles for replica in role.replicas for pod in replica.pods)
-    return any(place_of(pod) == hold.place and podstate.counts(pod) and not podstate.bound(pod) for pod in pods)
+    return any(place_of(pod) == hold.place and podstate.counts(pod) and not podstate.occupies_node(pod) for pod in pods)
 
 
 def is_of_same_replica(hold: Hold, pod: core.Pod) -> bool:
@@ -147,7 +147,7 @@ def _has(role: Role, leaf: str) -> bool:
 
 def _make_placed_check(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
     def is_placed(pod: core.Pod) -> bool:
-        return podstate.bound(pod) or podstate.pinned_node(pod) is not None or pod.metadata.uid in assumed
+        return podstate.occupies_node(pod) or podstate.pinned_node(pod) is not None or pod.metadata.uid in assumed
 
     return is_placed
 

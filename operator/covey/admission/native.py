@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
@@ -30,6 +29,7 @@ from covey.api.constants import (
     SCHEDULED,
     TOPOLOGY_SATISFIED,
 )
+from covey.model import podstate
 
 G = TypeVar("G", bound=core.Group)
 
@@ -134,10 +134,10 @@ def adapt_root(group: G, pods: Iterable[core.Pod]) -> G:
         return group
     there = list(podstate.members(group, pods))
     basic = core.SchedulingPolicy(basic={})
-    if any(podstate.bound(pod) and not podstate.dying(pod) for pod in there):
+    if any(podstate.occupies_node(pod) and not podstate.is_terminating(pod) for pod in there):
         return _with_policy(group, basic)
     if isinstance(group, core.NativeGroup) and sum(map(podstate.counts, there)) < (gang.min_count or 0):
-        has_ended = any(pod.spec.node_name and not podstate.dying(pod) for pod in there)
+        has_ended = any(pod.spec.node_name and not podstate.is_terminating(pod) for pod in there)
         return msgspec.structs.replace(_with_policy(group, basic), is_rest=True) if has_ended else group
     return group
 

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE
+from covey.model import podstate
 from covey.placement.cluster.resources import Quantity, amount
 from covey.placement.model import NaturalOrder, natural
 
@@ -261,13 +261,13 @@ def _order(group: core.Group, declared: Mapping[str, int]) -> tuple[int, Natural
 
 
 def _state(pod: core.Pod) -> int:
-    return 0 if podstate.bound(pod) else 1 if podstate.pinned_node(pod) else 2 if podstate.is_gated(pod) else 3
+    return 0 if podstate.occupies_node(pod) else 1 if podstate.pinned_node(pod) else 2 if podstate.is_gated(pod) else 3
 
 
 def _progress(node: Node) -> tuple[bool, int]:
     """A sort key, the distance of a child from what it needs: all exists or not; all bound, all with their places, some, none."""
     absent = not node.is_satisfied(lambda _pod: True)
-    if node.is_satisfied(podstate.bound):
+    if node.is_satisfied(podstate.occupies_node):
         return absent, 0
     if node.is_satisfied(_is_placed):
         return absent, 1
@@ -275,4 +275,4 @@ def _progress(node: Node) -> tuple[bool, int]:
 
 
 def _is_placed(pod: core.Pod) -> bool:
-    return podstate.bound(pod) or podstate.pinned_node(pod) is not None
+    return podstate.occupies_node(pod) or podstate.pinned_node(pod) is not None

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Generic, TypeVar
 
-from covey.admission import podstate
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, RELEASE_CONFLICT, RELEASE_TIMEOUT
+from covey.model import podstate
 
 #: Priorities that every cluster has.
 _SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -289,7 +289,7 @@ def found_pinned(unit: Unit, now: float, wall: float) -> dict[str, float]:
     those whose admission was not written any more, count from now.
     """
     admitted = found_admitted(unit, now, wall)
-    since = now if admitted is None or unit.minimum_met(podstate.bound) else admitted
+    since = now if admitted is None or unit.minimum_met(podstate.occupies_node) else admitted
     found = (pod for pod in unit.pods() if podstate.pinned_node(pod) and not podstate.waits_for_start(pod))
     return {pod.metadata.uid: since for pod in found}
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.slots import Vector, Wanted
 from covey.admission.tree import Key
 from covey.admission.victims import Caps, Offer, Step, Terms, bound_at, devices_of, sum_held
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.api.inference import MIN_RUN_SECONDS
+from covey.model import podstate
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 
@@ -114,7 +114,11 @@ def find_ordinary(
 def is_evictable(pod: core.Pod) -> bool:
     """Tell whether a pod is an ordinary one that has a node, serves no node of its own, and is not going anyway."""
     meta, owner = pod.metadata, pod.metadata.controller
-    if not podstate.bound(pod) or podstate.dying(pod) or (owner is not None and owner.kind in _OF_NODES):
+    if (
+        not podstate.occupies_node(pod)
+        or podstate.is_terminating(pod)
+        or (owner is not None and owner.kind in _OF_NODES)
+    ):
         return False
     if meta.annotation(_MIRROR) is not None or (pod.spec.priority_class_name or "").startswith(_SYSTEM):
         return False

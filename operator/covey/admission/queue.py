@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from covey.admission import gangs, podstate
+from covey.admission import gangs
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.expected import expected_wait, is_expected
 from covey.admission.gangs import Surroundings, UnplannableError
@@ -40,6 +40,7 @@ from covey.api.constants import (
     REASON_UNKNOWN,
     REASON_WAITING,
 )
+from covey.model import podstate
 from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
 #: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
@@ -122,7 +123,11 @@ def assess(
     decision = replace(kept, topology=topology)
     if (wait := expected_wait(unit.root)) is not None:
         return _blocked_entry(unit, UnplannableError(*wait), decision, before, now)
-    if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
+    if (
+        unit.problem is None
+        and all(map(podstate.occupies_node, unit.pods()))
+        and unit.minimum_met(podstate.occupies_node)
+    ):
         return Entry(unit, Want.NOTHING, replace(decision, claim=None))  # most units, most of the time
     try:
         gang = gangs.build_gang(unit, topology, shape, around)
@@ -142,7 +147,7 @@ def assess(
         return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
     replaces = decision.claim is not None and decision.claim.purpose in {PURPOSE_EVACUATION, PURPOSE_SUCCESSION}
     decision, kept = replace(decision, claim=None), decision
-    if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
+    if gangs.wants_surplus(gang) and unit.minimum_met(podstate.occupies_node):
         is_rest = isinstance(unit.root, core.NativeGroup) and unit.root.is_rest
         same = before is not None and before.want in {Want.SURPLUS, *([Want.SETTLED] if is_rest else [])}
         since = _since(before if same else None, now)
@@ -192,12 +197,12 @@ def _blocked_entry(unit: Unit, error: UnplannableError, kept: Decision, before: 
 
 def _short(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
     """The scarce resources that the pods without places ask for."""
-    return frozenset(scarce(shape(pod)) for pod in unit.pods() if not podstate.bound(pod))
+    return frozenset(scarce(shape(pod)) for pod in unit.pods() if not podstate.occupies_node(pod))
 
 
 def _requested_resources(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
     """All resources that the pods without places ask for."""
-    waiting = (shape(pod) for pod in unit.pods() if not podstate.bound(pod))
+    waiting = (shape(pod) for pod in unit.pods() if not podstate.occupies_node(pod))
     return frozenset(name for each in waiting for name, amount in each.requests if amount > 0)
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.gangs import UnplannableError, find_unkept_spreads, levels
 from covey.admission.levels import preferences
 from covey.admission.tree import Node, Replica, Role, Unit, replica_met
@@ -35,6 +34,7 @@ from covey.api.constants import (
     SURPLUS_ADMITTED,
     TOPOLOGY_SATISFIED,
 )
+from covey.model import podstate
 from covey.placement.cluster.shape import has_unkept_spread, unmodelled_constraints
 from covey.placement.model import Path, Topology, where
 
@@ -53,7 +53,7 @@ def find_split_groups(unit: Unit, topology: Topology, path_of: Callable[[str], P
             continue
         depth = topology.depth(level) + 1
         pods = unit.followers() if node is unit.tree else _pods_below(node)
-        bound = (pod.spec.node_name for pod in pods if podstate.bound(pod))
+        bound = (pod.spec.node_name for pod in pods if podstate.occupies_node(pod))
         found = sorted({where(path[:depth]) for name in bound if name and (path := path_of(name))})
         if len(found) > 1:
             names = " and ".join(found[:5])
@@ -145,7 +145,7 @@ def statuses(
 
 
 def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -> Facts:
-    admitted, bound = _is_minimum_met(unit, podstate.is_placed), _is_minimum_met(unit, podstate.bound)
+    admitted, bound = _is_minimum_met(unit, podstate.is_placed), _is_minimum_met(unit, podstate.occupies_node)
     said = [
         _with_warning(
             unit,
@@ -156,14 +156,18 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
             decision.topology,
             path_of,
         ),
-        Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, _tally(unit, podstate.bound, "are bound")),
+        Said(
+            SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, _tally(unit, podstate.occupies_node, "are bound")
+        ),
         *_preferences(unit, decision.topology, path_of),
         *_refused_surplus(unit, decision, admitted=admitted),
         *([] if admitted or not decision.move else [Said(MOVABLE, true=True, reason=decision.move, message=_MOVES)]),
     ]
     nodes = _places(unit.followers())
     tree = unit.tree
-    return Facts(unit.root, said, tree.count_met(podstate.is_placed), tree.count_met(podstate.bound), nodes, decision)
+    return Facts(
+        unit.root, said, tree.count_met(podstate.is_placed), tree.count_met(podstate.occupies_node), nodes, decision
+    )
 
 
 def _refused_surplus(unit: Unit, decision: Decision, *, admitted: bool) -> Iterator[Said]:
@@ -173,7 +177,7 @@ def _refused_surplus(unit: Unit, decision: Decision, *, admitted: bool) -> Itera
 
 def _group(node: Node, desired: int | None) -> Facts:
     """A group below the root: how many of its pods, or of its groups, have what they need."""
-    admitted, bound = node.count_met(podstate.is_placed), node.count_met(podstate.bound)
+    admitted, bound = node.count_met(podstate.is_placed), node.count_met(podstate.occupies_node)
     need = max(node.count, 1)
     ours = node.group.metadata.label(LABEL_ROLE) is not None
     what = "replicas" if ours else "pods" if node.leaf else "groups"
@@ -184,7 +188,7 @@ def _group(node: Node, desired: int | None) -> Facts:
 
 def _leaf(replica: Replica) -> Facts:
     admitted = sum(map(podstate.is_placed, replica.pods))
-    bound = sum(map(podstate.bound, replica.pods))
+    bound = sum(map(podstate.occupies_node, replica.pods))
     said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
     return Facts(replica.group, said, admitted, bound, _places(replica.pods))
 
@@ -211,7 +215,7 @@ def _admission_message(unit: Unit, decision: Decision) -> str:
 def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     if decision.reason is not None:
         return decision.reason, decision.message
-    if any(podstate.bound(pod) for pod in unit.pods()):
+    if any(podstate.occupies_node(pod) for pod in unit.pods()):
         return REASON_BELOW_MINIMUM, _tally(unit, podstate.is_placed, "have their places")
     return REASON_WAITING, "waits to be planned"
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.losses import counted_shape
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Shape
 

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission import podstate
 from covey.admission.levels import requires_levels
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, TOPOLOGY_PREFIX
+from covey.model import podstate
 from covey.placement.cluster import presets
 from covey.placement.cluster.inventory import domains_of, path_of
 from covey.placement.model import Topology

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Role, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -21,6 +20,7 @@ from covey.api.constants import (
     LABEL_INFERENCE,
 )
 from covey.api.inference import MIN_RUN_SECONDS
+from covey.model import podstate
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import sum_requests
@@ -215,7 +215,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
 def _leaves(replica: Replica, terms: Terms) -> bool:
     """The replica drains, is being deleted, or was claimed."""
     return any(
-        podstate.dying(pod) or podstate.drains_until(pod) is not None or pod.metadata.uid in terms.claimed
+        podstate.is_terminating(pod) or podstate.drains_until(pod) is not None or pod.metadata.uid in terms.claimed
         for pod in replica.pods
     )
 
@@ -249,7 +249,7 @@ def _step(
 
 def _is_ready(pod: core.Pod) -> bool:
     found = core.condition(pod.status.conditions, "Ready")
-    return found is not None and found.status == "True" and podstate.bound(pod)
+    return found is not None and found.status == "True" and podstate.occupies_node(pod)
 
 
 def _ready_since(pods: Sequence[core.Pod]) -> float | None:
@@ -266,7 +266,7 @@ def bound_at(pods: Sequence[core.Pod]) -> float | None:
     for pod in pods:
         scheduled = core.condition(pod.status.conditions, "PodScheduled")
         bound = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
-        found.append(core.seconds(bound or pod.status.start_time) if podstate.bound(pod) else None)
+        found.append(core.seconds(bound or pod.status.start_time) if podstate.occupies_node(pod) else None)
     return _latest(found)
 
 

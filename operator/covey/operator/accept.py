@@ -42,7 +42,7 @@ from covey.api.rules import in_circles, unkept_constraints, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.groups import Levels, levels_named
 from covey.compile.revision import Revision
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import Accepted, Content, Resolved, with_rolled
 from covey.operator.model.compute_domains import find_missing
 from covey.operator.model.objects import Inference

@@ -35,7 +35,7 @@ from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
 from covey.compile.revision import Revision
 from covey.kube.resources import INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, SERVICES
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
 from covey.operator.model.capacity import ASK_KINDS
@@ -150,7 +150,7 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
                 delete_pods=tuple(
                     DeletePod(pod, "its group is deleted")
                     for pod in pods
-                    if not podstate.is_going(pod) and pod.metadata.uid not in going
+                    if not podstate.is_terminating(pod) and pod.metadata.uid not in going
                 )
             )
         ),

@@ -17,10 +17,10 @@ from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, ReplicaKey, Slot, Tree
+from covey.model import podstate
 from covey.operator.accept import Verdict, revision_before
 from covey.operator.capacity.asks import find_asks
 from covey.operator.desired import Desired, desire
-from covey.operator.model import podstate
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import (
     Actions,
@@ -270,8 +270,8 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Po
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why(slot, pod)) for pod in pods if not podstate.is_going(pod))
-    yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_going(pod))
+            yield from (DeletePod(pod, why(slot, pod)) for pod in pods if not podstate.is_terminating(pod))
+    yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_terminating(pod))
 
 
 def _why(verdict: Verdict, want: Desired, claimed: Collection[ReplicaKey], slot: Slot | None, pod: core.Pod) -> str:

@@ -23,7 +23,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.backends import Progress, Release, ReplicaProgress
 from covey.compile import Layout, Scale, Slot
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Outcome, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, States, count_unit
@@ -139,7 +139,7 @@ def _taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
     """Pods without a node in places where there are to be none yet."""
     for slot in release.withheld:
         for pod in observed.pods.get(slot, ()):
-            if not podstate.is_bound(pod) and not podstate.is_going(pod):
+            if not podstate.is_bound(pod) and not podstate.is_terminating(pod):
                 yield DeletePod(pod, "the minimum comes first")
 
 

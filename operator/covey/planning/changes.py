@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.round import compiled_units, stand_in
 from covey.admission.tree import Unit
 from covey.api import core
@@ -23,6 +22,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.api.roles import InPlace, Role
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot, compile_inference
 from covey.manifests.documents import convert
+from covey.model import podstate
 from covey.operator.rolling.layout import settings_of
 from covey.operator.rolling.observe import describe_blocked
 from covey.placement.cluster.inventory import Inventory

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from covey.admission import podstate
 from covey.api import core
+from covey.model import podstate
 from covey.picture.floor import DomainMark, Floor, NodeUsage, Spot, build_floor
 from covey.placement.cluster import resources
 from covey.placement.cluster.shape import state_cause

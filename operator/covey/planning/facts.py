@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.losses import counted_shape
 from covey.admission.order import priority_of
 from covey.admission.round import build_units, stand_in
@@ -29,6 +29,7 @@ from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.sources import InputError, ManifestPath
 from covey.manifests.strict import validate
+from covey.model import podstate
 from covey.operator.model.objects import ControllerRevision
 from covey.operator.model.template_faults import bad_amounts, bad_quantities
 from covey.placement.cluster.claims import (
@@ -209,7 +210,7 @@ class DeviceFacts:
             if problem:
                 return problem
             pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resource_claims=None))
-        return podstate.obstacle(pod)
+        return obstacles.obstacle(pod)
 
     def count(self, pod: core.Pod) -> core.Pod:
         """The pod with what its claims ask for, as overhead."""
@@ -251,11 +252,11 @@ def with_devices(
         elif not isinstance(each, core.ResourceClaimTemplate):
             _SETTERS[type(each)](counts, each)
     for pod, is_planned in chain(((pod, False) for pod in facts.pods), ((pod, True) for pod in pods)):
-        if not pod.spec.resource_claims or core.is_terminal(pod) or podstate.foreign_gates(pod):
+        if not pod.spec.resource_claims or core.is_terminal(pod) or obstacles.foreign_gates(pod):
             continue
         with suppress(UnsupportedClaimError):
             asks = known.asks(pod).keys()
-            counts.ask(pod, asks, () if is_planned else podstate.find_yielding(pod, asks, claims))
+            counts.ask(pod, asks, () if is_planned else obstacles.find_yielding(pod, asks, claims))
     deque(counts.judge(), maxlen=0)
     known = replace(known, classes=counts.classes, excess=counts.find_excess)
     held: dict[str, list[tuple[str, Requests]]] = {}

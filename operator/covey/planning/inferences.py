@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from covey.admission import podstate
 from covey.admission.round import stand_in
 from covey.admission.topologies import NodeLabels
 from covey.admission.tree import key_of
@@ -22,6 +21,7 @@ from covey.api.rules import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestProblem
+from covey.model import podstate
 from covey.operator.accept import find_revision
 from covey.operator.model.template_faults import asks_for_devices
 from covey.placement.cluster.inventory import path_of

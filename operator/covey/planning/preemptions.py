@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.gangs import wants_minimum
 from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
@@ -14,6 +13,7 @@ from covey.admission.taking import Nobody, Taking
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
 from covey.api import core
+from covey.model import podstate
 from covey.placement.model import Gang, Refusal, Verdict
 from covey.planning.report import PreemptionReport, VictimReport
 from covey.planning.run import Planned
@@ -74,7 +74,7 @@ def _reclaim(
 
 def leaves(pod: core.Pod) -> bool:
     """Tell whether the room of a pod comes free by itself."""
-    return podstate.dying(pod) or podstate.drains_until(pod) is not None
+    return podstate.is_terminating(pod) or podstate.drains_until(pod) is not None
 
 
 def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:

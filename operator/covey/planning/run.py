@@ -13,7 +13,7 @@ from functools import partial
 
 from msgspec import structs
 
-from covey.admission import gangs, podstate
+from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import with_occupied_domains
 from covey.admission.losses import counted_shape, hold_all
@@ -25,6 +25,7 @@ from covey.admission.victims import Candidate
 from covey.admission.volumes import Claim, Volumes, claims_of
 from covey.api import core
 from covey.manifests.sources import InputError
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Shape, Topology, Verdict

@@ -12,10 +12,8 @@ from typing import Final, Self
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.charges import Ground, Land, charges
 from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, charged_queue, describe, lane_of, queue_of
-from covey.admission.podstate import place_of
 from covey.admission.quota import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
 from covey.admission.rights import charges_by_flavor
@@ -24,6 +22,8 @@ from covey.admission.victims import Candidate
 from covey.admission.wishes import confine_gang, count_room, judge_gang, minimum_shapes
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE, LABEL_POD_GROUP
+from covey.model import podstate
+from covey.model.podstate import place_of
 from covey.placement.cluster import resources
 from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict
 from covey.planning.facts import ClusterFacts

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.round import build_units, stand_in
 from covey.admission.tree import Template, Unit, positions
 from covey.api import core
@@ -26,6 +25,7 @@ from covey.api.groups import CompositePodGroup, PodGroup
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestPath
 from covey.manifests.strict import validate
+from covey.model import podstate
 from covey.planning.changes import Change
 from covey.planning.facts import read_pod
 

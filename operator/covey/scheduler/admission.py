@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.admission import podstate, queue
+from covey.admission import obstacles, queue
 from covey.admission.entitlement import Entitlement
 from covey.admission.expected import is_expected
 from covey.admission.queue import Entry, Want
@@ -38,6 +38,7 @@ from covey.api.constants import (
     REASON_WAITING,
     RELEASE_GIVEN_BACK,
 )
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import domains_of
@@ -508,7 +509,7 @@ class Admission:
         held: list[Placement] = []
         for each in plan.assignments:
             pod = self._cache.index.member(each.pod)
-            good = pod is not None and podstate.counts(pod) and podstate.obstacle(pod) is None
+            good = pod is not None and podstate.counts(pod) and obstacles.obstacle(pod) is None
             if pod is None or not good or self._cache.capacity.refusal(pod, each.node):
                 for other in held:
                     self._cache.unassume(other.pod.metadata.uid)

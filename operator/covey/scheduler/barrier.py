@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Unit, replica_met
 from covey.api import core
 from covey.api.constants import (
@@ -40,6 +39,7 @@ from covey.api.constants import (
     RELEASE_CAPACITY_TAKEN,
     RELEASE_NODE_LOST,
 )
+from covey.model import podstate
 from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, HOST_PORTS
 from covey.scheduler.bindings import Tasks
 from covey.scheduler.index import Index
@@ -65,7 +65,7 @@ class Arrivals:
 
     def tell(self, pod: core.Pod | None) -> None:
         """A call for this pod is held."""
-        if pod is None or not podstate.counts(pod) or not podstate.unschedulable(pod):
+        if pod is None or not podstate.counts(pod) or not podstate.scheduling_failure(pod):
             return
         uid = pod.metadata.uid
         if says_arrived(pod) and uid in self._renewals:
@@ -208,7 +208,7 @@ class Progress:
 
     def _update_slot(self, slot: _Slot, pod: core.Pod | None) -> None:
         """Note how a pod is now; one that is gone is nowhere."""
-        slot.bound = pod is not None and podstate.bound(pod)
+        slot.bound = pod is not None and podstate.occupies_node(pod)
         there = pod is not None and present(pod, self._calls)
         # A replica whose pods are all bound is complete wherever they are.
         self._each_counts |= slot.bound and not there
@@ -303,7 +303,7 @@ class Waiting:
 
 def present(pod: core.Pod, calls: Mapping[str, Call]) -> bool:
     """The pod is bound where it belongs, waits at the barrier for its pinned node, or waits under our start gate."""
-    if podstate.bound(pod):
+    if podstate.occupies_node(pod):
         pin = core.pinned_node(pod)
         return pin is None or pin == pod.spec.node_name
     call = calls.get(pod.metadata.uid)
@@ -331,7 +331,7 @@ def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
         for whole in complete
         for replica in whole
         for pod in replica.pods
-        if pod.metadata.uid in calls and not podstate.bound(pod)
+        if pod.metadata.uid in calls and not podstate.occupies_node(pod)
     ]
 
 
@@ -360,7 +360,7 @@ def _complete(replicas: tuple[Replica, ...], torn: frozenset[str], here: Callabl
     return [
         replica
         for replica in replicas
-        if replica_met(replica, podstate.bound) or (replica.together not in torn and replica_met(replica, here))
+        if replica_met(replica, podstate.occupies_node) or (replica.together not in torn and replica_met(replica, here))
     ]
 
 

@@ -16,9 +16,8 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.levels import Astray
-from covey.admission.podstate import refusal
+from covey.admission.obstacles import refusal
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -27,6 +26,7 @@ from covey.api.constants import (
 )
 from covey.kube.clock import Clock
 from covey.kube.errors import KubeError
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology

@@ -22,14 +22,14 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from covey.admission import podstate
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.levels import Astray, astray, requires_levels
-from covey.admission.podstate import refusal_of_stranger
+from covey.admission.obstacles import refusal_of_stranger
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
+from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
 from covey.scheduler.cache import Cache
@@ -76,7 +76,7 @@ class Checks:
         if self._topology is None or not requires_levels(unit):
             return None
         # A Binding that is under way cannot be stopped.
-        settled = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)} | set(going)
+        settled = {pod.metadata.uid for pod in unit.pods() if podstate.occupies_node(pod)} | set(going)
         try:
             topology = self._topology(unit)
             work = partial(self._judge, unit, topology, settled)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from covey.admission import podstate
 from covey.admission.expected import is_expected
 from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import REASON_WAITING
+from covey.model import podstate
 
 #: Seconds for which gangs lack pods side by side before they say so.
 LASTING: Final = 30.0

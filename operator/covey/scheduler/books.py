@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import podstate, queue
+from covey.admission import queue
 from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import NO_ORDER, SETTLE, Alike, Entry, Shelf, Want, assess
@@ -26,6 +26,7 @@ from covey.api.constants import (
     REASON_FAILED,
     REASON_OVER_QUOTA,
 )
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY

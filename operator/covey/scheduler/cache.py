@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.expected import find_expected
 from covey.admission.native import MemberPod, Stored, adapt
 from covey.admission.nodes import counted_spec
@@ -47,6 +47,7 @@ from covey.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from covey.model import podstate
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
@@ -307,7 +308,7 @@ class Cache:
         expected = self.index.expected(group) if group is not None else {}
         if group is None or not expected or self.index.pod(pod.metadata.uid) is not None:
             return
-        if not podstate.is_member(pod, group) or not podstate.counts(pod) or podstate.obstacle(pod) is not None:
+        if not podstate.is_member(pod, group) or not podstate.counts(pod) or obstacles.obstacle(pod) is not None:
             return
         shape = self.capacity.shape(pod)
         for uid, stand_in in expected.items():

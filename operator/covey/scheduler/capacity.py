@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import podstate
 from covey.admission.nodes import counted_spec
 from covey.api import core
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Gang, Shape, Topology

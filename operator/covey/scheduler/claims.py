@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission import podstate, queue
+from covey.admission import queue
 from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.order import priority_of
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
@@ -48,6 +48,7 @@ from covey.api.constants import (
     REASON_OVER_QUOTA,
 )
 from covey.api.inference import PREEMPTION_DELAY_SECONDS
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.anti_affinity import pod_spread_of
@@ -277,7 +278,7 @@ class Claims:
             return None
         by_quota = claim.purpose == PURPOSE_RECLAIM or entry.decision.reason == REASON_OVER_QUOTA
         right = quotas.right(entry) if by_quota else None
-        ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.dying(pod))
+        ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending() if podstate.is_terminating(pod))
         victims = self._find_grounded(entry, asked, claim, quotas)
         question = partial(still_needed, victims=victims, ending=ending, right=right)
         standing = await self.ask(entry.unit, question, asked)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.gangs import UnplannableError
 from covey.admission.volumes import confine_to_nodes
 from covey.api import core
@@ -199,8 +199,8 @@ class DriverDevices:
 
     def _ask(self, pod: core.Pod, *, is_gone: bool = False) -> None:
         # Whoever cannot be given devices now must not keep others from theirs, nor a pod of no gang a gang.
-        asks = Counter[Ask]() if is_gone or podstate.foreign_gates(pod) else self._asks(pod)
-        if self.counts.ask(pod, asks, podstate.find_yielding(pod, asks, self._claims.store)):
+        asks = Counter[Ask]() if is_gone or obstacles.foreign_gates(pod) else self._asks(pod)
+        if self.counts.ask(pod, asks, obstacles.find_yielding(pod, asks, self._claims.store)):
             self._stale = True
             self._go_on()
 
@@ -299,7 +299,7 @@ class DriverDevices:
 
 def _stage_of(pod: core.Pod) -> tuple[object, ...]:
     """What decides besides its claims whether a pod asks for devices, or has them."""
-    return podstate.foreign_gates(pod), pod.spec.node_name
+    return obstacles.foreign_gates(pod), pod.spec.node_name
 
 
 def _made_claims(pod: core.Pod) -> Iterator[tuple[str, str]]:

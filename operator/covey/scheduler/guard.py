@@ -29,9 +29,10 @@ from typing import Final
 
 import msgspec
 
-from covey.admission import podstate
-from covey.admission.podstate import refusal
+from covey.admission import obstacles
+from covey.admission.obstacles import refusal
 from covey.api import core
+from covey.model import podstate
 from covey.scheduler.cache import Cache
 
 
@@ -167,7 +168,7 @@ class Guard:
         known = self._cache.index.pod(pod.metadata.uid)
         if why is None and known is not None and not podstate.counts(known):
             why = refusal(known, leaf)  # our cache may know more than the scheduler's copy
-        if why is None and self._marked and not podstate.is_marked(pod):
+        if why is None and self._marked and not obstacles.is_marked(pod):
             why = _UNMARKED
         if why is not None:
             return _refuse(decode(names), (), why)

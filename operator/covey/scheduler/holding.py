@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from covey.admission import losses, podstate
+from covey.admission import losses
 from covey.admission.growth import smallest_move
 from covey.admission.losses import Hold
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.kube.clock import Clock
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
@@ -53,7 +54,7 @@ class Moves:
             unit: the unit.
             gang: as it was planned.
         """
-        bound = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)}
+        bound = {pod.metadata.uid for pod in unit.pods() if podstate.occupies_node(pod)}
         if not bound:
             return ""
         now = asyncio.get_running_loop().time()

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from covey.admission import podstate
 from covey.admission.expected import ExpectedPod, is_of_job
 from covey.admission.native import adapt_children, adapt_root
 from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
+from covey.model import podstate
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
 MAX_DEPTH = 4

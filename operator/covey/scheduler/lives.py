@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from covey.admission import podstate
 from covey.admission.levels import Preference
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.lives import minimum_reached_at, since_true
 from covey.placement.model import Topology
@@ -100,7 +100,7 @@ class Lives:
     def look(self, unit: Unit) -> None:
         """Something of a unit has changed: perhaps its minimum is bound now. Costs nothing but while a gang is bound."""
         life = self._lives.get(unit.key)
-        if life is not None and life.admitted and not life.bound and unit.minimum_met(podstate.bound):
+        if life is not None and life.admitted and not life.bound and unit.minimum_met(podstate.occupies_node):
             life.bound = self._clock()
 
     def before(self, root: core.Group) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from covey import __version__
-from covey.admission import native, podstate
+from covey.admission import native, obstacles
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core
@@ -267,7 +267,7 @@ class _Leader:
         callers: Callers,
     ) -> None:
         cache = context.cache
-        obstacle = partial(podstate.obstacle, served=settings.scheduler_names, marked=settings.attached)
+        obstacle = partial(obstacles.obstacle, served=settings.scheduler_names, marked=settings.attached)
         refuses_native = settings.native_groups and settings.attached
         beside = native.obstacle if refuses_native else _nothing
         self._queueing = Queueing(

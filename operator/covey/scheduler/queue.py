@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import avoided_nodes, avoided_now, with_occupied_domains
 from covey.admission.order import priority_of
@@ -203,7 +203,7 @@ class Queueing:
         clock: Clock,
         *,
         reserve_after: float,
-        obstacle: Callable[[core.Pod], str | None] = podstate.obstacle,
+        obstacle: Callable[[core.Pod], str | None] = obstacles.obstacle,
     ) -> None:
         self._cache = cache
         self.topologies = topologies

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from covey.admission import podstate, queue
+from covey.admission import queue
 from covey.admission.charges import Ground, Land, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
@@ -27,7 +27,6 @@ from covey.admission.entitlement import (
     queue_of,
 )
 from covey.admission.losses import Hold
-from covey.admission.podstate import place_of
 from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.reclaim import Right
@@ -45,6 +44,8 @@ from covey.admission.wishes import (
 )
 from covey.api import core
 from covey.api.constants import LABEL_DRAINING, PURPOSE_RECLAIM, REASON_OVER_QUOTA
+from covey.model import podstate
+from covey.model.podstate import place_of
 from covey.placement.model import Gang, Shape
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from covey.admission import podstate
 from covey.admission.expected import is_expected
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, LABEL_INFERENCE, REFUSALS, SURPLUS_ADMITTED
+from covey.model import podstate
 
 
 class RefusedPod(NamedTuple):

@@ -20,9 +20,9 @@ Only the holder of the lease runs this; the barrier releases by itself what fail
 
 Has members created again whose bindings an attached kube-scheduler would not ask for.
 
-A kube-scheduler of the user's asks for the bindings of marked pods only (``podstate.is_marked``), so that all others
+A kube-scheduler of the user's asks for the bindings of marked pods only (``obstacles.is_marked``), so that all others
 are bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be
-changed: bound one by one they would tear their gang. So they are not planned (``podstate.obstacle``), the guard refuses
+changed: bound one by one they would tear their gang. So they are not planned (``obstacles.obstacle``), the guard refuses
 those that are pinned already, and this asks for their successors, which the operator marks.
 
 Of pods whose controller is not Covey's operator only pins are undone: nobody would mark their successors.
@@ -35,7 +35,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import native, order, podstate
+from covey.admission import native, obstacles, order
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -48,6 +48,7 @@ from covey.api.constants import (
 )
 from covey.kube.clock import Clock
 from covey.kube.queue import WorkQueue, run_workers
+from covey.model import podstate
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import QUIET, Callers
@@ -161,7 +162,7 @@ class Releases:
                 self._pinned_at.pop(uid, None)
             else:
                 self._pinned_at.setdefault(uid, self._clock.monotonic())
-            if podstate.unschedulable(pod) is None and podstate.scheduler_error(pod) is None:
+            if podstate.scheduling_failure(pod) is None and podstate.scheduler_error(pod) is None:
                 self._doubted.pop(uid, None)
             self._suspect(pod)
         # A pin that becomes a binding takes nothing from anybody, unless it was released and given up already.
@@ -169,7 +170,7 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        refused = podstate.unschedulable(pod) or podstate.scheduler_error(pod)
+        refused = podstate.scheduling_failure(pod) or podstate.scheduler_error(pod)
         if (refused and self._cache.index.pinned_node(pod)) or self._is_stranded(pod):
             self._queue.add(("pod", pod.metadata.uid))
 
@@ -254,7 +255,7 @@ class Releases:
             self._doubted.pop(uid, None)
             self._queue.add_after(("pod", uid), trusted)
             return
-        refusal, error = podstate.unschedulable(pod), podstate.scheduler_error(pod)
+        refusal, error = podstate.scheduling_failure(pod), podstate.scheduler_error(pod)
         said = refusal or error
         if said is None:
             return
@@ -358,9 +359,9 @@ def seconds_left(pod: core.Pod, now: float) -> float | None:
     """Seconds until a member is to be created again for want of a mark; None for one that is not."""
     if (
         not podstate.claims_membership(pod)
-        or podstate.bound(pod)
+        or podstate.occupies_node(pod)
         or not podstate.counts(pod)
-        or podstate.is_marked(pod)
+        or obstacles.is_marked(pod)
     ):
         return None
     if podstate.pinned_node(pod) is not None:

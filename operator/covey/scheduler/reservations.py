@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import podstate, queue, reservation
+from covey.admission import queue, reservation
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
@@ -34,6 +34,7 @@ from covey.admission.wake import Ask
 from covey.api import core
 from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_EXCHANGE, PURPOSE_RECLAIM
 from covey.kube.clock import Clock
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang

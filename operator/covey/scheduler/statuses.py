@@ -18,7 +18,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from covey.admission import podstate
 from covey.admission.levels import preferences
 from covey.admission.native import find_unread, keep_conditions
 from covey.admission.status import Decision, observed_status, statuses
@@ -31,6 +30,7 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.events import ObjectRef
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, NATIVE_GROUPS, POD_GROUPS
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.cache import Listener
@@ -73,9 +73,9 @@ def passing(unit: Unit, decision: Decision) -> Passing | None:
         return Passing.PLACING
     if decision.reason not in {None, REASON_WAITING} or not any(unit.pods()):
         return None
-    if not unit.minimum_met(podstate.bound):
+    if not unit.minimum_met(podstate.occupies_node):
         return Passing.WAITING
-    return None if unit.all_there() and all(map(podstate.bound, unit.pods())) else Passing.PLACING
+    return None if unit.all_there() and all(map(podstate.occupies_node, unit.pods())) else Passing.PLACING
 
 
 class StatusWriter:

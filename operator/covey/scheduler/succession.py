@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from covey.admission import podstate
 from covey.admission.growth import is_draining
 from covey.admission.preemption import MOST_NODES
 from covey.admission.queue import Entry, Want
@@ -39,6 +38,7 @@ from covey.api.constants import (
     REASON_WAITING,
 )
 from covey.api.succession import SuccessionQuestion, Successor, read_question
+from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Refusal, ReplicaRequest
 from covey.scheduler.claims import scarcest

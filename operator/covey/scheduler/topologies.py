@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from covey.admission import podstate
 from covey.admission.topologies import TopologyChoice, kept_preset
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -18,6 +17,7 @@ from covey.api.constants import HOSTNAME_LABEL
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.placement.cluster import presets
 from covey.placement.model import Topology

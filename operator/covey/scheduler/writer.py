@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
@@ -37,6 +37,7 @@ from covey.kube.errors import (
     Unreachable,
 )
 from covey.kube.resources import PODS
+from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
@@ -253,7 +254,7 @@ class PodWriter:
             return Pinned.GONE, pod
         if node in {podstate.pinned_node(latest), latest.spec.node_name}:
             return Pinned.DONE, latest
-        if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
+        if not podstate.counts(latest) or obstacles.obstacle(latest) is not None:
             return Pinned.CONFLICT, latest
         return None, latest
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.tree import number
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import constants as names
@@ -20,6 +19,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
+from covey.model import podstate
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import ClusterFacts
@@ -58,7 +58,7 @@ def draw_pod(pod: core.Pod, gang: str, layout: ViewLayout) -> contract.PodView:
         layout.cells(pod_requests(pod).get(layout.resource, 0)),
         state.value,
         reason,
-        podstate.dying(pod) or meta.label(names.LABEL_DRAINING) == "true",
+        podstate.is_terminating(pod) or meta.label(names.LABEL_DRAINING) == "true",
         meta.label(names.LABEL_REVISION) or "",
     )
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from covey.admission import podstate
 from covey.admission.topologies import kept_preset
 from covey.api import core
+from covey.model import podstate
 from covey.operator.model.objects import Inference
 from covey.picture.floor import DeviceOwner, owners_of
 from covey.placement.cluster import resources

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from covey.admission import podstate
 from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Condition
+from covey.model import podstate
 
 #: Those of conditions that say of all others what they come to.
 _SUMS = (names.STALLED, names.READY)

@@ -11,12 +11,13 @@ from enum import StrEnum
 
 import msgspec
 
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.admission.tree import Key, Replica, Role, Unit, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile.groups import role_template
+from covey.model import podstate
 from covey.scheduler.index import Index
 from covey.watching.advice import describe_unseen, is_wrong
 
@@ -130,7 +131,9 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     elif state is TreeState.HELD:
         pods = list(unit.pods())
         arrived = sum(podstate.holding(pod) is not None for pod in pods)
-        reason = f"admitted; {sum(map(podstate.bound, pods))} bound, {arrived} of {len(pods)} pods have their place"
+        reason = (
+            f"admitted; {sum(map(podstate.occupies_node, pods))} bound, {arrived} of {len(pods)} pods have their place"
+        )
     if unit.absent:
         reason = f"{unit.absent} of its groups do not exist yet"
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
@@ -190,7 +193,7 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
         return f"its place was undone ({pod.metadata.annotation(names.ANNOTATION_RELEASE)}); it is to be replaced"
     if core.is_terminal(pod):
         return f"it has ended ({pod.status.phase})"
-    return "it is being deleted" if podstate.dying(pod) else ""
+    return "it is being deleted" if podstate.is_terminating(pod) else ""
 
 
 def _pod(pod: core.Pod) -> StatusTree:
@@ -203,7 +206,7 @@ def pod_state(pod: core.Pod) -> tuple[TreeState, str]:
     """Return the state of a pod, and the reason for it."""
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
     node = podstate.pinned_node(pod)
-    if podstate.bound(pod):
+    if podstate.occupies_node(pod):
         return _running(pod)
     if foreign:
         return TreeState.HELD, f"held by the scheduling gate {foreign[0]}"
@@ -211,12 +214,12 @@ def pod_state(pod: core.Pod) -> tuple[TreeState, str]:
         return TreeState.WAITING, "no place yet"
     if podstate.waits_for_start(pod):
         return TreeState.HELD, f"has its place on {node}; its start is held"
-    refused = podstate.unschedulable(pod)
+    refused = podstate.scheduling_failure(pod)
     if node and refused:
         return TreeState.FAILED, f"cannot be scheduled where it was planned: {refused}"
     if node:
         return TreeState.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"
-    return TreeState.FAILED, podstate.obstacle(pod) or "it has no place and no gate"
+    return TreeState.FAILED, obstacles.obstacle(pod) or "it has no place and no gate"
 
 
 def _running(pod: core.Pod) -> tuple[TreeState, str]:

@@ -10,11 +10,11 @@ from functools import partial
 
 import msgspec
 
-from covey.admission import podstate
 from covey.admission.tree import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
+from covey.model import podstate
 from covey.picture.floor import Floor, NodeUsage, Spot, build_floor, main_resource, path_order
 from covey.placement.cluster import resources
 from covey.placement.cluster.devices import CLUSTER, share

@@ -26,7 +26,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.claimed import RootClaim, read_claim
 from covey.operator.model.node_drain import Notice
 from covey.placement.model import Gang, Plan, Verdict

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from builders.inferences import CONTAINER, inference, role
 from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.claims.realm import Realm
 
 CLASSES = {"low": 1, "middle": 10, "high": 100}

@@ -31,7 +31,7 @@ from covey.api import core
 from covey.api.annotations import LEFT_ALONE, write_refused
 from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED
 from covey.backends import Owned
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.scheduler.claims import Terms
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Limits

@@ -17,7 +17,7 @@ from covey.backends import Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.accepted import read_record
 from covey.operator.model.actions import (
     Actions,
@@ -233,8 +233,8 @@ class Stored:
             return
         patched = json.loads(msgspec.json.encode(pod))
         status = msgspec.structs.replace(pod.status, container_statuses=self.statuses.get(pod.metadata.uid))
-        stored = podstate.Stored(pod.metadata, pod.spec, status)
-        for each in podstate.operations(stored, action.images, action.revision, action.at):
+        stored = image_update.Stored(pod.metadata, pod.spec, status)
+        for each in image_update.operations(stored, action.images, action.revision, action.at):
             *path, last = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
             at = patched
             for part in path:

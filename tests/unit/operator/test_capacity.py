@@ -20,7 +20,7 @@ from covey.api.core import rfc3339
 from covey.backends import Owned
 from covey.compile.identity import group_name, slot_of
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Object
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
 from unit.operator.world import World

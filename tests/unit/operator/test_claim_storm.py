@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile.identity import slot_of
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.claimed import WHOLE_UNIT, RootClaim
 from unit.operator.test_convergence import assert_is_wanted
 from unit.operator.world import World
@@ -109,7 +109,7 @@ def check(spec: Any, claims: tuple[RootClaim, ...], before: Pods, after: Pods) -
         place, now = place_of(pod), after.get(name)
         if podstate.is_dead(pod) or place in laws.torn:
             continue
-        goes = now is None or podstate.is_going(now)
+        goes = now is None or podstate.is_terminating(now)
         if goes and podstate.claimed_by(pod):
             others = [each for each in before.values() if place_of(each) == place and not podstate.is_dead(each)]
             assert all(podstate.claimed_by(each) for each in others), f"{name} goes before its replica is marked"
@@ -130,7 +130,7 @@ def check_names(spec: Any, claims: tuple[RootClaim, ...], before: Pods, after: P
         place, now = place_of(pod), after.get(name)
         if podstate.is_dead(pod) or place in laws.torn:
             continue
-        goes = (now is None or podstate.is_going(now)) and podstate.claimed_by(pod)
+        goes = (now is None or podstate.is_terminating(now)) and podstate.claimed_by(pod)
         is_marked = now is not None and podstate.claimed_by(now) and not podstate.claimed_by(pod)
         if is_marked or (goes and not _is_remnant(spec, place[0], before, laws)):
             assert laws.is_named(place), f"{name} {'goes' if goes else 'is marked'}, and no claim names it"

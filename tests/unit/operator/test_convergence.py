@@ -12,7 +12,7 @@ from builders.inferences import inferences
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference, network, type_of
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.observed import current
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World

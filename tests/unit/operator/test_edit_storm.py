@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.node_drain import Notice
 from covey.operator.replicas.scale import replica_states, running_revisions
 from unit.operator.world import World
@@ -221,7 +221,7 @@ def assert_ended(storm: Storm) -> None:
     }
     assert told == {(name, wanted.roles[name].hash) for name in ROLES}
     for pod in world.pods.values():
-        assert not podstate.is_open(pod)
+        assert not image_update.is_open(pod)
         assert (
             pod.spec.containers[0].image
             == f"engine:{storm.images[ROLES.index(pod.metadata.label('covey.dev/role') or '')]}"

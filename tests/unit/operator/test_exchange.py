@@ -18,7 +18,7 @@ from covey.api.exchange import read_question
 from covey.api.inference import DisaggregatedInference
 from covey.compile.identity import slot_of
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.claimed import RootClaim
 from unit.operator.world import World
 
@@ -89,7 +89,7 @@ class Room:
                     slot
                     and (slot.unit, slot.role) == (unit, name)
                     and podstate.is_bound(pod)
-                    and not podstate.is_going(pod)
+                    and not podstate.is_terminating(pod)
                 ):
                     there.setdefault(slot.replica, []).append(pod.metadata.uid)
             lowest = sorted(there)[: max(0, len(there) - count)]  # not those that would go anyway
@@ -210,7 +210,12 @@ def check(world: World, most: int, budget: int | None) -> int:
     staying: Counter[tuple[str, int]] = Counter()
     for pod in world.pods.values():
         slot = slot_of(pod.spec.hostname)
-        if slot is not None and podstate.is_bound(pod) and not podstate.is_going(pod) and not podstate.is_draining(pod):
+        if (
+            slot is not None
+            and podstate.is_bound(pod)
+            and not podstate.is_terminating(pod)
+            and not podstate.is_draining(pod)
+        ):
             staying[slot.role, slot.replica] += 1
     for name, size in SIZES.items():
         assert any(role_ == name and count == size for (role_, _), count in staying.items()), (name, staying)

@@ -16,7 +16,7 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.problem import Blocked
 from covey.operator.rolling.exclusive import choose_shown
@@ -163,7 +163,7 @@ class Sharing(Blind):
         for slot, pod in self.world.observe().current.items():
             revision = layout.revision_of(slot)
             stays = revision is not None and revision.hash == pod.metadata.label(names.LABEL_REVISION)
-            going = podstate.is_draining(pod) or podstate.is_going(pod)
+            going = podstate.is_draining(pod) or podstate.is_terminating(pod)
             if slot.index == 0 and stays and podstate.is_ready(pod) and not going:
                 ready[slot.role, int(pod.spec.containers[0].image.removeprefix("engine:"))] += 1
                 taking[slot.role] += pod.metadata.label(names.LABEL_ENDPOINT) == "true"

@@ -18,7 +18,7 @@ from covey.api.annotations import read
 from covey.api.core import rfc3339
 from covey.api.roles import Backoff
 from covey.compile.pods import delay
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.observed import current
 from covey.operator.plan import Plan
 from covey.operator.repair import history

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference
 from covey.api import core
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.backends.volcano.objects import workers
 from unit.operator.test_failing import name_of
 from unit.operator.test_volcano import VolcanoWorld

@@ -11,7 +11,7 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.observed import current
 from unit.operator.world import World
 

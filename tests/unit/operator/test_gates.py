@@ -17,7 +17,7 @@ from covey.api import core
 from covey.backends import Cluster
 from covey.backends.kubernetes import Embedded, Flat
 from covey.compile.identity import slot_of
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.claimed import RootClaim
 from covey.operator.plan import Plan
 from unit.operator.world import World

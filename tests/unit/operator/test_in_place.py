@@ -11,7 +11,7 @@ from builders import inferences, pods
 from builders.inferences import template
 from covey.api import constants as names
 from covey.api import core
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from unit.operator.world import World
 
 UPDATE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
@@ -73,21 +73,21 @@ def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts
         assert podstate.is_ready(world.pods[name])
     world.act(2)
     assert not world.plan().actions
-    assert not any(map(podstate.is_open, world.pods.values()))
+    assert not any(map(image_update.is_open, world.pods.values()))
 
 
 def test_a_pod_that_is_ready_is_believed_after_a_minute(world: World) -> None:
     world.inference = llama("2")
     world.act()
-    assert all(podstate.is_open(world.pods[name]) for name in world.names_of("decode", 1))
+    assert all(image_update.is_open(world.pods[name]) for name in world.names_of("decode", 1))
     assert not world.plan().actions
-    assert 0 < (world.plan().rolling.again or 0) <= podstate.PATIENCE  # type: ignore[union-attr] # there is one
-    world.now += podstate.PATIENCE
+    assert 0 < (world.plan().rolling.again or 0) <= image_update.PATIENCE  # type: ignore[union-attr] # there is one
+    world.now += image_update.PATIENCE
     world.change(world.names_of("decode", 1)[1], status={"conditions": (core.Condition("Ready", "False"),)})
     assert not world.plan().actions, "all of the replica"
     world.ready(world.names_of("decode", 1)[1])
     world.act()
-    assert not any(podstate.is_open(world.pods[name]) for name in world.names_of("decode", 1))
+    assert not any(image_update.is_open(world.pods[name]) for name in world.names_of("decode", 1))
 
 
 FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
@@ -132,5 +132,5 @@ def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any =
     ],
 )
 def test_a_pod_serves_with_its_new_images_only(found: core.Pod, *, runs: bool) -> None:
-    assert podstate.is_restarted(found) == runs
+    assert image_update.is_restarted(found) == runs
     assert podstate.is_ready(found) == runs

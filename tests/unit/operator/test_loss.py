@@ -13,7 +13,7 @@ from builders.inferences import inference, llama, role, template
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.plan import Plan
 from unit.operator.world import World
 

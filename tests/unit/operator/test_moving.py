@@ -8,7 +8,7 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.operator.answering import refuse
 from unit.operator.test_evacuating import cordon
 from unit.operator.world import World

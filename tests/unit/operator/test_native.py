@@ -14,7 +14,7 @@ from builders.inferences import inference, role
 from covey.api import core
 from covey.backends import Cluster, Identity
 from covey.backends.kubernetes import Hierarchical
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.operator.world import World
 
 GROUP = "PodGroup.v1beta1.scheduling.k8s.io"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.objects import HISTORY
 from covey.operator.rolling.pairing import Member, Pairings, choose_pairings, find_late, find_unexplained_pairings
 from screener import Route, find_routes

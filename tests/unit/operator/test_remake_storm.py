@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.operator.test_native import Native, uids
 
 EVENTS = st.lists(

@@ -7,7 +7,7 @@ import pytest
 from builders.inferences import llama, template
 from covey.api import constants as names
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.model import podstate
+from covey.model import podstate
 from unit.operator.answering import prove, question_of
 from unit.operator.world import World
 

@@ -20,8 +20,8 @@ from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster
 from covey.compile import Owner, network
+from covey.model import podstate
 from covey.operator.accept import Verdict, judge, read_case
-from covey.operator.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import RootClaim

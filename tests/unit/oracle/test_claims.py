@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from covey.admission import podstate
 from covey.admission.preemption import PLANS, Nobody, Taking, search
 from covey.admission.victims import Terms
+from covey.model import podstate
 from covey.placement.model import Plan, Refusal, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
@@ -58,8 +58,8 @@ def _check_laws(seed: int, case: ClaimCase, answer: Taking) -> None:
     touched = {step.unit for step in answer.steps}
     for unit in (each.unit for each in case.candidates if each.unit.key in touched):
         # The unit keeps its minimum, or nothing that is not on its way out already.
-        left = [pod.metadata.uid for pod in unit.pods() if pod.metadata.uid not in gone and podstate.bound(pod)]
-        minimum = unit.minimum_met(lambda pod: pod.metadata.uid not in gone and podstate.bound(pod))
+        left = [pod.metadata.uid for pod in unit.pods() if pod.metadata.uid not in gone and podstate.occupies_node(pod)]
+        minimum = unit.minimum_met(lambda pod: pod.metadata.uid not in gone and podstate.occupies_node(pod))
         assert minimum or not left, f"{seed}: L3, {unit.key.name}"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, group, member, role_groups, unit
-from covey.admission import podstate
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
 from covey.api import core
+from covey.model import podstate
 from covey.observability import metrics
 from covey.scheduler.lives import Lives
 from scrapes import Scrape

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, group, member, node, put, queue, role_groups
-from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import INFERENCE_API
+from covey.model import podstate
 from scheduler_loop import Loop, labels
 
 GPU, NOMINAL, BORROW = "nvidia.com/gpu", 6, 4

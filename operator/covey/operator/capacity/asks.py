@@ -41,10 +41,10 @@ from covey.compile import Owner, Scale
 from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
+from covey.model import podstate
 from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer
 from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
 from covey.operator.capacity.requests import NodeRequest, read_requests
-from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
 from covey.operator.model.claimed import read_claim

@@ -24,8 +24,8 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.groups import Levels
 from covey.compile.identity import Slot, fit_label, short_hash
 from covey.compile.revision import RoleCount, RoleRevision
+from covey.model import podstate
 from covey.operator.capacity.elastic import find_domains
-from covey.operator.model import podstate
 from covey.operator.model.observed import Observed
 from covey.placement.cluster.elastic import ElasticDomain
 from covey.placement.cluster.shape import shape_of
@@ -177,7 +177,7 @@ def _slots(waiting: Waiting, role: str, replica: int) -> list[Slot]:
 def _waits_since(before: float, observed: Observed) -> Any:
     def waits(slot: Slot) -> bool:
         pod = observed.current.get(slot)
-        if pod is None or podstate.is_going(pod) or podstate.is_admitted(pod):
+        if pod is None or podstate.is_terminating(pod) or podstate.is_admitted(pod):
             return False
         return (core.seconds(pod.metadata.creation_timestamp) or observed.now) <= before
 
@@ -203,7 +203,7 @@ def _find_parts(
     for name, replicas in chosen.items():
         for replica in replicas:
             slots = _slots(waiting, name, replica)
-            pods = [pod for slot in slots if (pod := observed.current.get(slot)) and not podstate.is_going(pod)]
+            pods = [pod for slot in slots if (pod := observed.current.get(slot)) and not podstate.is_terminating(pod)]
             if len(pods) < len(slots):
                 return None
             groups = [unit] if unit is not None and name in follows else []

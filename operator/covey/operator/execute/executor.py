@@ -29,11 +29,11 @@ from covey.compile.network import ADDRESSED
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
+from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials, Dependants
 from covey.operator.execute.pods import NO_CALLBACKS, PodCallbacks, PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
-from covey.operator.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, Precedence, PutScaler
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.observed import Observed

@@ -14,10 +14,10 @@ from covey.compile.network import HIDDEN
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
+from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
 from covey.operator.execute.put import put_images
-from covey.operator.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Drain, Relabel, Serve, Ungate, UpdateInPlace
 from covey.operator.model.observed import is_ours
 from covey.operator.model.problem import Blocked, of_pod_refusal

@@ -21,8 +21,8 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.kube.json_text import go_json
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, ROLE_SCALERS, SERVICES, Resource
+from covey.model import image_update, podstate
 from covey.observability.logging import get_logger
-from covey.operator.model import podstate
 from covey.operator.model.actions import Annotate, DeleteObject, Mark, Object, PutScaler, UpdateInPlace
 from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.objects import (
@@ -375,22 +375,22 @@ async def put_images(client: Client, action: UpdateInPlace) -> core.Pod | None:
         ApiError: the change was denied.
     """
     metadata = action.pod.metadata
-    stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=podstate.Stored)
+    stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=image_update.Stored)
     idle = not podstate.is_ready(action.pod)
     if _is_settled(stored, action) or (idle and _serves(stored)):
         return None
-    operations = podstate.operations(stored, action.images, action.revision, action.at, as_is=idle)
+    operations = image_update.operations(stored, action.images, action.revision, action.at, as_is=idle)
     try:
         return await client.json_patch(resources.PODS, metadata.name, metadata.namespace, operations, type=core.Pod)
     except Invalid:
         # A test that fails has no code of its own. A pod that was changed meanwhile comes back here.
-        again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=podstate.Stored)
+        again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=image_update.Stored)
         if again.metadata.resource_version != stored.metadata.resource_version:
             return None
         raise
 
 
-def _is_settled(stored: podstate.Stored, action: UpdateInPlace) -> bool:
+def _is_settled(stored: image_update.Stored, action: UpdateInPlace) -> bool:
     """Tell whether a pod takes no images: another incarnation, on its way out, or done already."""
     metadata = stored.metadata
     return (
@@ -400,7 +400,7 @@ def _is_settled(stored: podstate.Stored, action: UpdateInPlace) -> bool:
     )
 
 
-def _serves(stored: podstate.Stored) -> bool:
+def _serves(stored: image_update.Stored) -> bool:
     return podstate.is_ready(core.Pod(stored.metadata, stored.spec, stored.status))
 
 

@@ -16,7 +16,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile.identity import ReplicaKey, Slot
-from covey.operator.model import podstate
+from covey.model import podstate
 
 #: The kind of a victim that is all of a unit.
 WHOLE_UNIT: Final = "Unit"

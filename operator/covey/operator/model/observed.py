@@ -24,7 +24,7 @@ from covey.compile import ReplicaKey, network
 from covey.compile.identity import Owner, Slot, group_name, pod_name, slot_of
 from covey.compile.pods import NO_PAST, Past
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import Record
 from covey.operator.model.actions import DEFAULT, Limits
 from covey.operator.model.capacity import Capacity

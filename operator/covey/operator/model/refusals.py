@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from covey.api import core
-from covey.operator.model import podstate
+from covey.model import podstate
 
 
 def describe_refusal(pods: Iterable[core.Pod], planner: str) -> str:

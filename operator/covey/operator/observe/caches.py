@@ -25,7 +25,7 @@ from covey.kube.clock import Clock
 from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import Record, differ, read_record
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import (
@@ -397,7 +397,7 @@ def _node_of(pod: core.Pod) -> tuple[str, ...]:
 
 def _is_pod_progress(before: core.Pod | None, pod: core.Pod) -> bool:
     """Tell whether a live pod is new, or has lost gates or got its node; the API server labels it by its node then."""
-    if podstate.is_going(pod) or podstate.is_dead(pod) or podstate.is_ready(pod):
+    if podstate.is_terminating(pod) or podstate.is_dead(pod) or podstate.is_ready(pod):
         return False
     if before is None:
         return True

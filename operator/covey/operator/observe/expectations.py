@@ -53,8 +53,8 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, NotFound
 from covey.kube.store import Described
+from covey.model import podstate
 from covey.observability.logging import get_logger
-from covey.operator.model import podstate
 from covey.operator.model.observed import Grave, Observed, is_ours
 from covey.operator.model.problem import is_denial
 

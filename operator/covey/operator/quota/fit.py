@@ -28,7 +28,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import PodFactory, ReplicaKey, Tree
 from covey.compile.identity import hostname
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem

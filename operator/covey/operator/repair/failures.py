@@ -36,7 +36,7 @@ from covey.api.roles import Role
 from covey.compile import Slot, Tree
 from covey.compile.revision import RoleRevision
 from covey.kube.resources import PODS
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed, Place
 from covey.placement.cluster.resources import asks_for_device
@@ -94,7 +94,7 @@ def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
 
 def counts(pod: core.Pod) -> dict[str, int]:
     """Restarts of containers by name: of those that have restarted, and of sidecars with a device in any case."""
-    statuses = podstate.container_statuses(pod)
+    statuses = image_update.container_statuses(pod)
     return dict.fromkeys(_device_sidecars(pod), 0) | {
         status.name: status.restart_count for status in statuses if status.restart_count > 0
     }
@@ -111,7 +111,7 @@ def restarted(
         index: of the pod in its replica.
         since: when the replica was Ready, where containers that were replaced since count (seconds since the epoch).
     """
-    if not podstate.container_statuses(pod):
+    if not image_update.container_statuses(pod):
         return None
     written = {container["name"] for container in revision.template_of(index)["spec"]["containers"]}
     same = revision_of(pod) == revision.hash
@@ -127,7 +127,7 @@ def restarted(
     return next(
         (
             status
-            for status in podstate.container_statuses(pod)
+            for status in image_update.container_statuses(pod)
             if status.name in counted
             and (status.restart_count > known.get(status.name, 0) or _is_replaced(pod, status, since))
         ),

@@ -34,7 +34,7 @@ from covey.backends import Backend, UnitReport
 from covey.compile import ReplicaKey, Scale, Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import RecordedUnit, recorded_units
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place

@@ -38,7 +38,7 @@ from covey.compile import Slot, Tree, type_of
 from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, Past, memory
 from covey.compile.revision import RoleRevision
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Annotate, Limits
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair.failures import Cause, Fault, age, creation_time, failing_since, pods_of, revision_of

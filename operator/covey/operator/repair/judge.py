@@ -25,7 +25,7 @@ from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, memory
 from covey.compile.revision import RoleRevision
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import failures, history
@@ -244,7 +244,7 @@ class _Judge:
         alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
         if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
             return False
-        if any(map(podstate.container_statuses, alone)):
+        if any(map(image_update.container_statuses, alone)):
             return False
         if policy is not RestartPolicy.NONE and any(map(failures.lacks_baseline, alone)):
             return False
@@ -267,7 +267,7 @@ class _Judge:
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
         # While images are updated in place the kubelet restarts containers on purpose, and their peers may crash for it.
-        restarts = not any(place.now is not None and podstate.is_open(place.now) for place in places)
+        restarts = not any(place.now is not None and image_update.is_open(place.now) for place in places)
         restarts = restarts and policy is not RestartPolicy.NONE and since is not None
         counted = failures.replacements_count_since(places) if restarts else None
         for place in places:

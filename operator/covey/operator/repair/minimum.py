@@ -27,7 +27,7 @@ from typing import Any
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, Scale, UnitCount
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.accepted import find_served, recorded_units
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
 from covey.operator.model.node_drain import is_out_of_service

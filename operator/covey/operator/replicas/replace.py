@@ -36,7 +36,7 @@ from covey.api import core
 from covey.compile import ReplicaKey, Scale, Slot, Tree
 from covey.compile.pods import NO_PAST, Past, Told
 from covey.compile.revision import RoleRevision
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Note, Precedence, Relabel
 from covey.operator.model.observed import Observed, Place
 
@@ -231,7 +231,7 @@ class ReplicaPlanner:
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
             relabel=tuple(_remove_address(pod for pod, _ in gone)),
-            delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_going(pod)),
+            delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_terminating(pod)),
             create=tuple(
                 self._successor(place, revision, fate, broken=broken)
                 for place in places
@@ -306,6 +306,6 @@ def _remove_address(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
     One that was never bound has no address to be found under, and goes at once; one that does not go is marked.
     """
     for pod in pods:
-        lingers = podstate.is_bound(pod) or podstate.is_going(pod)
+        lingers = podstate.is_bound(pod) or podstate.is_terminating(pod)
         if lingers and podstate.is_addressed(pod):
             yield Relabel(pod, {names.LABEL_ADDRESS: None})

@@ -31,7 +31,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import ReplicaKey, Slot
 from covey.compile.revision import Revision, RoleCount, RoleRevision, Scale, UnitCount
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.observed import Observed, number
 
 #: What is lost with a replica or a unit; the one with less goes first.

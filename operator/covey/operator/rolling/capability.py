@@ -14,7 +14,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Serves
 from covey.compile import Layout
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Remark
 from covey.operator.model.observed import Observed
 

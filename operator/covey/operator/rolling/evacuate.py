@@ -26,7 +26,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, network
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import count_of

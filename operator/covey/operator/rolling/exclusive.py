@@ -27,7 +27,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Slot
 from covey.compile.network import ADDRESSED, HIDDEN
 from covey.compile.revision import Revision
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States

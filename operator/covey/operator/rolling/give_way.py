@@ -41,7 +41,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import ReplicaKey, Slot
 from covey.compile.revision import Revision
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
@@ -166,7 +166,7 @@ class _Judge:
     def _is_on_its_way(self, place: ReplicaKey) -> bool:
         """Tell whether a replica goes whatever claims say: it drains for another reason, or is marked and not whole."""
         pods, retired = self._pods[place], self._observed.retired
-        if any(podstate.is_going(pod) and pod.metadata.uid in retired for pod in pods):
+        if any(podstate.is_terminating(pod) and pod.metadata.uid in retired for pod in pods):
             return True
         marked = [pod for pod in pods if podstate.is_draining(pod)]
         if any(not podstate.claimed_by(pod) for pod in marked):
@@ -195,7 +195,7 @@ class _Judge:
                 yield place[0]
             # The claim may be gone before the last of them is.
             ends.setdefault(place[0], True)
-            ends[place[0]] &= all(podstate.is_going(pod) and podstate.claimed_by(pod) for pod in pods)
+            ends[place[0]] &= all(podstate.is_terminating(pod) and podstate.claimed_by(pod) for pod in pods)
         yield from (unit for unit, over in ends.items() if over)
 
     def _find_emptied(self) -> Iterator[int]:
@@ -205,7 +205,7 @@ class _Judge:
     def _rename(self, places: Mapping[ReplicaKey, Claimed]) -> Iterator[Relabel]:
         for place, each in places.items():
             for pod in self._pods[place]:
-                if podstate.claimed_by(pod) not in {None, each.claim.uid} and not podstate.is_going(pod):
+                if podstate.claimed_by(pod) not in {None, each.claim.uid} and not podstate.is_terminating(pod):
                     yield Relabel(pod, {}, {names.ANNOTATION_CLAIMED_BY: each.claim.uid})
 
 

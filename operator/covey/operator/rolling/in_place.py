@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replace import by_role
@@ -91,7 +91,7 @@ def _updates(layout: Layout, observed: Observed, in_force: Revision, going: Coll
 
 def _end_update(layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """End the update of pods whose replica serves again, all with their new images."""
-    replicas = {slot[:3] for slot, pods in observed.pods.items() if any(map(podstate.is_open, pods))}
+    replicas = {slot[:3] for slot, pods in observed.pods.items() if any(map(image_update.is_open, pods))}
     for replica in sorted(replicas):
         unit, role, number = replica
         revision = layout.units.get(unit, {}).get(role, {}).get(number)
@@ -99,11 +99,11 @@ def _end_update(layout: Layout, observed: Observed) -> Iterator[Relabel]:
         pods = [pod for slot in slots if (pod := observed.current.get(slot)) is not None]
         same = len({pod.metadata.label(names.LABEL_REVISION) for pod in pods}) == 1
         if same and len(pods) == len(slots) and all(_serves(pod, observed.now) for pod in pods):
-            yield from (Relabel(pod, {}, podstate.closing(pod)) for pod in pods if podstate.is_open(pod))
+            yield from (Relabel(pod, {}, image_update.closing(pod)) for pod in pods if image_update.is_open(pod))
 
 
 def _serves(pod: core.Pod, now: float) -> bool:
-    late = podstate.is_open(pod) and podstate.patience(pod, now) <= 0
+    late = image_update.is_open(pod) and image_update.patience(pod, now) <= 0
     return podstate.is_ready(pod) or (late and podstate.says_ready(pod))
 
 

@@ -24,7 +24,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import Mode
 from covey.compile import ReplicaKey, Scale
 from covey.compile.identity import Slot
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units
 from covey.rollout import RoleState, Stage, UnitState
@@ -50,7 +50,7 @@ def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
     if deleted is not None:
         # That is when its grace period ends.
         return core.seconds(deleted) if since is not None or pod.metadata.uid in observed.retired else None
-    until = podstate.drains_until(pod)
+    until = podstate.drain_deadline(pod)
     return until if until is not None or since is None else since + seconds
 
 

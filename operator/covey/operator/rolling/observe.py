@@ -25,7 +25,7 @@ from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
 from covey.compile import ReplicaKey, Slot, Tree
 from covey.compile.revision import Revision, RoleCount
-from covey.operator.model import podstate
+from covey.model import image_update, podstate
 from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
@@ -258,8 +258,8 @@ class Seen:
             # What serves of it will be restarted: nobody may count on it.
             stage = Stage.STARTING
         ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
-        changed = [each for each in every if podstate.is_open(each)]
-        for left in (podstate.patience(each, self.observed.now) for each in changed):
+        changed = [each for each in every if image_update.is_open(each)]
+        for left in (image_update.patience(each, self.observed.now) for each in changed):
             if left > 0:
                 self.due = left if self.due is None else min(self.due, left)
         opened = bool(changed) and stage < Stage.SERVING and not self.late
@@ -302,7 +302,7 @@ class Seen:
         return Stage.DOUBTFUL
 
     def _retires(self, pod: core.Pod) -> bool:
-        return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
+        return pod.metadata.uid in self.observed.retired and podstate.is_terminating(pod)
 
 
 def describe_blocked(roles: Mapping[str, RoleState]) -> str:

@@ -33,7 +33,7 @@ from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree
 from covey.compile.groups import Object
 from covey.compile.network import Network
 from covey.compile.revision import Replicas
-from covey.operator.model import podstate
+from covey.model import image_update
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.objects import HISTORY, identity_of
@@ -190,7 +190,11 @@ class Pairing:
         turns: list[list[Relabel]] = [[] for _ in (None, *self.late)]
         for slot, pod in observed.current.items() if self.places else ():
             wanted = self.places.get(slot[:3])
-            if wanted is not None and pod.metadata.label(names.LABEL_PAIRING) != wanted and podstate.is_restarted(pod):
+            if (
+                wanted is not None
+                and pod.metadata.label(names.LABEL_PAIRING) != wanted
+                and image_update.is_restarted(pod)
+            ):
                 turns[self._turns.get(slot[:3], 0)].append(Relabel(pod, {names.LABEL_PAIRING: wanted}))
         return Outcome(Actions(pair=tuple(tuple(turn) for turn in turns if turn)), self.remarks)
 

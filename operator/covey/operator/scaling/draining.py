@@ -28,7 +28,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.routing import LlmdLabels
 from covey.compile.identity import ReplicaKey, slot_of
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
@@ -155,11 +155,11 @@ def _ask(items: _Items, seconds: float, now: float) -> _Answer:
     since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
     begun = min((now, *since))
     # Whoever owns the pods may write when they were marked, and a longer time to drain: what was promised holds.
-    promised = [found for item in items if (found := podstate.drains_until(item.pod)) is not None]
+    promised = [found for item in items if (found := podstate.drain_deadline(item.pod)) is not None]
     until = min((begun + seconds, *promised))
     if until <= now:
         return _Answer(delete=tuple(items))
-    mark = (Drain(item.pod, begun, until) for item in items if podstate.drains_until(item.pod) is None)
+    mark = (Drain(item.pod, begun, until) for item in items if podstate.drain_deadline(item.pod) is None)
     return _Answer(mark=tuple(mark), again=until - now)
 
 

@@ -33,7 +33,7 @@ from covey.compile import Layout, Owner, ReplicaKey, Scale
 from covey.compile.identity import slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import RoleScaler
@@ -128,7 +128,7 @@ def confine_claims(
     alive: dict[tuple[int, str], set[int]] = {}
     marked: set[ReplicaKey] = set()
     for slot, pods in observed.pods.items():
-        if any(not podstate.is_going(pod) and not podstate.is_dead(pod) for pod in pods):
+        if any(not podstate.is_terminating(pod) and not podstate.is_dead(pod) for pod in pods):
             alive.setdefault((slot.unit, slot.role), set()).add(slot.replica)
         if any(podstate.claimed_by(pod) for pod in pods):
             marked.add(slot[:3])

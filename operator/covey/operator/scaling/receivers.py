@@ -15,7 +15,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.compile import Layout, ReplicaKey, Slot
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import CreatePod
 from covey.operator.model.observed import Observed
 from covey.placement.cluster.resources import is_extended, pod_requests
@@ -47,7 +47,7 @@ def find_withheld(
     for slot, pods in observed.pods.items():
         for pod in pods:
             # What was taken away on purpose counts until it is gone; what was lost does not keep its successor waiting.
-            counts = podstate.is_draining(pod) or not podstate.is_going(pod)
+            counts = podstate.is_draining(pod) or not podstate.is_terminating(pod)
             held = _devices(pod) if counts and not core.is_terminal(pod) else Counter()
             total.update(held)
             if slot.role in mine:

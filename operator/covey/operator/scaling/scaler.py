@@ -25,7 +25,7 @@ from covey.api.roles import Role
 from covey.compile import Layout, Owner, Slot
 from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Actions, DeleteObject, Outcome, PutScaler, Relabel, Remark
 from covey.operator.model.objects import RoleScaler
 from covey.operator.model.observed import Observed
@@ -81,7 +81,7 @@ def _carriers(observed: Observed) -> dict[int | None, tuple[core.Pod, ...]]:
     found: dict[int | None, tuple[core.Pod, ...]] = {}
     placed = ((slot.unit, pod) for slot, pods in observed.pods.items() for pod in pods)
     for unit, pod in (*placed, *((None, pod) for pod in observed.strays)):
-        if _carries(pod) and not podstate.is_going(pod):
+        if _carries(pod) and not podstate.is_terminating(pod):
             found[unit] = (*found.get(unit, ()), pod)
     return found
 

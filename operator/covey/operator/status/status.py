@@ -17,8 +17,8 @@ from covey.api import core
 from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
+from covey.model import podstate
 from covey.operator.accept import Verdict
-from covey.operator.model import podstate
 from covey.operator.model.accepted import find_served
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
@@ -252,7 +252,7 @@ def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
 
 def _lives(observed: Observed) -> bool:
     """Tell whether there are pods that nobody has deleted."""
-    return any(not podstate.is_going(pod) for pod in observed.every_pod())
+    return any(not podstate.is_terminating(pod) for pod in observed.every_pod())
 
 
 def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> tuple[UnitStatus, ...]:

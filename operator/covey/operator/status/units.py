@@ -14,7 +14,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.revision import RoleCount
-from covey.operator.model import podstate
+from covey.model import podstate
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed
 from covey.operator.model.refusals import describe_refusal

@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from builders.members import GATE, PINNED, RELEASE, START, group, pin_terms, pod
-from covey.admission import podstate
+from covey.admission import obstacles
 from covey.api import core
+from covey.model import podstate
 
 MARK = "scheduling.covey.dev/member"
 
@@ -40,18 +41,18 @@ def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
     ],
 )
 def test_which_pods_must_not_be_planned(found: core.Pod, word: str | None) -> None:
-    obstacle = podstate.obstacle(found)
+    obstacle = obstacles.obstacle(found)
     assert obstacle is None if word is None else word in (obstacle or "")
 
 
 def test_a_pod_that_kube_scheduler_would_bind_unasked_is_not_planned() -> None:
     found = pod("p", gates=(GATE,))
-    served = podstate.obstacle(found, ("gangs", "default-scheduler"))
+    served = obstacles.obstacle(found, ("gangs", "default-scheduler"))
     assert served == "pod p is for scheduler covey-scheduler; served are default-scheduler, gangs (spec.schedulerName)"
-    assert podstate.obstacle(found, ("gangs", "covey-scheduler")) is None
+    assert obstacles.obstacle(found, ("gangs", "covey-scheduler")) is None
     marked = pod("p", gates=(GATE,), spec={"containers": [{"resources": {"limits": {MARK: "0"}}}]})
-    assert MARK in (podstate.obstacle(found, marked=True) or "")
-    assert podstate.obstacle(marked, marked=True) is None
+    assert MARK in (obstacles.obstacle(found, marked=True) or "")
+    assert obstacles.obstacle(marked, marked=True) is None
 
 
 LEAF = group("g", minimum=1)
@@ -75,7 +76,7 @@ LEAF = group("g", minimum=1)
     ],
 )
 def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | None, word: str | None) -> None:
-    why = podstate.refusal(found, LEAF, node)
+    why = obstacles.refusal(found, LEAF, node)
     assert why is None if word is None else word in (why or "")
 
 
@@ -89,7 +90,7 @@ def test_a_pod_is_planned_only_once_all_its_claims_were_made() -> None:
     found = pod(gates=(GATE,), spec={"resourceClaims": claims})
     for made, lacking in ((), "gpu"), (("gpu",), "nic"), (("gpu", "nic"), None):
         statuses = tuple(core.PodClaimStatus(name) for name in made)
-        obstacle = podstate.obstacle(replace(found, status=core.PodStatus(resource_claim_statuses=statuses)))
+        obstacle = obstacles.obstacle(replace(found, status=core.PodStatus(resource_claim_statuses=statuses)))
         assert (obstacle is None) == (lacking is None)
         assert lacking is None or f"claim {lacking} of pod" in (obstacle or "")
 
@@ -107,4 +108,4 @@ def test_a_pod_made_of_another_takes_nothing_from_its_status() -> None:
 
 def test_only_empty_terms_match_no_node() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
-    assert "match no node" in (podstate.obstacle(pod(gates=(GATE,), spec={"affinity": affinity})) or "")
+    assert "match no node" in (obstacles.obstacle(pod(gates=(GATE,), spec={"affinity": affinity})) or "")
