@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
@@ -18,8 +18,6 @@ from oracle import instances
 from oracle.case import Case
 from oracle.checker import Score, score
 from oracle.judge import exact
-
-pytestmark = pytest.mark.slow  # hundreds of cases are solved
 
 T = TypeVar("T")
 Outcome = tuple[Verdict, Score | None]
@@ -81,6 +79,7 @@ def labels_renamed(case: Case, _: int) -> Case:
 
 
 @pytest.mark.parametrize("change", [nodes_permuted, roles_permuted, replicas_renumbered, labels_renamed])
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL), seed=st.integers(0, 9))
 def test_what_must_not_matter(change: Callable[[Case, int], Case], case: Case, seed: int) -> None:
     verdict, before = outcome(case)
@@ -104,6 +103,7 @@ def roomier(case: Case) -> Iterator[Case]:
             yield replace(case, holds=tuple(kept for kept in case.holds if kept != hold))
 
 
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL))
 def test_more_room_never_makes_a_gang_infeasible(case: Case) -> None:
     if outcome(case)[0] is Verdict.ADMITTED:
@@ -112,6 +112,7 @@ def test_more_room_never_makes_a_gang_infeasible(case: Case) -> None:
             assert plan_minimum(more.gang, more.inventory()).verdict in allowed
 
 
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL))
 def test_the_same_question_has_the_same_answer(case: Case) -> None:
     inventory = case.inventory()
@@ -126,6 +127,7 @@ def test_the_same_question_has_the_same_answer(case: Case) -> None:
         assert after == plan_surplus(middle.gang, nodes_permuted(middle, 1).inventory())
 
 
+@settings(settings.get_profile("storm"))
 @given(case=instances.cases(instances.SMALL))
 def test_an_inventory_kept_up_to_date_is_as_good_as_a_new_one(case: Case) -> None:
     inventory = case.inventory()

@@ -6,13 +6,11 @@ from builders.requests import make_gang, make_inventory, make_role, make_shape, 
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Preference, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from unit.placement.brute import valid
 
 
 def minimum(gang: Gang, inventory: Inventory) -> Plan:
     plan = plan_minimum(gang, inventory)
     assert isinstance(plan, Plan)
-    assert valid(gang, inventory, plan.assignments)
     return plan
 
 
