@@ -9,11 +9,11 @@ import pytest
 
 from builders import pods
 from covey.api import core
-from covey.placement.model import Assignment, Domain, Path, Plan, Preference, Proximity, ReplicaPlan, Spread
+from covey.placement.model import Assignment, Domain, Path, Plan, Preference, Proximity, ReplicaPlan, Shape, Spread
 from oracle import facts
 from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
 from oracle.case import Case, Hold
-from oracle.checker import check, placement_of, violations
+from oracle.checker import Phase, check, placement_of, violations
 from oracle.written import node, shape
 
 FLOOR = nodes(blocks=2, racks=2, per_rack=3)
@@ -118,44 +118,37 @@ GATED = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
 SELECTED = core.NodeSelector((core.NodeSelectorTerm(match_expressions=(core.Requirement("pool", "In", ("gpu",)),)),))
 
 
-@pytest.mark.parametrize(
-    ("found", "wants"),
-    [
-        (node("n", cordoned=True), WHOLE),
-        (node("n", cordoned=True), replace(WHOLE, tolerations=(core.Toleration(operator="Exists"),))),
-        (node("n", ready=False), replace(WHOLE, tolerations=(core.Toleration(operator="Exists"),))),
-        (node("n", taints=(GATED,)), WHOLE),
-        (node("n", taints=(GATED,)), replace(WHOLE, tolerations=(core.Toleration(key="nvidia.com/gpu", value="x"),))),
-        (node("n", {"pool": "cpu"}), replace(WHOLE, node_selector=(("pool", "gpu"),))),
-        (node("n"), replace(WHOLE, node_affinity=SELECTED)),
-        (node("n"), replace(WHOLE, node_affinity=core.NodeSelector((core.NodeSelectorTerm(),)))),
-        (node("n", gpus=7), WHOLE),
-        (node("n", gpus=0), WHOLE),
-        (node("n", pods=0), WHOLE),
-        (node("n", cpu="500m"), WHOLE),
-        (node("n", memory="1000M"), WHOLE),
-    ],
-)
-def test_a_node_that_must_not_be_used(found: core.Node, wants: object) -> None:
-    bad = case([found], [role("a", wants=wants)])  # type: ignore[arg-type]
-    assert violations(bad, {"a-0-0": "n"}, "minimum")
+def tolerating(value: str) -> Shape:
+    return replace(WHOLE, tolerations=(core.Toleration(key="nvidia.com/gpu", value=value),))
+
+
+ANY_TAINT = replace(WHOLE, tolerations=(core.Toleration(operator="Exists"),))
 
 
 @pytest.mark.parametrize(
-    ("found", "wants"),
+    ("found", "wants", "allowed"),
     [
-        (
-            node("n", taints=(GATED,)),
-            replace(WHOLE, tolerations=(core.Toleration(key="nvidia.com/gpu", value="present"),)),
-        ),
-        (node("n", taints=(core.Taint(key="k", effect="PreferNoSchedule"),)), WHOLE),
-        (node("n", {"pool": "gpu"}), replace(WHOLE, node_affinity=SELECTED)),
-        (node("n", memory="1024Mi", cpu="1", gpus=8), WHOLE),
+        (node("n", cordoned=True), WHOLE, False),
+        (node("n", cordoned=True), ANY_TAINT, False),
+        (node("n", ready=False), ANY_TAINT, False),
+        (node("n", taints=(GATED,)), WHOLE, False),
+        (node("n", taints=(GATED,)), tolerating("x"), False),
+        (node("n", taints=(GATED,)), tolerating("present"), True),
+        (node("n", taints=(core.Taint(key="k", effect="PreferNoSchedule"),)), WHOLE, True),
+        (node("n", {"pool": "cpu"}), replace(WHOLE, node_selector=(("pool", "gpu"),)), False),
+        (node("n"), replace(WHOLE, node_affinity=SELECTED), False),
+        (node("n", {"pool": "gpu"}), replace(WHOLE, node_affinity=SELECTED), True),
+        (node("n"), replace(WHOLE, node_affinity=core.NodeSelector((core.NodeSelectorTerm(),))), False),
+        (node("n", gpus=7), WHOLE, False),
+        (node("n", gpus=0), WHOLE, False),
+        (node("n", pods=0), WHOLE, False),
+        (node("n", cpu="500m"), WHOLE, False),
+        (node("n", memory="1000M"), WHOLE, False),
+        (node("n", memory="1024Mi", cpu="1", gpus=8), WHOLE, True),
     ],
 )
-def test_a_node_that_may_be_used(found: core.Node, wants: object) -> None:
-    good = case([found], [role("a", wants=wants)])  # type: ignore[arg-type]
-    assert not violations(good, {"a-0-0": "n"}, "minimum")
+def test_a_node_is_used_only_where_it_allows_it(found: core.Node, wants: Shape, *, allowed: bool) -> None:
+    assert (violations(case([found], [role("a", wants=wants)]), {"a-0-0": "n"}, "minimum") == []) is allowed
 
 
 # --- what pods forbid each other, and what members pin
@@ -173,8 +166,8 @@ BOUND_TO = replace(shape(1), host_ports=(("10.0.0.1", "TCP", 80),))
         (PORT, replace(shape(1), host_ports=(("0.0.0.0", "UDP", 80),)), True),
     ],
 )
-def test_two_pods_on_one_node(one: object, other: object, *, allowed: bool) -> None:
-    pair = case(nodes(), [role("a", wants=one), role("b", wants=other)])  # type: ignore[arg-type]
+def test_two_pods_on_one_node(one: Shape, other: Shape, *, allowed: bool) -> None:
+    pair = case(nodes(), [role("a", wants=one), role("b", wants=other)])
     assert (violations(pair, {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
     alone_there = pair.placed({"a-0-0": "b0-r0-n0"})
     assert (violations(alone_there, {"b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
@@ -229,30 +222,58 @@ def test_a_stranger_keeps_pods_off_all_nodes_that_share_a_label() -> None:
     assert violations(written, {"a-0-0": "b0-r1-n0"}, "minimum") == []
 
 
-def rejected(found: Case, layout: Mapping[str, str], complaint: str, phase: str = "minimum") -> None:
-    told = violations(found, layout, phase)  # type: ignore[arg-type]
+def rejected(found: Case, layout: Mapping[str, str], complaint: str, phase: Phase = "minimum") -> None:
+    told = violations(found, layout, phase)
     assert any(complaint in text for text in told), told
 
 
-def test_strangers_count() -> None:
-    rejected(case(nodes(), [role("a")], holds=full("b0-r0-n0")), {"a-0-0": "b0-r0-n0"}, "free, asked 8")
+NEAR, APART = Proximity(("a", "b"), "rack", required=True), Spread("block", required=True, occupied={("b0",): 1})
+BARE = [node("n", {"example.com/block": "b0"})]
+HALF = role("a", size=2, required="rack", placed={(0, 0): "b0-r0-n0"})
+GROWN = role("a", minimum=1, desired=2, placed={(0, 0): "b0-r0-n0"})
+MARKED = [role(name, minimum=0, desired=1, together={0: "new"}) for name in ("a", "b")]
+TWO = [role("a"), role("b")]
+HERE, SPLIT = {"a-0-0": "b0-r0-n0"}, {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r1-n0"}
 
 
-def test_excluded_nodes_count() -> None:
-    excluded = case(nodes(), [role("a")], excluded_nodes={"b0-r0-n0": "volume"})
-    rejected(excluded, {"a-0-0": "b0-r0-n0"}, "excluded for this gang")
-
-
-def test_bound_members_do_not_move() -> None:
-    settled = case(FLOOR, [role("a", placed={(0, 0): "b0-r0-n0"})])
-    rejected(settled, {"a-0-0": "b0-r0-n1"}, "must not be moved")
-
-
-def test_a_bound_pod_pins_its_replica_and_its_unit() -> None:
-    half = role("a", size=2, required="rack", placed={(0, 0): "b0-r0-n0"})
-    rejected(case(FLOOR, [half]), {"a-0-1": "b1-r0-n0"}, "not in one rack")
-    grown = role("a", minimum=1, desired=2, placed={(0, 0): "b0-r0-n0"})
-    rejected(case(FLOOR, [grown], required="block"), {"a-1-0": "b1-r0-n0"}, "not in one block", "surplus")
+@pytest.mark.parametrize(
+    ("found", "layout", "complaint", "phase"),
+    [
+        (case(nodes(), [role("a")], holds=full("b0-r0-n0")), HERE, "free, asked 8", "minimum"),
+        (case(nodes(), [role("a")], excluded_nodes={"b0-r0-n0": "volume"}), HERE, "excluded for this gang", "minimum"),
+        (case(FLOOR, [GROWN]), {"a-0-0": "b0-r0-n1"}, "must not be moved", "minimum"),
+        (case(FLOOR, [HALF]), {"a-0-1": "b1-r0-n0"}, "not in one rack", "minimum"),
+        (case(FLOOR, [GROWN], required="block"), {"a-1-0": "b1-r0-n0"}, "not in one block", "surplus"),
+        (case(FLOOR, MARKED), HERE, "the set new is placed in part", "surplus"),
+        (case(BARE, [role("a", required="rack")]), {"a-0-0": "n"}, "not in one rack", "minimum"),
+        (case(BARE, [role("a", required="block")]), {"a-0-0": "n"}, "", "minimum"),
+        (case(FLOOR, TWO, proximity=(NEAR,)), SPLIT, "are not in one rack", "minimum"),
+        (case(FLOOR, TWO, proximity=(replace(NEAR, required=False),)), SPLIT, "", "minimum"),
+        (case(FLOOR, TWO, spread=APART), SPLIT, "has its share", "minimum"),
+        (case(FLOOR, TWO, spread=replace(APART, max_per_domain=2)), SPLIT, "", "minimum"),
+    ],
+    ids=[
+        "a stranger has the room",
+        "the node is excluded",
+        "a bound pod moves",
+        "a bound pod pins its replica",
+        "a bound pod pins its unit",
+        "half a set",
+        "a node without the level",
+        "a node with a broader level",
+        "roles apart",
+        "roles apart that were to be near",
+        "a domain has its share",
+        "a domain has not its share",
+    ],
+)
+def test_a_layout_is_rejected_by_the_rule_that_it_breaks(
+    found: Case, layout: Mapping[str, str], complaint: str, phase: Phase
+) -> None:
+    if complaint:
+        rejected(found, layout, complaint, phase)
+    else:
+        assert violations(found, layout, phase) == []
 
 
 def test_a_role_that_does_not_follow_is_free_of_the_unit() -> None:
@@ -261,27 +282,6 @@ def test_a_role_that_does_not_follow_is_free_of_the_unit() -> None:
     assert violations(apart, {"a-0-0": "b0-r0-n0", "router-0-0": "b1-r0-n0"}, "minimum") == []
     after = apart.placed({"a-0-0": "b0-r0-n0", "router-0-0": "b1-r0-n0"})
     assert placement_of(after, facts.pods_of(facts.followers(after.gang))) == rack("r0")
-
-
-def test_a_required_level_excludes_nodes_without_it() -> None:
-    bare = case([node("n", {"example.com/block": "b0"})], [role("a", required="rack")])
-    rejected(bare, {"a-0-0": "n"}, "not in one rack")
-    assert violations(case(bare.nodes, [role("a", required="block")]), {"a-0-0": "n"}, "minimum") == []
-
-
-def test_proximity_and_spread_count_when_required() -> None:
-    near, pair = Proximity(("a", "b"), "rack", required=True), [role("a"), role("b")]
-    split = {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r1-n0"}
-    rejected(case(FLOOR, pair, proximity=(near,)), split, "are not in one rack")
-    assert violations(case(FLOOR, pair, proximity=(replace(near, required=False),)), split, "minimum") == []
-    apart = Spread("block", required=True, occupied={("b0",): 1})
-    rejected(case(FLOOR, pair, spread=apart), split, "has its share")
-    assert violations(case(FLOOR, pair, spread=replace(apart, max_per_domain=2)), split, "minimum") == []
-
-
-def test_a_set_is_placed_whole() -> None:
-    marked = [role(name, minimum=0, desired=1, together={0: "new"}) for name in ("a", "b")]
-    rejected(case(FLOOR, marked), {"a-0-0": "b0-r0-n0"}, "the set new is placed in part", "surplus")
 
 
 def test_bound_replicas_are_the_minimum_before_lower_numbers() -> None:
