@@ -107,15 +107,17 @@ class Workbench:
         assert kind in conditions, f"no condition {kind}"
         return conditions[kind]
 
-    def await_condition(self, kind: str, status: str, reason: str, name: str = "llm") -> str:
-        """Wait for a condition and return its message."""
+    def await_condition(
+        self, kind: str, status: str, reason: str = "", name: str = "llm", *, timeout: float = 60
+    ) -> str:
+        """Wait for a condition, of any reason unless one is given, and return its message."""
 
         def reached() -> Object:
             found = self.condition(kind, name)
-            assert (found["status"], found["reason"]) == (status, reason), str(found)
+            assert (found["status"], found["reason"]) == (status, reason or found["reason"]), str(found)
             return found
 
-        return str(eventually(reached, describe=f"{kind}={status}/{reason}")["message"])
+        return str(eventually(reached, timeout, f"{kind}={status}/{reason}")["message"])
 
     def events(self) -> set[str]:
         """Reasons of the Events in the namespace."""

@@ -11,10 +11,11 @@ import yaml
 
 from builders.manifests import Object, role, template
 from cluster.namespaces import empty_namespace, make_namespace
-from localcluster import Cluster, Process, eventually
+from cluster.serving import Serving
+from cluster.workbench import name_of
+from localcluster import Cluster, Process
 from localcluster.programs import ROOT
 
-BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 _GROUPS = "/apis/scheduling.k8s.io/{}/namespaces/{}/{}"
 _KINDS = {"Workload": "v1beta1", "CompositePodGroup": "v1alpha3", "PodGroup": "v1beta1"}
 _GPUS = {"requests": {"nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
@@ -35,128 +36,31 @@ def whole(name: str, **fields: Any) -> Object:
 
 
 @dataclass(frozen=True)
-class Native:
+class Native(Serving):
     """One namespace. ``kinds`` are those of its groups, with their versions."""
 
-    cluster: Cluster
-    namespace: str
     kinds: Mapping[str, str] = field(default_factory=lambda: dict(_KINDS))
 
-    # Paths
-
-    @property
-    def pods_path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods"
-
     def path(self, kind: str, name: str = "") -> str:
+        if kind not in self.kinds:
+            return super().path(kind, name)
         path = _GROUPS.format(self.kinds[kind], self.namespace, f"{kind.lower()}s")
         return f"{path}/{name}" if name else path
 
-    def inference_path(self, name: str = "llm") -> str:
-        return f"/apis/inference.covey.dev/v1alpha1/namespaces/{self.namespace}/disaggregatedinferences/{name}"
+    def create(self, *roles: Object, name: str = "llm", **spec: Any) -> Object:
+        return super().create(*roles, name=name, backend="Kubernetes", **spec)
 
-    # Actions
-
-    def create(self, *roles: Object, name: str = "llm", **spec: Any) -> None:
-        body = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}
-        body |= {"metadata": {"name": name}, "spec": {"backend": "Kubernetes", "roles": list(roles), **spec}}
-        self.cluster.api("POST", self.inference_path("").rstrip("/"), body)
-
-    def apply_example(self) -> str:
-        """``kubectl apply`` of the demo's example with this backend; the resource's name."""
+    def apply_example(self, *without: str) -> str:
+        """``kubectl apply`` of the demo's example with this backend, without these fields; the resource's name."""
         body = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
         body["spec"]["backend"] = "Kubernetes"
+        for key in without:
+            del body["spec"][key]
         self.cluster.kubectl("apply", f"--namespace={self.namespace}", "-f", "-", input=yaml.safe_dump(body))
-        return str(body["metadata"]["name"])
-
-    def change(self, spec: Object, name: str = "llm") -> None:
-        self.cluster.api("PATCH", self.inference_path(name), {"spec": spec})
-
-    def delete(self, path: str) -> None:
-        self.cluster.api("DELETE", path)
-
-    # What is there
+        return name_of(body)
 
     def groups(self, kind: str) -> dict[str, Object]:
-        return {item["metadata"]["name"]: item for item in self.cluster.api("GET", self.path(kind))["items"]}
-
-    def pods(self, **labels: Any) -> list[Object]:
-        """Live pods with these ``covey.dev`` labels."""
-        wanted = {f"covey.dev/{key}": str(value) for key, value in labels.items()}
-        return [
-            pod
-            for pod in self.cluster.api("GET", self.pods_path)["items"]
-            if not pod["metadata"].get("deletionTimestamp") and wanted.items() <= pod["metadata"]["labels"].items()
-        ]
-
-    def bound(self, **labels: Any) -> list[Object]:
-        return [pod for pod in self.pods(**labels) if pod["spec"].get("nodeName")]
-
-    def conditions(self, name: str = "llm") -> dict[str, Object]:
-        found = self.cluster.api("GET", self.inference_path(name))
-        status = found.get("status") or {}
-        if status.get("observedGeneration") != found["metadata"]["generation"]:
-            return {}
-        return {item["type"]: item for item in status["conditions"]}
-
-    def events(self) -> set[str]:
-        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
-        return {event["reason"] for event in self.cluster.api("GET", path)["items"]}
-
-    # Waiting
-
-    def await_bound(self, count: int, timeout: float = 60, **labels: Any) -> list[Object]:
-        """Wait until there are exactly so many live pods, all bound."""
-
-        def reached() -> tuple[list[Object]]:
-            pods = self.pods(**labels)
-            bound = [pod for pod in pods if pod["spec"].get("nodeName")]
-            assert (len(pods), len(bound)) == (count, count), f"{len(bound)} of {len(pods)} pods are bound"
-            return (bound,)
-
-        (found,) = eventually(reached, timeout, f"{count} pods are bound")
-        return found
-
-    def await_condition(
-        self, kind: str, status: str, reason: str = "", *, name: str = "llm", timeout: float = 60
-    ) -> str:
-        """Wait for a condition and return its message."""
-
-        def reached() -> Object:
-            found = self.conditions(name).get(kind) or {}
-            assert found.get("status") == status, str(found)
-            assert not reason or found["reason"] == reason, str(found)
-            return found
-
-        return str(eventually(reached, timeout, f"{kind}={status}/{reason}")["message"])
-
-    def await_nothing(self, timeout: float = 60) -> None:
-        """Wait until neither pods nor groups are left."""
-
-        def gone() -> bool:
-            left = {kind: sorted(self.groups(kind)) for kind in self.kinds}
-            left["Pod"] = [pod["metadata"]["name"] for pod in self.cluster.api("GET", self.pods_path)["items"]]
-            assert not any(left.values()), str(left)
-            return True
-
-        eventually(gone, timeout, "nothing is left")
-
-    def empty(self) -> None:
-        """Delete what is there, from the top."""
-        found = self.cluster.api("GET", self.inference_path("").rstrip("/"))["items"]
-        for item in found:
-            self.delete(self.inference_path(item["metadata"]["name"]))
-        self.await_nothing()
-
-
-def uids(items: list[Object]) -> set[str]:
-    return {str(item["metadata"]["uid"]) for item in items}
-
-
-def domains(cluster: Cluster, pods: list[Object], key: str) -> set[str]:
-    """The values of a node label over the nodes of pods."""
-    nodes = {node["metadata"]["name"]: node for node in cluster.api("GET", "/api/v1/nodes")["items"]}
-    return {nodes[pod["spec"]["nodeName"]]["metadata"]["labels"][key] for pod in pods}
+        return {name_of(item): item for item in self.all(kind)}
 
 
 def first_bound(events: list[tuple[str, Object]]) -> Mapping[str, int]:
@@ -181,6 +85,8 @@ def namespaced(cluster: Cluster, kinds: Mapping[str, str] = _KINDS) -> Iterator[
     native = Native(cluster, make_namespace(cluster), kinds)
     yield native
     try:
-        native.empty()
+        for item in native.all("DisaggregatedInference"):
+            native.delete("DisaggregatedInference", name_of(item))
+        native.await_nothing_left()
     finally:
         empty_namespace(cluster, native.namespace)

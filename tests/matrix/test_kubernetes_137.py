@@ -5,20 +5,11 @@ from collections.abc import Collection, Iterator
 import pytest
 import yaml
 
+from cluster.serving import BLOCK, RACK
+from cluster.workbench import name_of, uids
 from localcluster import NATIVE_GROUPS, Cluster, Nodes, eventually
 from localcluster.programs import ROOT
-from matrix.native import (
-    BLOCK,
-    RACK,
-    Native,
-    domains,
-    first_bound,
-    first_seen,
-    namespaced,
-    start_operator,
-    uids,
-    whole,
-)
+from matrix.native import Native, first_bound, first_seen, namespaced, start_operator, whole
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +29,22 @@ def native(cluster: Cluster) -> Iterator[Native]:
 
 def test_the_demos_example_ends_bound(native: Native) -> None:
     """16 pods of a node each: every replica in one rack, all in one block, the minimum before any surplus."""
-    with native.cluster.record(native.pods_path) as pods:
+    with native.cluster.record(native.path("Pod")) as pods:
         name = native.apply_example()
         bound = native.await_bound(16)
         pods.wait(lambda events: len(first_bound(events)) == 16)
-    assert len(domains(native.cluster, bound, BLOCK)) == 1
+    assert len(native.domains(bound, BLOCK)) == 1
     for role, count in (("prefill", 4), ("decode", 2)):
         for number in range(count):
-            assert len(domains(native.cluster, native.bound(role=role, replica=number), RACK)) == 1
+            assert len(native.domains(native.bound(role=role, replica=number), RACK)) == 1
     seen, when = first_seen(pods.events), first_bound(pods.events)
     minimum = {host for host in seen if host.startswith(("0-prefill-0-", "0-decode-0-"))}
     assert len(minimum) == 6
     assert max(when[host] for host in minimum) < min(at for host, at in seen.items() if host not in minimum)
     native.await_condition("Available", "True", name=name)
-    assert native.conditions(name)["BackendSupported"]["status"] == "True"
-    native.delete(native.inference_path(name))
-    native.await_nothing()
+    assert native.condition("BackendSupported", name)["status"] == "True"
+    native.delete("DisaggregatedInference", name)
+    native.await_nothing_left()
 
 
 def test_a_minimum_without_room_starts_nothing_and_says_why(native: Native) -> None:
@@ -63,56 +54,7 @@ def test_a_minimum_without_room_starts_nothing_and_says_why(native: Native) -> N
     assert not native.bound()
     assert len(native.pods()) == 2 + 40, "no pod of the surplus is there"
     # Room for less: the change is taken at once, for nothing of it runs.
-    native.delete(native.inference_path())
-
-
-def test_neither_role_starts_alone(native: Native) -> None:
-    """Gap 1 with replicas of several pods: a node short of the minimum, no pod is bound; with it, all are."""
-    native.create(whole("prefill", size=2), whole("decode", size=35))
-    native.await_condition("Admitted", "False", "Unschedulable")
-    assert not native.bound()
-    [extra] = native.cluster.add_nodes(Nodes(prefix="late-"))
-    try:
-        native.await_bound(37)
-    finally:
-        native.delete(native.inference_path())
-        native.await_nothing()
-        native.cluster.delete_nodes([extra])
-
-
-def test_a_replica_is_replaced_whole(native: Native) -> None:
-    native.create(whole("prefill", replicas=2, size=2), whole("decode", replicas=2))
-    before = native.await_bound(6)
-    lost = native.pods(role="prefill", replica=0)
-    native.delete(f"{native.pods_path}/{lost[0]['metadata']['name']}")
-    eventually(lambda: not uids(lost) & uids(native.pods()), describe="the replica is recreated")
-    after = native.await_bound(6)
-    assert len(uids(before) & uids(after)) == 4
-    assert not native.cluster.api("GET", native.path("PodGroup", "llm-0-prefill-0"))["metadata"].get(
-        "deletionTimestamp"
-    )
-
-
-def test_a_lost_node(native: Native) -> None:
-    native.create(whole("prefill", replicas=2, size=2), whole("decode"))
-    bound = native.await_bound(5)
-    victim = next(pod for pod in bound if pod["metadata"]["labels"]["covey.dev/role"] == "decode")
-    native.cluster.api("DELETE", f"{native.pods_path}/{victim['metadata']['name']}?gracePeriodSeconds=0")
-    eventually(lambda: uids([victim]) - uids(native.pods()), describe="it is gone")
-    native.await_bound(5)
-
-
-def test_scaling_up_and_down_in_place(native: Native) -> None:
-    roles = [whole("prefill", size=2), whole("decode", replicas=2)]
-    native.create(*roles)
-    before = native.await_bound(4)
-    native.change({"roles": [{**roles[0], "replicas": 3}, {**roles[1], "replicas": 3}]})
-    assert uids(before) <= uids(native.await_bound(9))
-    native.change({"roles": [{**roles[0], "replicas": 1}, {**roles[1], "replicas": 1}]})
-    native.await_bound(3)
-    eventually(
-        lambda: set(native.groups("PodGroup")) == {"llm-0-prefill-0", "llm-0-decode"}, describe="groups are gone"
-    )
+    native.delete("DisaggregatedInference", "llm")
 
 
 def test_min_count_is_patched(native: Native) -> None:
@@ -138,7 +80,7 @@ def test_min_group_count_is_changed_gang_by_gang(native: Native) -> None:
     native.create(*roles, replicas=2)
     native.await_bound(10)
     before = uids(native.pods())
-    with native.cluster.record(native.pods_path) as pods:
+    with native.cluster.record(native.path("Pod")) as pods:
         native.change({"roles": [{**roles[0], "minReplicas": 2}, roles[1]]})
 
         def remade() -> bool:
@@ -169,15 +111,6 @@ def _least_bound(events: list[tuple[str, dict]], before: Collection[str]) -> int
     return least
 
 
-def test_suspend_and_resume(native: Native) -> None:
-    native.create(whole("prefill", size=2), whole("decode"))
-    native.await_bound(3)
-    native.change({"suspend": True})
-    native.await_nothing()
-    native.change({"suspend": False})
-    native.await_bound(3)
-
-
 @pytest.fixture(scope="module")
 def priorities(cluster: Cluster) -> None:
     for name, value in (("low", 100), ("high", 1000)):
@@ -204,7 +137,7 @@ def test_preemption_takes_a_unit_whole(native: Native) -> None:
         return len(pods) == 36
 
     eventually(gone, 120, "all pods of the unit are replaced, and wait")
-    native.delete(native.inference_path("high"))
+    native.delete("DisaggregatedInference", "high")
     native.await_bound(36, timeout=120)
 
 
@@ -229,7 +162,7 @@ def test_a_level_is_changed_unit_by_unit(native: Native) -> None:
     before = native.await_bound(6)
     native.change({"topology": {"required": "rack"}})
     eventually(lambda: not uids(before) & uids(native.bound()), 60, "the unit is made anew")
-    assert len(domains(native.cluster, native.await_bound(6), RACK)) == 1
+    assert len(native.domains(native.await_bound(6), RACK)) == 1
     eventually(lambda: "UnitRemade" in native.events(), describe="it is announced")
 
 
@@ -242,20 +175,20 @@ def test_a_group_deleted_under_running_pods(native: Native) -> None:
     before = native.await_bound(4)
     old = native.groups("PodGroup")["llm-0-prefill-0"]["metadata"]["uid"]
     for name in ("llm-0-prefill-0", "llm-0-decode"):
-        native.delete(native.path("PodGroup", name))
+        native.delete("PodGroup", name)
     eventually(
         lambda: native.groups("PodGroup")["llm-0-prefill-0"]["metadata"].get("deletionTimestamp"),
         describe="it is going",
     )
     assert uids(native.await_bound(4)) == uids(before)
-    native.delete(f"{native.pods_path}/{native.pods(role='prefill')[0]['metadata']['name']}")
+    native.delete("Pod", name_of(native.pods(role="prefill")[0]))
     eventually(
         lambda: native.groups("PodGroup").get("llm-0-prefill-0", {"metadata": {"uid": old}})["metadata"]["uid"] != old,
         describe="the group is another one",
     )
     native.await_bound(4)
     # A single pod joins those that keep the other group.
-    native.delete(f"{native.pods_path}/{native.pods(role='decode')[0]['metadata']['name']}")
+    native.delete("Pod", name_of(native.pods(role="decode")[0]))
     eventually(lambda: len(uids(native.pods(role="decode")) & uids(before)) == 1, describe="one is replaced")
     native.await_bound(4)
 
@@ -269,7 +202,7 @@ def test_composites_and_the_workload_deleted_under_running_pods(native: Native) 
     }
     for kind, found in gone.items():
         for name in found:
-            native.delete(native.path(kind, name))
+            native.delete(kind, name)
 
     def anew() -> bool:
         return all(
@@ -281,7 +214,7 @@ def test_composites_and_the_workload_deleted_under_running_pods(native: Native) 
     eventually(anew, describe="all of them are made anew")
     assert uids(native.await_bound(5)) == uids(before)
     # The tree works: a replica that is lost finds its place in it.
-    native.delete(f"{native.pods_path}/{native.pods(role='prefill', replica=1)[0]['metadata']['name']}")
+    native.delete("Pod", name_of(native.pods(role="prefill", replica=1)[0]))
     eventually(lambda: len(uids(native.pods()) & uids(before)) == 3, describe="the replica is recreated")
     native.await_bound(5)
 
@@ -311,7 +244,7 @@ def test_a_group_deleted_before_anything_is_placed(native: Native) -> None:
     native.create(whole("prefill", size=2), whole("decode", size=40))
     native.await_condition("Admitted", "False", "Unschedulable")
     old = native.groups("PodGroup")["llm-0-decode-0"]["metadata"]["uid"]
-    native.delete(native.path("PodGroup", "llm-0-decode-0"))
+    native.delete("PodGroup", "llm-0-decode-0")
     eventually(
         lambda: native.groups("PodGroup").get("llm-0-decode-0", {"metadata": {"uid": old}})["metadata"]["uid"] != old,
         describe="the group is another one",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from kubernetes.client import ApiException
 
+from cluster.workbench import name_of
 from localcluster import NATIVE_GROUPS, Cluster, Nodes, eventually
 from matrix.native import Native, namespaced, start_operator, whole
 
@@ -52,14 +53,14 @@ def test_controllers_that_leave_the_finalizer(without_controllers: Native) -> No
     native = without_controllers
     native.create(whole("prefill", size=2), whole("decode"))
     native.await_bound(3)
-    native.delete(native.path("PodGroup", "llm-0-prefill-0"))
-    native.delete(f"{native.pods_path}/{native.pods(role='prefill')[0]['metadata']['name']}")
+    native.delete("PodGroup", "llm-0-prefill-0")
+    native.delete("Pod", name_of(native.pods(role="prefill")[0]))
     message = native.await_condition("Admitted", "False", "GroupTerminating", timeout=200)
     assert "kube-controller-manager" in message
     # As an administrator would help, so that the cluster can be left.
     strip(native)
     native.await_bound(3)
-    native.delete(native.inference_path())
+    native.delete("DisaggregatedInference", "llm")
     eventually(lambda: strip(native) == 0, 60, "no group is left")
 
 

@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from builders.manifests import Object
+from cluster.serving import BLOCK, RACK
+from cluster.workbench import uids
 from localcluster import Cluster, Gates, Nodes, eventually, native_groups
 from localcluster.programs import ROOT
-from matrix.native import BLOCK, RACK, Native, domains, first_bound, namespaced, start_operator, uids, whole
+from matrix.native import Native, first_bound, namespaced, start_operator, whole
 
 
 @dataclass(frozen=True)
@@ -60,41 +62,27 @@ def native(cluster: Cluster, dialect: Dialect) -> Iterator[Native]:
     yield from namespaced(cluster, dialect.kinds)
 
 
-def example(dialect: Dialect) -> Object:
-    """The demo's example, without the level that the dialect refuses."""
-    body: Object = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
-    body["spec"]["backend"] = "Kubernetes"
-    if not dialect.levels:
-        del body["spec"]["topology"]
-    return body
-
-
-def apply(native: Native, body: Object) -> str:
-    native.cluster.kubectl("apply", f"--namespace={native.namespace}", "-f", "-", input=yaml.safe_dump(body))
-    return str(body["metadata"]["name"])
-
-
 def test_the_demos_example_ends_bound(native: Native, dialect: Dialect) -> None:
     """16 pods of a node each, the minimum before any surplus."""
-    with native.cluster.record(native.pods_path) as pods:
-        name = apply(native, example(dialect))
+    with native.cluster.record(native.path("Pod")) as pods:
+        name = native.apply_example(*([] if dialect.levels else ["topology"]))
         bound = native.await_bound(16)
         pods.wait(lambda events: len(first_bound(events)) == 16)
     for role, count in (("prefill", 4), ("decode", 2)):
         for number in range(count):
-            assert len(domains(native.cluster, native.bound(role=role, replica=number), RACK)) == 1
-    assert len(domains(native.cluster, bound, BLOCK)) == 1 or not dialect.levels
+            assert len(native.domains(native.bound(role=role, replica=number), RACK)) == 1
+    assert len(native.domains(bound, BLOCK)) == 1 or not dialect.levels
     when = first_bound(pods.events)
     minimum = {host for host in when if host.startswith(("0-prefill-0-", "0-decode-0-"))}
     assert len(minimum) == 6
     assert max(when[host] for host in minimum) < min(at for host, at in when.items() if host not in minimum)
     native.await_condition("Available", "True", name=name)
-    conditions = native.conditions(name)
-    assert conditions["BackendSupported"]["message"] == f"backend Kubernetes {dialect.name}"
-    assert conditions["Admitted"]["reason"] == "HierarchyByGates"
-    assert "somebody else may take the room" in conditions["Admitted"]["message"]
-    native.delete(native.inference_path(name))
-    native.await_nothing()
+    assert native.condition("BackendSupported", name)["message"] == f"backend Kubernetes {dialect.name}"
+    admitted = native.condition("Admitted", name)
+    assert admitted["reason"] == "HierarchyByGates"
+    assert "somebody else may take the room" in admitted["message"]
+    native.delete("DisaggregatedInference", name)
+    native.await_nothing_left()
 
 
 def test_what_cannot_be_carried_is_refused(native: Native, dialect: Dialect) -> None:
@@ -103,26 +91,6 @@ def test_what_cannot_be_carried_is_refused(native: Native, dialect: Dialect) -> 
     assert "spec.topology.preferred" in message
     assert ("spec.topology.required" in message) is not dialect.levels
     assert not native.pods()
-
-
-def test_of_two_gangs_that_exclude_each_other_one_starts_whole(native: Native) -> None:
-    """36 nodes, and 20 for each: the other one starts when the first is gone."""
-    roles = [whole("prefill", size=2, replicas=5, minReplicas=5), whole("decode", replicas=10, minReplicas=10)]
-    for name in ("one", "two"):
-        native.create(*roles, name=name)
-
-    def started() -> str:
-        counts = {name: len(native.bound(inference=name)) for name in ("one", "two")}
-        assert sorted(counts.values()) == [0, 20], str(counts)
-        return max(counts, key=lambda name: counts[name])
-
-    winner = eventually(started, 60, "one of them is bound")
-    loser = "two" if winner == "one" else "one"
-    message = native.await_condition("Admitted", "False", "HierarchyByGates", name=loser)
-    assert "nvidia.com/gpu" in message
-    assert not native.bound(inference=loser)
-    native.delete(native.inference_path(winner))
-    eventually(lambda: len(native.bound(inference=loser)) == 20, 60, "the other one starts")
 
 
 def test_a_minimum_counts_replicas_and_starts_nothing_alone(native: Native) -> None:
@@ -137,8 +105,8 @@ def test_a_minimum_counts_replicas_and_starts_nothing_alone(native: Native) -> N
         assert len(native.bound(role="prefill")) == 4
         native.await_condition("Admitted", "True", "HierarchyByGates")
     finally:
-        native.delete(native.inference_path())
-        native.await_nothing()
+        native.delete("DisaggregatedInference", "llm")
+        native.await_nothing_left()
         native.cluster.delete_nodes([extra])
 
 
@@ -150,16 +118,6 @@ def test_surplus_takes_no_room_from_a_minimum(native: Native) -> None:
     native.await_condition("Admitted", "False", "HierarchyByGates", name="later")
     native.change({"roles": [whole("prefill", replicas=10), whole("decode", replicas=2)]}, "greedy")
     eventually(lambda: len(native.bound(inference="later")) == 3, 60, "the later one starts")
-
-
-def test_a_lost_replica_comes_back_and_the_rest_runs_on(native: Native) -> None:
-    native.create(whole("prefill", replicas=2, size=2), whole("decode", replicas=2))
-    before = native.await_bound(6)
-    lost = native.pods(role="prefill", replica=0)
-    native.delete(f"{native.pods_path}/{lost[0]['metadata']['name']}")
-    eventually(lambda: not uids(lost) & uids(native.pods()), describe="the replica is recreated")
-    after = native.await_bound(6)
-    assert len(uids(before) & uids(after)) == 4
 
 
 def test_a_change_of_the_minimum(native: Native, dialect: Dialect) -> None:
@@ -200,6 +158,6 @@ def test_a_killed_operator_lets_no_part_go(native: Native) -> None:
         native.cluster.processes["covey-operator"].start()
         eventually(lambda: len(native.bound()) == 37, 60, "the gang is bound")
     finally:
-        native.delete(native.inference_path())
-        native.await_nothing()
+        native.delete("DisaggregatedInference", "llm")
+        native.await_nothing_left()
         native.cluster.delete_nodes([extra])

@@ -16,12 +16,12 @@ import yaml
 from kubernetes.client.exceptions import NotFoundException
 
 from builders.manifests import Object
-from cluster.serving import BLOCK, RACK, replicas, workers
+from cluster.serving import BLOCK, workers
 from cluster.workbench import is_gated, label, name_of
 from covey.backends.volcano.backend import Volcano
 from localcluster import Cluster, eventually
 from localcluster.components import volcano_config
-from localcluster.programs import ENVIRONMENT, ROOT
+from localcluster.programs import ENVIRONMENT
 from matrix.bench import Bench, opened
 from matrix.columns import COLUMNS, VOLCANO, Column
 from matrix.outcome import RefusedError
@@ -58,58 +58,7 @@ def writes(cluster: Cluster) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in ours if 'verb="patch"' in line or 'verb="apply"' in line)
 
 
-# Kthena's published example: prefill 2 x 2 pods, minimum 2; decode 2 x 2, minimum 1
-
-
-def test_kthenas_example(cluster: Cluster, column: Column) -> None:
-    """As with Kthena's own controller: 8, 6 and 0 pods on 12, 6 and 5 nodes of one pod each."""
-    for nodes, prefill, decode in ((12, 2, 2), (6, 2, 1), (5, 0, 0)):
-        with opened(cluster, column) as bench:
-            bench.nodes(nodes)
-            bench.create(
-                workers("prefill", replicas=2, size=2, minReplicas=2),
-                workers("decode", replicas=2, size=2, minReplicas=1),
-            )
-            spec = group(bench)["spec"]
-            assert spec["minMember"] == 6
-            minimums = {each["name"]: each["minSubGroups"] for each in spec["subGroupPolicy"]}
-            assert minimums == {"prefill": 2, "decode": 1}
-            bench.expect(prefill=prefill, decode=decode)
-            assert bench.check_history() == []
-
-
-def test_the_published_example(bench: Bench) -> None:
-    bench.nodes(8, racks=3)
-    body = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
-    body["spec"]["backend"] = "Volcano"
-    file = bench.cluster.directory / "disaggregated.yaml"
-    file.write_text(yaml.safe_dump(body))
-    bench.kubectl("apply", "-f", str(file))
-    pods = bench.await_bound(16)
-    assert len(bench.domains(pods, BLOCK)) == 1
-    assert all(len(bench.domains(each, RACK)) == 1 for each in replicas(pods).values())
-    bench.await_condition("Available", "True", "Available", name="llama")
-
-
 # Life
-
-
-def test_scale_suspend_and_delete(bench: Bench) -> None:
-    bench.nodes(8)
-    bench.create(workers("prefill", replicas=2, size=2), workers("decode", replicas=1))
-    bench.expect(prefill=2, decode=1)
-    bench.change({"roles": [workers("prefill", replicas=3, size=2), workers("decode", replicas=2)]})
-    bench.expect(prefill=3, decode=2)
-    bench.change({"roles": [workers("prefill", replicas=1, size=2), workers("decode", replicas=1)]})
-    bench.expect(prefill=1, decode=1)
-    bench.change({"replicas": 2})
-    bench.expect_all({("llm", 0): {"prefill": 1, "decode": 1}, ("llm", 1): {"prefill": 1, "decode": 1}})
-    bench.change({"suspend": True})
-    eventually(lambda: not bench.pods() and not bench.groups(), 60, "it is suspended")
-    bench.change({"suspend": False})
-    bench.expect_all({("llm", 0): {"prefill": 1, "decode": 1}, ("llm", 1): {"prefill": 1, "decode": 1}})
-    bench.remove("DisaggregatedInference", "llm")
-    eventually(lambda: not bench.left(), 60, "nothing is left")
 
 
 def test_a_lost_pod_takes_its_replica_along_and_surplus_waits_for_it(bench: Bench) -> None:
