@@ -19,17 +19,6 @@ from covey.placement.cluster.shape import (
 )
 from covey.placement.model import Shape
 
-GPU_TAINT = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
-
-
-def affinity(*requirements: core.Requirement, fields: tuple[core.Requirement, ...] | None = None) -> core.NodeSelector:
-    term = core.NodeSelectorTerm(match_expressions=requirements or None, match_fields=fields)
-    return core.NodeSelector(node_selector_terms=(term,))
-
-
-def requirement(operator: str, *values: str, key: str = "gen") -> core.Requirement:
-    return core.Requirement(key=key, operator=operator, values=values or None)
-
 
 def anti_affinity(
     *, key: str = constants.HOSTNAME_LABEL, namespace_selector: core.LabelSelector | None = None, **labels: str

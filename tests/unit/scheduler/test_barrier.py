@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -195,13 +194,3 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-
-
-@given(order=st.permutations(range(8)))
-def test_the_last_arrival_releases_all_whatever_the_order(order: list[int]) -> None:
-    shape = Shape("decode", 2, 2, 4)
-    pods = [member("decode", place // 4, place % 4, size=4, pin="n1") for place in range(8)]
-    found = tree(shape, pods=pods)
-    for count in range(8):
-        assert releasable(found, calls(*(pods[place] for place in order[:count]))) == []
-    assert len(releasable(found, calls(*pods))) == 8

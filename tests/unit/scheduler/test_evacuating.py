@@ -16,7 +16,6 @@ from scheduler_loop import Loop, labels, tree
 DRAINS = {"labels": {LABEL_DRAINING: "true"}, "annotations": {ANNOTATION_DRAIN_UNTIL: "2026-01-01T00:00:00Z"}}
 ADMITTED = {"conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 YOUNG = "2026-02-01T00:00:00Z"
-OLD = "2025-01-01T00:00:00Z"
 #: The places of the successor, once the replica on the cordoned node is gone.
 PLACES = {"svc-decode-2-0": "beside", "svc-decode-2-1": "free"}
 
@@ -195,18 +194,6 @@ async def test_the_rest_of_a_minimum_that_may_go_below_has_its_room_too() -> Non
     assert await loop.turn() == {}
     lose(loop, first=1)
     assert await loop.turn() == PLACES
-
-
-def waiting(created: str, pods: int) -> list[Seen]:
-    """A gang for which room is kept, since it has waited for long."""
-    waited = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": OLD}
-    rack = {"topology": [{"level": "rack", "mode": "Required"}]}
-    root = {"status": {"conditions": [waited]}, "created": created, "schedulingConstraints": rack}
-    return [
-        group("big", composite=True, minimum=1, desired=1, **root),
-        *role_groups("decode", replicas=pods, minimum=pods, size=1, root="big"),
-        *(member("decode", number, root="big", gates=(GATE,), gpus=8) for number in range(pods)),
-    ]
 
 
 async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:

@@ -113,47 +113,12 @@ def nodes(count: int) -> list[core.Node]:
     return [node(f"n{number}") for number in range(count)]
 
 
-async def test_a_question_is_answered_once() -> None:
-    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
-        await bench.turn()
-        assert bench.client.written == []
-        bench.ask("one")
-        await bench.turn()
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": 3})]
-        (body,) = bench.client.written
-        assert body["metadata"].keys() == {"name", "namespace", "resourceVersion"}
-        assert body["status"]["headroom"]["observedAt"] == "2026-01-01T00:00:00Z"
-        bench.shows("one")
-        await bench.turn()
-        bench.ask("two")
-        await bench.turn()
-        assert [asked for _, asked, _ in bench.client.answers()] == ["one", "two"]
-
-
 async def test_whoever_waits_for_a_place_is_first() -> None:
     """A waiting unit of the resource gets its place, and then one more would fit beside both."""
     async with Bench(*nodes(3), *unit("root", "n0"), *unit("other", None)) as bench:
         bench.ask("one")
         assert set(await bench.turn()) == {"other-decode-0-0"}
         assert bench.client.answers() == [("root", "one", {"decode": 3})]
-
-
-async def test_an_unknown_level_is_the_reason_for_no_number() -> None:
-    wish = {"topology": [{"level": "nowhere", "mode": "Required"}]}
-    async with Bench(*nodes(3), *unit("root", "n0", constraints=wish)) as bench:
-        bench.ask("one")
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": None})]
-        assert "no level nowhere" in bench.client.written[0]["status"]["headroom"]["roles"][0]["message"]
-
-
-async def test_all_units_of_the_resource_count() -> None:
-    """Root and other have one owner: four nodes are free, and a sum of six is spread evenly."""
-    async with Bench(*nodes(6), *unit("root", "n0"), *unit("other", "n1")) as bench:
-        bench.ask("one")
-        await bench.turn()
-        assert bench.client.answers() == [("root", "one", {"decode": 6})]
 
 
 @pytest.mark.parametrize(

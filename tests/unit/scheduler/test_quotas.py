@@ -4,16 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from builders.members import cache, drop, member, node, put, queue, root_key
 from covey.api import core
 from scheduler_loop import Loop, tree
-
-
-def namespace(**labels: str) -> core.Namespace:
-    return core.Namespace(core.Meta(name="ns", labels=labels))
 
 
 def nodes(count: int, **more: Any) -> list[core.Node]:
@@ -51,63 +45,6 @@ async def test_pods_are_charged_when_their_node_comes_back() -> None:
         put(loop.cache, each)
     assert await settle(loop) == {}
     assert said(loop, "b")[0] == "OverQuota"
-
-
-UNITS = st.lists(
-    st.tuples(
-        st.sampled_from(["one", "two", None]), st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4, 8])
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@given(UNITS, st.integers(0, 24), st.integers(0, 24), st.none() | st.integers(0, 8), st.booleans())
-async def test_charges_never_pass_the_quota(
-    units: list[tuple[str | None, int, int, int]],
-    first: int,
-    second: int,
-    borrow: int | None,
-    minimums: bool,  # noqa: FBT001 - hypothesis gives them by position
-) -> None:
-    """C1, at every decision; and whoever is in no queue is not held up."""
-    most: dict[str, Any] = {} if borrow is None else {"borrow": borrow}
-    made = cache(
-        *nodes(4),
-        namespace(),
-        queue("one", first, cohort="c", borrowMinimums=minimums, namespaces={"selector": {}}, **most),
-        queue("two", second, cohort="c", namespaces={"selector": {}}),
-    )
-    for number, (name, replicas, minimum, gpus) in enumerate(units):
-        least = min(minimum, replicas)
-        named = {"queue": name} if name else {}
-        for each in tree(f"u{number}", replicas=replicas, minimum=least, gpus=gpus, **named):
-            put(made, each)
-    loop = Loop(made)
-
-    def used(name: str) -> int:
-        charged = [n for n, unit in enumerate(units) if unit[0] == name]
-        pods = loop.cache.pods.store.values()
-        return sum(
-            units[n][3]
-            for n in charged
-            for pod in pods
-            if pod.metadata.name.startswith(f"u{n}-")
-            and (pod.spec.node_name or pod.metadata.uid in loop.cache.capacity.assumed)
-        )
-
-    real = loop.admission._commits.admit
-
-    def check(*decision: Any) -> None:
-        assert used("one") + used("two") <= first + second
-        assert borrow is None or used("one") <= first + borrow
-        real(*decision)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.admission._commits, "admit", check)
-        await settle(loop)
-    for number, (name, *_) in enumerate(units):
-        assert name is not None or said(loop, f"u{number}")[0] == "QueueAmbiguous"
 
 
 @pytest.mark.parametrize("name", ["no-such", "others"])

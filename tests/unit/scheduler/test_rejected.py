@@ -101,13 +101,6 @@ async def test_attempts_when_all_nodes_were_tried_wait_twice_as_long_each_and_sa
     assert SAID in decision.message
 
 
-async def test_nodes_when_kube_scheduler_refuses_one_after_the_other_are_all_tried_within_two_minutes() -> None:
-    """None comes a second time before: the last of them may be the one that has what is not modelled."""
-    world = Refused(nodes=12)
-    await world.live(120.0)
-    assert sorted(world.tried[:12]) == sorted(f"n{number}" for number in range(12))
-
-
 @pytest.mark.parametrize("count", [WRITTEN - 1, WRITTEN + 50])
 async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -> None:
     world = Refused(nodes=4)

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from builders.members import RELEASE, START, cache, drop, group, member, node, pod, put, role_groups, root_key
+from builders.members import RELEASE, START, cache, drop, group, member, node, pod, put, role_groups
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.cache import Cache
@@ -16,6 +16,7 @@ from covey.scheduler.certificates import QUIET, Callers
 from covey.scheduler.releases import DOUBT, RETRY, Releases
 from covey.scheduler.writer import PodWriter
 from scheduler_loop import context_of, settle
+from virtual_time import virtual
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -230,53 +231,53 @@ async def test_a_pin_whose_group_returns_is_looked_at_for_its_room_was_free_mean
         await writes.wait("release", "root-decode-0-0")
 
 
-SINCE = "2026-01-01T00:00:00Z"
-TIMEOUT = 100
+TIMEOUT = 100.0
 
 
-class World:
-    """One pin whose gang was admitted at 0."""
+class Late:
+    """A pin whose gang was admitted at 0, and whose pod changes whenever its time is looked at."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.held = False
-        self.callers = Callers(lambda: self.held, clock=lambda: self.now)
-        admitted = {"type": "Admitted", "status": "True", "lastTransitionTime": SINCE}
-        status = {"conditions": [admitted]}
-        root = group("root", composite=True, minimum=1, timeoutSeconds=TIMEOUT, status=status)
-        self.cache = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+        self.callers = Callers(lambda: False, clock=lambda: self.now)
         self.writes = Writes()
-        writer: Any = self.writes
-        self.watch = Releases(
-            context_of(self.cache, writer, Clock(lambda: self.now, lambda: (core.seconds(SINCE) or 0.0) + self.now)),
-            exclude=lambda *_: None,
-            arrived=lambda _: False,
-            callers=self.callers,
-        )
-        self.watch._admitted_at[root_key("root")] = 0.0
-        self.watch._pinned_at["uid-root-decode-0-0"] = 0.0
+        self.cache = cache(TIMED, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
 
-    async def late(self, now: float) -> bool:
+    async def __aenter__(self) -> Self:
+        clock = Clock(lambda: self.now, lambda: ADMITTED_AT + self.now)
+        context = context_of(self.cache, self.writes, clock)
+        watch = Releases(context, exclude=lambda *_: None, arrived=lambda _: False, callers=self.callers)
+        self._watching = watching(watch)
+        await self._watching.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._watching.__aexit__(None, None, None)
+
+    async def is_given_up(self, now: float) -> bool:
         self.now = now
-        await self.watch._check_unit(root_key("root"))
+        put(self.cache, member("decode", 0, pin="n1", labels={"at": str(now)}))
+        await asyncio.sleep(1.0)  # changes are gathered
         return bool(self.writes.said)
 
 
 @pytest.mark.parametrize("calls", [[], [TIMEOUT - QUIET], [10.0, 60.0]])
+@virtual
 async def test_time_is_up_where_calls_come_or_nobody_knows(calls: list[float]) -> None:
-    world = World()
-    for world.now in calls:
-        world.callers.note()
-    assert not await world.late(TIMEOUT - 1.0)
-    assert await world.late(TIMEOUT)
+    async with Late() as late:
+        for late.now in calls:
+            late.callers.note()
+        assert not await late.is_given_up(TIMEOUT - 1.0)
+        assert await late.is_given_up(TIMEOUT)
 
 
+@virtual
 async def test_while_kube_scheduler_is_away_no_pin_is_late() -> None:
-    world = World()
-    world.callers.note()
-    assert not await world.late(10.0 * TIMEOUT)
-    world.callers.note()  # it is back, and has all that waits to do
-    assert not await world.late(10.0 * TIMEOUT + QUIET)
-    world.callers.note()
-    assert not await world.late(11.0 * TIMEOUT - 1.0)
-    assert await world.late(11.0 * TIMEOUT)
+    async with Late() as late:
+        late.callers.note()
+        assert not await late.is_given_up(10.0 * TIMEOUT)
+        late.callers.note()  # it is back, and has all that waits to do
+        assert not await late.is_given_up(10.0 * TIMEOUT + QUIET)
+        late.callers.note()
+        assert not await late.is_given_up(11.0 * TIMEOUT - 1.0)
+        assert await late.is_given_up(11.0 * TIMEOUT)
