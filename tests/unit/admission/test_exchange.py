@@ -8,41 +8,25 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.members import GATE, group, member, node, role_groups, unit
+from builders import gangs
+from builders.gangs import gang_of, nodes_in
 from covey.admission.exchange import PLANS, Judgement, Terms, judge_exchange
-from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.growth import Own, Site, template
-from covey.admission.losses import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Level, Plan, Topology
+from covey.placement.model import Plan
 from covey.placement.planner import plan_minimum
 
-RACK = "cloud.provider.com/topology-rack"
-TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
 GPUS = {"prefill": 4, "decode": 8}
 
 
-def racks(*counts: int, gpus: int = 8) -> Inventory:
+def racks(*counts: int) -> Inventory:
     """Nodes of eight devices: so many in each rack."""
-    inventory = Inventory([TOPOLOGY])
-    for rack, count in enumerate(counts):
-        for number in range(count):
-            inventory.set_node(node(f"r{rack}n{number}", gpus=gpus, labels={RACK: f"r{rack}"}))
-    return inventory
+    return nodes_in({f"r{rack}n{number}": f"r{rack}" for rack, count in enumerate(counts) for number in range(count)})
 
 
 def at(role: str, replica: int, place: str | None, **state: Any) -> core.Pod:
-    gates = (GATE,) if place is None else ()
-    return member(role, replica, 0, node=place, gates=gates, **{"gpus": GPUS[role], **state})
-
-
-def site(inventory: Inventory, *pods: core.Pod, minimums: dict[str, int] | None = None) -> Site:
-    hold_all(inventory, pods, counted_shape)
-    least = {"prefill": 1, "decode": 1, **(minimums or {})}
-    top = group("root", composite=True, minimum=2, desired=2, labels={"covey.dev/unit": "0"})
-    groups = [each for name in GPUS for each in role_groups(name, replicas=8, minimum=least[name], size=1, root="root")]
-    return Site(build_gang(unit(top, groups, pods), TOPOLOGY, counted_shape, Surroundings()))
+    return gangs.at(role, replica, place, gpus=GPUS[role], **state)
 
 
 def judge(found: Site, inventory: Inventory, **wanted: int) -> Judgement:
@@ -69,7 +53,7 @@ def donors(judgement: Judgement) -> set[tuple[str, int]]:
 def test_without_room_the_nearest_vectors_are_named() -> None:
     inventory = racks(3)
     pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("prefill", 2, "r0n1"), at("decode", 0, "r0n2")]
-    judgement = judge(site(inventory, *pods), inventory, prefill=2, decode=3)
+    judgement = judge(Site(gang_of(inventory, *pods)), inventory, prefill=2, decode=3)
     assert not judgement.feasible
     assert judgement.message == "no room for 2 decode"
     assert list(judgement.nearest) == [{"prefill": 2, "decode": 2}]
@@ -79,7 +63,7 @@ def test_what_gives_way_to_this_root_already_goes_first_and_may_be_pardoned() ->
     inventory = racks(3)
     marks = {"labels": {"covey.dev/draining": "true"}, "annotations": {"covey.dev/claimed-by": "uid-root"}}
     pods = [at("prefill", 0, "r0n0", **marks), at("prefill", 1, "r0n1"), at("decode", 0, "r0n2")]
-    found = site(inventory, *pods)
+    found = Site(gang_of(inventory, *pods))
     assert donors(judge(found, inventory, prefill=1, decode=2)) == {("prefill", 0)}
     assert judge(found, inventory, prefill=2, decode=1) == Judgement(feasible=True)
 
@@ -98,7 +82,7 @@ def test_a_set_is_found_exactly_where_there_is_one(found: list[tuple[str, int]],
             room[names[place]] = left - GPUS[name]
             pods.append(at(name, numbers[name], names[place]))
             numbers[name] += 1
-    mine = site(inventory, *pods)
+    mine = Site(gang_of(inventory, *pods))
     judgement = judge(mine, inventory, prefill=prefill, decode=decode)
     assert judgement.feasible == brute(mine, inventory, prefill=prefill, decode=decode)
     if judgement.feasible:
@@ -148,5 +132,5 @@ def all_fit(inventory: Inventory, coming: dict[str, int]) -> bool:
 def test_no_role_goes_below_its_minimum() -> None:
     inventory = racks(3)
     pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("decode", 0, "r0n2")]
-    found = site(inventory, *pods, minimums={"prefill": 2})
+    found = Site(gang_of(inventory, *pods, minimums={"prefill": 2}))
     assert judge(found, inventory, prefill=1, decode=2).message == "prefill needs 2 at least"

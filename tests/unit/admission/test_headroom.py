@@ -8,60 +8,28 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from builders.members import GATE, group, member, node, pod, role_groups, unit
-from covey.admission.gangs import Surroundings, build_gang
+from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
+from builders.members import pod
 from covey.admission.headroom import MOST, Answer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
 from covey.compile.revision import shares
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Level, ReplicaRequest, Topology
-
-RACK = "cloud.provider.com/topology-rack"
-TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
-IN_ONE_RACK = {"schedulingConstraints": {"topology": [{"level": "rack", "mode": "Required"}]}}
+from covey.placement.model import Gang, ReplicaRequest
 
 
 def racks(**counts: int) -> Inventory:
     """Nodes of eight devices: so many in each rack."""
-    inventory = Inventory([TOPOLOGY])
-    for rack, count in counts.items():
-        for number in range(count):
-            inventory.set_node(node(f"{rack}{number}", labels={RACK: rack}))
-    return inventory
+    return nodes_in({f"{rack}{number}": rack for rack, count in counts.items() for number in range(count)})
 
 
 def free(inventory: Inventory) -> dict[str, dict[str, int]]:
     return {name: dict(inventory.free(name)) for name in inventory.nodes}
 
 
-def site(
-    inventory: Inventory,
-    *pods: core.Pod,
-    number: int = 0,
-    sizes: dict[str, int] | None = None,
-    minimums: dict[str, int] | None = None,
-    **root: Any,
-) -> Site:
-    """A unit of prefill and decode; what its pods hold is held."""
-    name = f"root{number}" if number else "root"
-    hold_all(inventory, pods, counted_shape)
-    sizes, minimums = sizes or {}, minimums or {"prefill": 1, "decode": 1}
-    labels = {"covey.dev/unit": str(number)}
-    top = group(name, composite=True, minimum=sum(map(bool, minimums.values())), desired=2, labels=labels, **root)
-    groups = [
-        each
-        for role in ("prefill", "decode")
-        for each in role_groups(role, replicas=4, minimum=minimums.get(role, 1), size=sizes.get(role, 1), root=name)
-    ]
-    return Site(build_gang(unit(top, groups, pods), TOPOLOGY, counted_shape, Surroundings()))
-
-
-def at(role: str, replica: int, place: str | None, index: int = 0, **state: Any) -> core.Pod:
-    """A pod that asks for a whole node."""
-    gates = (GATE,) if place is None else ()
-    return member(role, replica, index, node=place, gates=gates, **{"gpus": 8, **state})
+def site(inventory: Inventory, *pods: core.Pod, **more: Any) -> Site:
+    return Site(gang_of(inventory, *pods, **more))
 
 
 def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False) -> Answer:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.members import GATE, group, member, node, role_groups, unit
-from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.losses import counted_shape, hold_all
+from builders.gangs import RACK, at, gang_of, nodes_in
+from builders.members import node
 from covey.admission.succession import (
     OTHERS_PLACED,
     STAYS,
@@ -23,34 +21,21 @@ from covey.admission.succession import (
 from covey.api import core
 from covey.api.succession import Predecessors, SuccessionQuestion, Successor
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Level, Topology
-
-RACK = "cloud.provider.com/topology-rack"
-TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
-ROLES = ("prefill", "decode")
+from covey.placement.model import Gang
 
 
 def nodes_of(*gpus: int) -> Inventory:
     """Nodes with so many devices each, all in one rack."""
-    inventory = Inventory([TOPOLOGY])
-    for number, count in enumerate(gpus):
-        inventory.set_node(node(f"n{number}", gpus=count, labels={RACK: "r0"}))
-    return inventory
+    names = {f"n{number}": count for number, count in enumerate(gpus)}
+    return nodes_in(dict.fromkeys(names, "r0"), names)
 
 
-def placed(role: str, replica: int, place: int, gpus: int = 8, **state: Any) -> core.Pod:
-    return member(role, replica, 0, node=f"n{place}", gpus=gpus, **state)
+def placed(role: str, replica: int, place: int, gpus: int = 8) -> core.Pod:
+    return at(role, replica, f"n{place}", gpus=gpus)
 
 
-def waiting(role: str, replica: int, gpus: int = 8, **state: Any) -> core.Pod:
-    return member(role, replica, 0, gates=(GATE,), gpus=gpus, **state)
-
-
-def gang_of(inventory: Inventory, *pods: core.Pod) -> Gang:
-    hold_all(inventory, pods, counted_shape)
-    top = group("root", composite=True, minimum=2, desired=2, labels={"covey.dev/unit": "0"})
-    groups = [each for name in ROLES for each in role_groups(name, replicas=9, minimum=1, size=1, root="root")]
-    return build_gang(unit(top, groups, pods), TOPOLOGY, counted_shape, Surroundings())
+def waiting(role: str, replica: int, gpus: int = 8) -> core.Pod:
+    return at(role, replica, None, gpus=gpus)
 
 
 def after(role: str, *replicas: int) -> tuple[Successor, ...]:
