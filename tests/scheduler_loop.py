@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from builders.members import GATE, group, member, role_groups
+from msgspec.structs import replace
+
+from builders.members import GATE, group, member, put, role_groups
 from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
@@ -159,6 +161,16 @@ class Loop:
             return found
 
         claims.find = find_and_judge
+
+    def bind(self, given: Mapping[str, str]) -> None:
+        """Tell the cache that pods are bound where a pass gave them places."""
+        for name, place in given.items():
+            pod = self.cache.pods.store["ns", name]
+            put(self.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
+
+    def claim(self, name: str) -> core.Claim | None:
+        """The claim of the first root of a name, as it would be written."""
+        return next((claim for root, claim in self.claims().items() if root.name == name), None)
 
     def claims(self) -> dict[Key, core.Claim | None]:
         """The claim of each root, as it would be written."""

@@ -45,12 +45,8 @@ def fresh(name: str, *, seconds: float = 10.0, rack: str = "new", **of: Any) -> 
     return node(name, labels=labels(rack), created=ago(seconds), **of)
 
 
-def claim_of(loop: Loop, root: str = "big") -> core.Claim | None:
-    return loop.admission.decision(root_key(root)).claim
-
-
 def kept(loop: Loop, root: str = "big") -> tuple[str, ...]:
-    claim = claim_of(loop, root)
+    claim = loop.claim(root)
     return claim.nodes if claim is not None and claim.purpose == "Capacity" else ()
 
 
@@ -69,7 +65,7 @@ async def test_gang_keeps_nothing_when_more_nodes_came_than_a_status_can_hold(mo
     await loop.turn()
     put_all(loop, fresh("n0"), fresh("n1"))
     await loop.turn()
-    assert claim_of(loop) is None
+    assert loop.claim("big") is None
 
 
 async def test_each_node_begins_the_wait_anew_and_none_is_kept_for_ever() -> None:
@@ -110,7 +106,7 @@ async def test_nothing_else_is_kept(of: dict[str, Any]) -> None:
     """A note that somebody has written by hand closes no room that others had."""
     loop = Loop(cache(*asking(**of), fresh("n0", seconds=150.0), fresh("n1", seconds=150.0)))
     await loop.turn()
-    assert claim_of(loop) is None
+    assert loop.claim("big") is None
     put_all(loop, *small())
     assert await loop.turn()
 
@@ -165,7 +161,7 @@ async def test_what_came_is_not_counted_where_others_lose_room() -> None:
     waits = {"schedulingConstraints": RACK, "created": "2026-02-01T00:00:00Z", "status": refused(1e6)}
     put_all(loop, *tree("waits", replicas=3, minimum=3, **waits))
     await loop.turn()
-    claim = claim_of(loop, "waits")
+    claim = loop.claim("waits")
     assert claim is not None
     assert len(claim.nodes) == 3
 
@@ -176,13 +172,13 @@ async def test_nodes_that_are_gone_are_kept_for_nobody() -> None:
     pods = [pod(f"p{i}", node=f"f{i}", gpus=8) for i in range(4)]
     loop = Loop(cache(node("old", gpus=1, labels=labels()), *full, *pods, *asking(asked=None, waited=1e6)))
     await loop.turn()
-    claim = claim_of(loop)
+    claim = loop.claim("big")
     assert claim is not None
     assert len(claim.nodes) == 4
     for each in (*pods, *full):
         drop(loop.cache, each)
     await loop.turn()
-    assert claim_of(loop) is None
+    assert loop.claim("big") is None
 
 
 async def test_a_domain_with_as_much_is_no_reason_to_change_over() -> None:
@@ -205,4 +201,4 @@ async def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
     meta = msgspec.structs.replace(first.metadata, annotations={ANNOTATION_CAPACITY_ASKED: text})
     loop = Loop(cache(msgspec.structs.replace(first, metadata=meta), *rest, fresh("n0")))
     await loop.turn()
-    assert claim_of(loop) is None
+    assert loop.claim("big") is None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups, root_key
+from builders.members import GATE, Seen, cache, drop, group, member, node, pod, put, role_groups
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAIN_UNTIL, LABEL_DRAINING
 from scheduler_loop import Loop, labels, tree
@@ -61,13 +61,9 @@ def put_all(loop: Loop, objects: list[Seen]) -> None:
         put(loop.cache, each)
 
 
-def claim_of(loop: Loop, root: str = "svc") -> core.Claim | None:
-    return loop.admission.decision(root_key(root)).claim
-
-
 def store(loop: Loop, objects: list[Seen]) -> list[Seen]:
     """The objects as they are once the claim is written."""
-    claim = claim_of(loop)
+    claim = loop.claim("svc")
     return [
         msgspec.structs.replace(each, status=msgspec.structs.replace(each.status, claim=claim))
         if isinstance(each, core.Group) and each.metadata.name == "svc"
@@ -99,29 +95,11 @@ async def test_room_of_a_successor_when_pods_go_while_it_is_planned_is_kept(
     assert places == PLACES
 
 
-async def test_a_process_that_was_away_when_the_pods_went_keeps_what_is_stored() -> None:
-    """Rooms of lost pods are held by those who saw them go alone."""
-    objects = service()
-    loop = Loop(cache(*cluster(), *objects))
-    await loop.turn()
-    left = [each for each in store(loop, objects) if not each.metadata.name.startswith("svc-decode-0-")]
-    assert len(left) < len(objects) - 1
-    without = [each for each in objects if each in left or isinstance(each, core.Group)]
-    thief = tree("young", created=YOUNG)
-    assert set((await Loop(cache(*cluster(), *without, *thief)).turn()).values()) & {"beside", "free"}
-    again = Loop(cache(*cluster(), *left, *(each for each in objects if _is_leaf(each)), *thief))
-    assert await again.turn() == PLACES
-
-
-def _is_leaf(each: Seen) -> bool:
-    return isinstance(each, core.Group) and each.metadata.name.startswith("svc-decode-0")
-
-
 async def test_nothing_is_kept_where_what_goes_leaves_room_enough() -> None:
     """As in a rollout: each process holds the rooms of what it saw go, and the next one of what is there."""
     loop = Loop(cache(*cluster(cordoned=False), *service()))
     await loop.turn()
-    assert claim_of(loop) is None
+    assert loop.claim("svc") is None
     put_all(loop, tree("young", created=YOUNG))
     assert await loop.turn() == {"young-decode-0-0": "free"}
     lose(loop)
@@ -139,19 +117,19 @@ async def test_a_replica_that_does_not_go_keeps_the_room_of_its_successor_for_a_
     loop.now = 310.0
     put_all(loop, service())
     await loop.turn()
-    claim = claim_of(loop)
+    claim = loop.claim("svc")
     assert claim is not None
     assert (claim.nodes, claim.retry_time is not None) == ((), True)
     loop.now = 590.0
     put_all(loop, [*service(), node("more", gpus=1, labels=labels())])
     await loop.turn()
-    assert claim_of(loop) == claim, "it rests"
+    assert loop.claim("svc") == claim, "it rests"
     assert loop.place("young-decode-0-0") == "free"
     drop(loop.cache, loop.cache.pods.store["ns", "young-decode-0-0"])
     loop.now = 620.0
     put_all(loop, service())
     await loop.turn()
-    again = claim_of(loop)
+    again = loop.claim("svc")
     assert again is not None
     assert again.nodes == ("beside", "free")
 
@@ -165,7 +143,7 @@ async def test_each_pod_that_goes_gives_it_more_time() -> None:
     loop.now = 310.0
     put(loop.cache, node("another", labels=labels(), gpus=1))
     assert await loop.turn() == {}
-    claim = claim_of(loop)
+    claim = loop.claim("svc")
     assert claim is not None
     assert claim.nodes == ("beside", "free")
 
@@ -179,7 +157,7 @@ async def test_a_claim_that_rests_ends_with_what_drains() -> None:
     put(loop.cache, pod("stranger", node="free", gpus=8))
     lose(loop)
     assert await loop.turn() == {}
-    assert claim_of(loop) is None
+    assert loop.claim("svc") is None
 
 
 async def test_the_rest_of_a_minimum_that_may_go_below_has_its_room_too() -> None:
@@ -187,7 +165,7 @@ async def test_the_rest_of_a_minimum_that_may_go_below_has_its_room_too() -> Non
     await loop.turn()
     lose(loop, last=0)
     assert await loop.turn() == {}
-    claim = claim_of(loop)
+    claim = loop.claim("svc")
     assert claim is not None
     assert claim.nodes == ("beside", "free")
     put_all(loop, tree("young", created=YOUNG))
@@ -209,7 +187,7 @@ async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:
         )
     )
     await loop.turn()
-    claim = claim_of(loop)
+    claim = loop.claim("svc")
     assert claim is not None
     assert len(claim.nodes) == count + 1
     assert claim.message.endswith("decode/6 and 3 more of unit 0 drain, and successors get their room")

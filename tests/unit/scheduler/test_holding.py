@@ -183,10 +183,7 @@ async def test_whatever_happens_nothing_is_over_committed_or_left_over(operation
                 loop.holding.expire()
             case "node":
                 put(loop.cache, node(names[number % 3], ready=number < 3))
-        for name, place in (await loop.turn()).items():
-            planned = loop.cache.pods.store["ns", name]
-            spec = msgspec.structs.replace(planned.spec, node_name=place, scheduling_gates=None)
-            put(loop.cache, msgspec.structs.replace(planned, spec=spec))
+        loop.bind(await loop.turn())
         assert not any(map(capacity.is_overcommitted, names)), (what, number)
     loop.now += 1000.0
     loop.holding.expire()

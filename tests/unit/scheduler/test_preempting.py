@@ -49,15 +49,10 @@ def _owned(each: Any) -> Any:
     return replace(each, metadata=replace(each.metadata, owner_references=(OURS,)))
 
 
-def claim_of(loop: Loop, name: str) -> core.Claim | None:
-    """The claim of a root, as it would be written."""
-    return next((claim for root, claim in loop.claims().items() if root.name == name), None)
-
-
 def refused(loop: Loop, name: str = "high") -> core.Claim | None:
     """A pass in which nobody gets a place, and the claim after it."""
     assert asyncio.run(loop.turn()) == {}
-    return claim_of(loop, name)
+    return loop.claim(name)
 
 
 def crowd(**high: Any) -> Loop:
@@ -157,11 +152,11 @@ def test_a_native_group_keeps_no_room_and_holds_up_nobody_in_the_line_for_it(gpu
     made = cache(node("n1", labels=labels()), taken, *first, native, *rest, *late)
     loop = Loop(made, limits=Limits(1, 1, percent=100))
     assert refused(loop, "first") is not None
-    assert (claim_of(loop, "native"), claim_of(loop, "late")) == (None, None)
+    assert (loop.claim("native"), loop.claim("late")) == (None, None)
     for each in first:
         drop(loop.cache, each)
     assert refused(loop, "late") is not None
-    assert claim_of(loop, "native") is None
+    assert loop.claim("native") is None
 
 
 def test_a_class_that_never_preempts_makes_no_claim() -> None:
@@ -184,7 +179,7 @@ def test_successors_find_no_place_on_nodes_of_others_once_the_claim_is_over() ->
         cache(*there, pod("ordinary", gpus=4, node="n2", phase="Running"), *low, *others),
         limits=Limits(4, 4, percent=100),
     )
-    claim, waits = refused(loop), claim_of(loop, "late")
+    claim, waits = refused(loop), loop.claim("late")
     assert claim is not None
     assert waits is not None
     assert (len(claim.victims), claim.nodes, waits.nodes) == (2, ("n1",), ("n2",))
@@ -211,5 +206,5 @@ def test_claims_of_a_minute_are_bounded() -> None:
         limits=Limits(claims=Terms(2)),
     )
     asyncio.run(loop.turn())
-    made = [claim for n in range(3) if (claim := claim_of(loop, f"high-{n}")) is not None and claim.victims]
+    made = [claim for n in range(3) if (claim := loop.claim(f"high-{n}")) is not None and claim.victims]
     assert len(made) == 2

@@ -79,9 +79,7 @@ class Tenants:
     async def turn(self) -> None:
         before = {each.metadata.name: each for each in self.pods() if self.place(each) is not None}
         given = await self.loop.turn()
-        for name, place in given.items():
-            pod = self.loop.cache.pods.store["ns", name]
-            put(self.loop.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
+        self.loop.bind(given)
         for name in given:
             unit = name.split("-")[0]
             asked_by, size, _, least = self.units[unit]

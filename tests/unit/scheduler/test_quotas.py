@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from builders.members import cache, drop, member, node, put, queue, root_key
@@ -24,10 +23,7 @@ async def settle(loop: Loop) -> dict[str, str]:
     given: dict[str, str] = {}
     while found := await loop.turn():
         given |= found
-        for name, place in found.items():
-            pod = loop.cache.pods.store["ns", name]
-            spec = msgspec.structs.replace(pod.spec, node_name=place, scheduling_gates=())
-            put(loop.cache, msgspec.structs.replace(pod, spec=spec))
+        loop.bind(found)
     return given
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from builders.members import GATE, cache, drop, member, node, put, queue, root_key
 from covey.admission.tree import Key
@@ -17,7 +16,7 @@ from covey.scheduler.reservations import Limits
 from oracle import quotas
 from oracle.quotas import Taken, Tenant
 from scheduler_loop import Loop, labels
-from unit.scheduler.test_preempting import LATELY, WAITED, _owned, claim_of, unit
+from unit.scheduler.test_preempting import LATELY, WAITED, _owned, unit
 
 A, B = queue("a", 8, cohort="c"), queue("b", 8, cohort="c")
 
@@ -43,22 +42,7 @@ def named(claim: core.Claim | None) -> list[tuple[str, str]]:
 
 async def refused(loop: Loop) -> core.Claim | None:
     assert await loop.turn() == {}
-    return claim_of(loop, "mine")
-
-
-async def test_surplus_that_is_borrowed_gives_way_exactly_as_much_as_is_needed() -> None:
-    claim = await refused(world(*theirs()))
-    assert claim is not None
-    assert (claim.purpose, named(claim)) == ("Reclaim", [("Replica", "theirs")])
-    assert claim.message.startswith("takes back decode/")
-    two = await refused(world(*theirs(), replicas=2, minimum=2))
-    assert named(two) == [("Replica", "theirs")] * 2
-
-
-async def test_nothing_within_nominal_gives_way() -> None:
-    """Only two of the replicas are borrowed, and three would be needed (C2)."""
-    claim = await refused(world(*theirs(), replicas=3, minimum=3))
-    assert claim is None or not claim.victims
+    return loop.claim("mine")
 
 
 async def test_room_that_is_borrowed_gives_way_where_there_is_quota() -> None:
@@ -68,6 +52,7 @@ async def test_room_that_is_borrowed_gives_way_where_there_is_quota() -> None:
     claim = await refused(loop)
     assert claim is not None
     assert (claim.purpose, named(claim)) == ("Reclaim", [("Replica", "theirs")])
+    assert claim.message.startswith("takes back decode/")
     assert loop.admission.decision(root_key("mine")).reason == "Infeasible"
 
 
@@ -151,9 +136,7 @@ class Story:
         """One pass. What it gives away is promised to nobody but those who are behind (L4)."""
         before = dict(self.find_claims())
         given = await self.loop.turn()
-        for name, place in given.items():
-            pod = self.loop.cache.pods.store["ns", name]
-            put(self.loop.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
+        self.loop.bind(given)
         placed = {name.split("-")[0] for name in given}
         for root, claim in self.find_claims():
             ahead = any(each in self.asked and self.rank(each) < self.rank(root) for each in placed)
@@ -166,7 +149,7 @@ class Story:
         return -self.asked[root][2], root
 
     def find_claims(self) -> list[tuple[str, core.Claim]]:
-        found = ((root, claim_of(self.loop, root)) for root in self.asked)
+        found = ((root, self.loop.claim(root)) for root in self.asked)
         return [(root, each) for root, each in found if each is not None and each.purpose == "Reclaim"]
 
     def charge_of(self, root: str) -> Taken:
@@ -291,7 +274,7 @@ async def test_the_laws_of_reclaim(
     assert story.claims <= 2 * len(waiting)
     assert not story.find_claims()
     for root, (name, count, _) in story.asked.items():
-        kept_for = [each for each in story.asked if (claim := claim_of(story.loop, each)) and claim.nodes]
+        kept_for = [each for each in story.asked if (claim := story.loop.claim(each)) and claim.nodes]
         if any(pod.spec.node_name for pod in story.pods_of(root)) or kept_for:
             continue
         new, taken = story.charge_of(root), story.taken

@@ -81,10 +81,7 @@ class Stream:
             else:
                 self.small()
         got = await self.loop.turn()
-        for name, place in got.items():
-            found = self.cache.pods.store["ns", name]
-            spec = msgspec.structs.replace(found.spec, node_name=place, scheduling_gates=None)
-            put(self.cache, msgspec.structs.replace(found, spec=spec))
+        self.loop.bind(got)
         self.say()
         return {name.split("-")[0] for name in got}
 
