@@ -20,37 +20,36 @@ def requirement(operator: str, *values: str, key: str = "gen") -> core.Requireme
     return core.Requirement(key=key, operator=operator, values=values or None)
 
 
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        core.Toleration(operator="Exists"),
-        core.Toleration(key="nvidia.com/gpu", operator="Exists"),
-        core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),
-        core.Toleration(key="nvidia.com/gpu", value="present"),
-    ],
-)
-def test_a_tolerated_taint_does_not_exclude(toleration: core.Toleration) -> None:
-    node = make_node("n", taints=[GPU_TAINT])
-    assert static_cause(make_shape(tolerations=(toleration,)), node) is None
+def sla(value: str) -> core.Taint:
+    return core.Taint(key="sla", value=value, effect="NoSchedule")
 
 
 @pytest.mark.parametrize(
-    "toleration",
+    ("taint", "toleration", "tolerated"),
     [
-        core.Toleration(key="other", operator="Exists"),
-        core.Toleration(key="nvidia.com/gpu", value="absent"),
-        core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute"),
-        core.Toleration(value="present"),
+        (GPU_TAINT, core.Toleration(operator="Exists"), True),
+        (GPU_TAINT, core.Toleration(key="nvidia.com/gpu", operator="Exists"), True),
+        (GPU_TAINT, core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), True),
+        (GPU_TAINT, core.Toleration(key="nvidia.com/gpu", value="present"), True),
+        (GPU_TAINT, core.Toleration(key="other", operator="Exists"), False),
+        (GPU_TAINT, core.Toleration(key="nvidia.com/gpu", value="absent"), False),
+        (GPU_TAINT, core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute"), False),
+        (GPU_TAINT, core.Toleration(value="present"), False),
+        (core.Taint(key="x", effect="PreferNoSchedule"), core.Toleration(key="other", operator="Exists"), True),
+        # KEP-5471: the taint's number is greater, or less, than that of the toleration.
+        (sla("950"), core.Toleration(key="sla", operator="Gt", value="750"), True),
+        (sla("950"), core.Toleration(key="sla", operator="Gt", value="950"), False),
+        (sla("3"), core.Toleration(key="sla", operator="Lt", value="5"), True),
+        (sla("5"), core.Toleration(key="sla", operator="Lt", value="3"), False),
+        (sla("high"), core.Toleration(key="sla", operator="Gt", value="750"), False),
+        (sla("5"), core.Toleration(key="sla", operator="Lt", value=""), False),
     ],
 )
-def test_a_taint_that_is_not_tolerated_is_named(toleration: core.Toleration) -> None:
-    node = make_node("n", taints=[GPU_TAINT])
-    assert static_cause(make_shape(tolerations=(toleration,)), node) == "taint nvidia.com/gpu:NoSchedule"
-
-
-def test_a_soft_taint_excludes_nobody() -> None:
-    soft = core.Taint(key="x", effect="PreferNoSchedule")
-    assert static_cause(make_shape(), make_node("n", taints=[soft])) is None
+def test_a_taint_excludes_unless_it_is_soft_or_tolerated(
+    taint: core.Taint, toleration: core.Toleration, *, tolerated: bool
+) -> None:
+    cause = static_cause(make_shape(tolerations=(toleration,)), make_node("n", taints=[taint]))
+    assert cause == (None if tolerated else f"taint {taint.key}:NoSchedule")
 
 
 def test_cordoned_and_not_ready_nodes_are_out_whatever_is_tolerated() -> None:
@@ -120,26 +119,3 @@ def test_a_node_is_matched_by_its_name() -> None:
     shape = make_shape(node_affinity=affinity(fields=(field,)))
     assert static_cause(shape, make_node("n1")) is None
     assert static_cause(shape, make_node("n2")) == "node affinity"
-
-
-TAINTED = "taint sla:NoSchedule"
-
-
-@pytest.mark.parametrize(
-    ("operator", "value", "taint", "cause"),
-    [
-        ("Gt", "750", "950", None),
-        ("Gt", "950", "950", TAINTED),
-        ("Lt", "5", "3", None),
-        ("Lt", "3", "5", TAINTED),
-        ("Gt", "750", "high", TAINTED),
-        ("Lt", "", "5", TAINTED),
-    ],
-)
-def test_a_taint_when_a_toleration_compares_numbers_is_tolerated_on_its_side(
-    operator: str, value: str, taint: str, cause: str | None
-) -> None:
-    """KEP-5471: the taint's number is greater, or less, than that of the toleration."""
-    node = make_node("n", taints=(core.Taint(key="sla", value=taint, effect="NoSchedule"),))
-    toleration = core.Toleration(key="sla", operator=operator, value=value)
-    assert static_cause(make_shape(tolerations=(toleration,)), node) == cause
