@@ -33,15 +33,6 @@ def test_a_victim_that_the_watch_has_not_shown_may_be_a_member() -> None:
     assert not preempts(cache(*GROUPS, node("n1")), "uid-unknown")
 
 
-def test_nobody_evicts_for_room_that_is_reserved() -> None:
-    """8 GPUs: 4 reserved, 4 taken; who evicts these 4 gets 4 of them, not 5."""
-    made = cache(*GROUPS, node("n1"), member("decode", 0, pin="n1", gpus=4), pod("low", node="n1", gpus=4))
-    assert preempts(made, "uid-low", gpus=4)
-    assert not preempts(made, "uid-low", gpus=5)
-    drop(made, made.pods.store["ns", member("decode", 0).metadata.name])
-    assert preempts(made, "uid-low", gpus=5)
-
-
 def test_a_victim_frees_nothing_on_another_node() -> None:
     """What is said of n1 and what our cache says disagree: the room there is judged by our cache."""
     elsewhere = pod("moved", node="n2", gpus=8)
