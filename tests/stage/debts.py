@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from covey.api.constants import ANNOTATION_PINNED
+from covey.api.constants import ANNOTATION_PINNED, LABEL_POD_GROUP
 from localcluster.components import FAKE_NODE
 from scheduler_trees import pin_of
 from soak.facts import read_node, read_pod
@@ -94,8 +94,10 @@ def _of_job_controller(lists: Lists) -> Iterator[str]:
 def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[str]:
     """A pod that is let go has been tried: it is bound, or was found to have no place.
 
-    One that Covey has pinned to a node with room for it is tried again, however it went before.
+    One that Covey has pinned to a node with room for it is tried again, however it went before; but nobody lets go what
+    has lost its group.
     """
+    groups = {(group["metadata"]["namespace"], group["metadata"]["name"]) for group in lists["PodGroup"]}
     nodes = {node.name: node for node in map(read_node, lists["Node"])}
     free = {name: node.gpus for name, node in nodes.items() if node.fit}
     pods = [read_pod(pod) for pod in lists["Pod"]]
@@ -107,7 +109,10 @@ def _of_kube_scheduler(lists: Lists, schedulers: Collection[str]) -> Iterator[st
             continue
         conditions = found.get("status", {}).get("conditions", ())
         refused = any(each["type"] == "PodScheduled" and each["reason"] == "Unschedulable" for each in conditions)
-        pinned = found["metadata"].get("annotations", {}).get(ANNOTATION_PINNED) == found["metadata"]["uid"]
+        meta = found["metadata"]
+        group = meta.get("labels", {}).get(LABEL_POD_GROUP)
+        pinned = meta.get("annotations", {}).get(ANNOTATION_PINNED) == meta["uid"]
+        pinned = pinned and (group is None or (meta["namespace"], group) in groups)
         if not refused or (pinned and not pod.released and free.get(pin_of(found) or "", -1) >= pod.gpus):
             yield f"kube-scheduler: pod {pod.name} is to be tried"
 

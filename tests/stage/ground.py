@@ -444,7 +444,7 @@ class Ground:
             items = [key for key in list(self.record.objects[resource.kind]) if key[0] == name]
             wanted = resource.kind in kinds if kinds else resource.kind not in {"Event", "EndpointSlice"}
             if items and wanted:
-                self.cluster.api("DELETE", f"{resource.path(name)}?gracePeriodSeconds=0")
+                self.cluster.api("DELETE", f"{resource.path(name)}?gracePeriodSeconds=0&propagationPolicy=Background")
 
 
 def _is_as_new(node: Object | None, manifest: Object | None) -> bool:

@@ -162,12 +162,11 @@ class Stage:
         self._touch(kind, name)
         self.cluster.api("PATCH", f"{self.path(kind, name)}/status", {"status": status}, patch="strategic")
 
-    def delete(self, kind: str, name: str, grace: int | None = None) -> None:
-        """Delete an object."""
+    def delete(self, kind: str, name: str, grace: int | None = None, *, policy: str = "Background") -> None:
+        """Delete an object, and what belongs to it as kubectl does: by default the API server would leave the pods of a Job."""
         self._touch(kind, name)
-        self.cluster.api(
-            "DELETE", self.path(kind, name) + (f"?gracePeriodSeconds={grace}" if grace is not None else "")
-        )
+        seconds = f"&gracePeriodSeconds={grace}" if grace is not None else ""
+        self.cluster.api("DELETE", f"{self.path(kind, name)}?propagationPolicy={policy}{seconds}")
 
     def get(self, kind: str, name: str) -> Object:
         """An object as it was last; LookupError where there is none."""

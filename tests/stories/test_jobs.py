@@ -13,7 +13,7 @@ from cluster.job_gangs import is_in_force, job, policies
 from cluster.workbench import is_gated, name_of
 from covey.kube.resources import JOBS
 from localcluster import eventually
-from scheduler_trees import node_of
+from scheduler_trees import node_of, pin_of
 from stage import Stage
 from stage.play import run_covey
 
@@ -30,7 +30,6 @@ def gangs(stage: Stage) -> Iterator[Stage]:
     yield stage
     for item in [*stage.all("Job")]:
         stage.delete("Job", name_of(item))
-    stage.settle()
 
 
 def create(stage: Stage, name: str, pods: int, *, labels: Object | None = None, **spec: Any) -> None:
@@ -270,3 +269,17 @@ def test_two_jobs_when_each_holds_a_part_of_a_quota_name_each_other_and_the_youn
         notes = [each.object["metadata"].get("annotations", {}) for each in gangs.history("Pod")]
         assert sum(note.get("scheduling.covey.dev/release") == "GivenBack" for note in notes) >= 3
     gangs.await_event(lambda: is_done(gangs, "first") or is_done(gangs, "second"), "one of them has run")
+
+
+def test_job_when_it_is_deleted_without_its_pods_leaves_them_where_they_are_and_they_hold_no_room(gangs: Stage) -> None:
+    """As ``kubectl delete --cascade=orphan``, before kube-scheduler has bound what is pinned: nobody lets them go any more."""
+    gangs.nodes(nodes=1)
+    with gangs.away("kube-scheduler"):
+        create(gangs, "left", 2, cpu="40", labels={"kueue.x-k8s.io/queue-name": "q"})
+        gangs.await_event(lambda: len(list(filter(pin_of, gangs.pods()))) == 2, "its pods are pinned")
+        gangs.delete("Job", "left", policy="Orphan")
+        gangs.await_event(lambda: not gangs.all("Job") + gangs.all("PodGroup"), "Job and group are gone")
+    create(gangs, "next", 2, cpu="40")
+    gangs.settle()
+    assert is_done(gangs, "next")
+    assert [node_of(pod) for pod in pods_of(gangs, "left")] == ["", ""]
