@@ -137,10 +137,36 @@ def _is_ours(reference: Object) -> bool:
 
 
 def _of_disruption_controller(lists: Lists) -> Iterator[str]:
+    """Every budget has been observed, and its healthy pods are counted."""
     for budget in lists["PodDisruptionBudget"]:
-        meta = budget["metadata"]
-        if budget.get("status", {}).get("observedGeneration") != meta["generation"]:
+        meta, status, selector = budget["metadata"], budget.get("status", {}), budget["spec"].get("selector", {})
+        if status.get("observedGeneration") != meta["generation"]:
             yield f"disruption controller: budget {meta['name']} is to be observed"
+        # Evicted pods are not counted before they are gone; what cannot be computed stays as it was.
+        failed = any(each["reason"] == "SyncFailed" for each in status.get("conditions", ()))
+        if failed or status.get("disruptedPods"):
+            continue
+        ready = [
+            pod["metadata"]
+            for pod in lists["Pod"]
+            if pod["metadata"]["namespace"] == meta["namespace"]
+            and "deletionTimestamp" not in pod["metadata"]
+            and _is_ready(pod)
+        ]
+        healthy = sum(_matches(selector, pod) for pod in ready)
+        # Of a pod that has lost its labels it is not told.
+        if not healthy <= status.get("currentHealthy", 0) <= len(ready):
+            yield f"disruption controller: budget {meta['name']} has {healthy} healthy pods"
+
+
+def _matches(selector: Object, meta: Object) -> bool:
+    """Tell whether a selector of labels selects an object."""
+    labels = meta.get("labels", {})
+    for term in selector.get("matchExpressions", ()):
+        there = labels.get(term["key"]) in term["values"] if term.get("values") else term["key"] in labels
+        if there is (term["operator"] in {"NotIn", "DoesNotExist"}):
+            return False
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
 
 
 def _of_slices(lists: Lists) -> Iterator[str]:

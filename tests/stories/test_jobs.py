@@ -254,20 +254,26 @@ def test_two_jobs_when_each_holds_a_part_of_a_quota_name_each_other_and_the_youn
 ) -> None:
     """Jobs that Covey does not suspend: their pods are there, as far as the quota lets them."""
     gangs.nodes()
+    # Six pods in all; until each has three, no more of either.
     gangs.quota("few", pods=6)
-    theirs = {"kueue.x-k8s.io/queue-name": "q"}
-    create(gangs, "first", 4, labels=theirs)
-    create(gangs, "second", 4, labels=theirs)
-    gangs.await_event(lambda: len(gangs.pods()) == 6, "the quota is full")
+    for name in ("first", "second"):
+        scope = {"scopeName": "PriorityClass", "operator": "In", "values": [gangs.priority_class(name, 1)]}
+        spec = {"hard": {"pods": "3"}, "scopeSelector": {"matchExpressions": [scope]}}
+        gangs.cluster.api("POST", gangs.path("ResourceQuota"), {"metadata": {"name": name}, "spec": spec})
+    gangs.settle()
+    for name in ("first", "second"):
+        theirs = {"kueue.x-k8s.io/queue-name": "q"}
+        create(gangs, name, 4, labels=theirs, pod={"priorityClassName": name})
+        gangs.await_event(lambda name=name: len(pods_of(gangs, name)) == 3, f"the quota of {name} is full")
     gangs.outlive_second_of(gangs.get("Job", "second"))
-    before = {name: len(pods_of(gangs, name)) for name in ("first", "second")}
-    if set(before.values()) == {3}:  # else one of them has had four
-        gangs.advance(40)
-        assert "second lacks pods as well" in gangs.condition("Admitted", "first", of="PodGroup")[2]
-        assert "first lacks pods as well" in gangs.condition("Admitted", "second", of="PodGroup")[2]
-        gangs.advance(30)
-        notes = [each.object["metadata"].get("annotations", {}) for each in gangs.history("Pod")]
-        assert sum(note.get("scheduling.covey.dev/release") == "GivenBack" for note in notes) >= 3
+    for name in ("first", "second"):
+        gangs.delete("ResourceQuota", name)
+    gangs.advance(40)
+    assert "second lacks pods as well" in gangs.condition("Admitted", "first", of="PodGroup")[2]
+    assert "first lacks pods as well" in gangs.condition("Admitted", "second", of="PodGroup")[2]
+    gangs.advance(30)
+    notes = [each.object["metadata"].get("annotations", {}) for each in gangs.history("Pod")]
+    assert sum(note.get("scheduling.covey.dev/release") == "GivenBack" for note in notes) >= 3
     gangs.await_event(lambda: is_done(gangs, "first") or is_done(gangs, "second"), "one of them has run")
 
 

@@ -103,6 +103,8 @@ def test_pod_when_another_scheduler_preempts_it_takes_its_replica_with_it(stage:
     before = stage.ready(3)
     lost = one_of(before, "prefill")
     stage.stranger("stranger", node_of(lost), priorityClassName=urgent)
+    # What kube-scheduler evicts, and when it tries again then, is nobody's debt.
+    stage.await_event(lambda: "stranger" in map(name_of, stage.bound()), "the stranger has its room")
     after = stage.ready(3, inference="llm")
     assert node_of(stage.get("Pod", "stranger")) == node_of(lost)
     assert not {uid_of(pod) for pod in before if label(pod, "role") == "prefill"} & uids(after)

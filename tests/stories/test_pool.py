@@ -34,12 +34,27 @@ def stage(stage: Stage) -> Stage:
     """The operator has the flag and the rights, and there are nodes."""
     # The garbage collector looks for new kinds every half a minute only.
     stage.after(lambda: stage.cluster.kubectl("delete", "inferencepools", "--all", "-n", stage.namespace, check=False))
-    stage.cluster.install_rbac(RIGHTS)
+    give_rights(stage)
     stage.after(lambda: stage.cluster.kubectl("delete", "--ignore-not-found", "-f", str(RIGHTS)))
     stage.restart(operator={"inference_pools": True})
     stage.after(stage.ground.restart)
     stage.nodes(nodes=4)
     return stage
+
+
+def give_rights(stage: Stage, *, given: bool = True) -> None:
+    """Give the operator its rights on pools, or take them; return once the API server heeds that."""
+    if given:
+        stage.cluster.install_rbac(RIGHTS)
+    else:
+        stage.cluster.kubectl("delete", "-f", str(RIGHTS))
+    asked = {"namespace": stage.namespace, "verb": "create", "group": INFERENCE_POOLS.group}
+    user = "system:serviceaccount:covey-system:covey-operator"
+    body = {"spec": {"user": user, "resourceAttributes": {**asked, "resource": INFERENCE_POOLS.plural}}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    stage.await_event(
+        lambda: stage.cluster.api("POST", path, body)["status"]["allowed"] is given, "the API server heeds the rights"
+    )
 
 
 def path(stage: Stage) -> str:
@@ -172,11 +187,11 @@ def test_pool_when_the_api_server_refuses_it_is_told_and_stops_nothing(stage: St
 @pytest.mark.usefixtures("kind")
 def test_pool_without_the_right_is_told_and_everything_else_goes_on(stage: Stage) -> None:
     """Also in a process that has just begun, and can list no pools."""
-    stage.cluster.kubectl("delete", "-f", str(RIGHTS))
+    give_rights(stage, given=False)
     stage.kill_now("operator")
     stage.create(*roles(), routing=pool())
     assert "forbidden" in refusal(stage, "RequestRefused")
-    stage.cluster.install_rbac(RIGHTS)
+    give_rights(stage)
     stage.advance(70)
     assert find(stage)
     check_nothing_is_said(stage)
