@@ -76,23 +76,24 @@ def landing() -> list[Suite]:
     """The suites that decide whether a change may land."""
     one = "--numprocesses 1 "
     life = f"{one}-m 'not slow' "
+    # The longest first, so that both ends come at about the same time.
     return [
         Suite("test", processes=2, seconds=180),
         Suite("test-life", life + _without("tests/stories", *CORE), seconds=600, label="test-life (stories)"),
         Suite(
             "test-life", life + _without("tests/cluster", *OTHERS), seconds=300, label="test-life (processes, rules)"
         ),
-        Suite("check", seconds=60),
-        Suite("test-install", _without("tests/install", "test_panels"), seconds=150),
-        Suite("test-ui", seconds=90),
-        Suite("test-examples", "tests/examples/test_planned.py tests/examples/test_python.py", seconds=30),
+        Suite("test-install", _without("tests/install", "test_panels"), seconds=200),
+        Suite("test-ui", seconds=150),
+        Suite("soak", f"--seed {SEED} --seconds 60", seconds=90),
         Suite(
             "test-docs",
             f"{one}tests/docs/test_site.py {_page('README.md')} {_page('docs/quickstart.md')}",
             seconds=80,
             label="test-docs (site, README, quickstart)",
         ),
-        Suite("soak", f"--seed {SEED} --seconds 60", processes=2, seconds=90),
+        Suite("check", seconds=60),
+        Suite("test-examples", "tests/examples/test_planned.py tests/examples/test_python.py", seconds=30),
     ]
 
 

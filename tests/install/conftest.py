@@ -63,9 +63,9 @@ def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
     return do
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def covey(helm: Helm, uninstall: Callable[[], str]) -> Iterator[None]:
-    """Covey, installed with Helm and what Prometheus needs to find it."""
+    """Covey, installed with Helm and what Prometheus needs to find it, for the files that come after ``test_installation.py``."""
     helm.install({"metrics": {"monitor": "PodMonitor"}})
     yield
     uninstall()

@@ -57,9 +57,9 @@ def test_prometheus_scrapes_both_processes(cluster: Cluster, prometheus: Prometh
         assert up == {"covey-operator", "covey-scheduler"}
         ready = prometheus.ask('sum(covey_workload_replicas_ready{name="llama"}) by (namespace, role)')
         found = {(each["metric"]["namespace"], each["metric"]["role"]): each["value"][1] for each in ready}
-        assert found == {("default", "prefill"): "4", ("default", "decode"): "2"}
+        assert {("default", "prefill"): "4", ("default", "decode"): "2"}.items() <= found.items()
         [admitted] = prometheus.ask("sum(covey_gang_created_to_admitted_seconds_count)")
-        assert admitted["value"][1] == "1"
+        assert int(admitted["value"][1]) >= 1
         assert not prometheus.ask('ALERTS{alertstate="firing"}')
         return len(prometheus.ask("leader_election_master_status == 1")) == 2
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -470,6 +471,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         cluster.add_nodes(Nodes(nodes=2, gpus=0))
         story = Story(cluster, Helm(tmp_path_factory.mktemp("helm"), Path(cluster.kubeconfig)))
         story.helm.install(VALUES, chart=OLD_CHART)
+        # One by one: what each has asked for by the end of the last is what it asks for.
         for part in PARTS:
             story.begin(part)
         yield story
@@ -496,6 +498,13 @@ def test_the_next_upgrade_makes_no_pod_anew(story: Story) -> None:
     story.change_release(NEW, story.upgrade)
 
 
+@pytest.fixture(scope="module")
+def ends(story: Story) -> dict[Part, Future[None]]:
+    """All parts played to their ends, at the same time; what one raises is raised where it is asked for."""
+    with ThreadPoolExecutor(len(PARTS)) as pool:
+        return {part: pool.submit(story.end, part) for part in PARTS}
+
+
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_what_was_under_way_ends(story: Story, part: Part) -> None:
-    story.end(part)
+def test_what_was_under_way_ends(ends: dict[Part, Future[None]], part: Part) -> None:
+    ends[part].result()
