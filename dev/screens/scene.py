@@ -127,7 +127,7 @@ class Scene:
 
 
 def small(scene: Scene) -> None:
-    """36 nodes, nearly full: three gangs serve, one waits; a rollout is held and a node cannot be emptied for want of room."""
+    """36 nodes, nearly full: three gangs serve, one waits; a rollout is held and a node cannot be emptied for want of capacity."""
     scene.prepare(SMALL)
     scene.create("chat/llama", engine(3, 1))
     scene.create("search/embed", engine(2, 1, size=1, gpus=4))

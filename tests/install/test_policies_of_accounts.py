@@ -242,7 +242,7 @@ def test_the_operator_leaves_pods_of_others(operator: ApiClient, plain: str) -> 
 def test_the_operator_ends_pods_of_jobs_only_where_they_lost_their_places(
     cluster: Cluster, operator: ApiClient, scheduler: ApiClient
 ) -> None:
-    sentence = "and those of Jobs, StatefulSets and groups of scheduling.k8s.io that lost their places"
+    sentence = "and those of Jobs, StatefulSets and groups of scheduling.k8s.io that lost their nodes"
     jobs = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
     pod = manifest(labels=MEMBER, gated=True, spec={"schedulerName": "covey-scheduler", "restartPolicy": "Never"})
     template = {"metadata": {"labels": MEMBER}, "spec": pod["spec"]}
@@ -282,7 +282,7 @@ def test_of_stateful_sets_the_operator_ends_only_members(
         if is_member:
             request(operator, "DELETE", f"{path}?dryRun=All")
         else:
-            _refused(operator, "DELETE", f"{path}?dryRun=All", None, "that lost their places")
+            _refused(operator, "DELETE", f"{path}?dryRun=All", None, "that lost their nodes")
     finally:
         cluster.api("DELETE", f"{sets}/{name}?propagationPolicy=Background")
 

@@ -80,7 +80,7 @@ def test_the_demos_example_ends_bound(native: Native, dialect: Dialect) -> None:
     assert native.condition("BackendSupported", name)["message"] == f"backend Kubernetes {dialect.name}"
     admitted = native.condition("Admitted", name)
     assert admitted["reason"] == "HierarchyByGates"
-    assert "somebody else may take the room" in admitted["message"]
+    assert "somebody else may take the capacity" in admitted["message"]
     native.delete("DisaggregatedInference", name)
     native.await_nothing_left()
 

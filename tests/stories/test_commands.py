@@ -95,7 +95,7 @@ def test_gang_when_it_does_not_fit_is_explained_as_the_scheduler_says(stage: Sta
     assert "Infeasible" in reasons(tree)
     assert tree["state"] == "waiting"
     assert "prefill" in tree["children"][0]["reason"]
-    assert {pod["reason"] for pod in pods_of(tree["children"][0])} == {"no place yet"}
+    assert {pod["reason"] for pod in pods_of(tree["children"][0])} == {"no node yet"}
 
 
 def test_explain_says_what_reasons_mean_and_what_to_do(stage: Stage, run: Run, create: Create) -> None:

@@ -107,7 +107,7 @@ def test_gang_when_its_devices_do_not_suffice_is_refused_with_numbers_until_a_st
     stage.await_event(lambda: len(stage.bound()) == 2, "both strangers are bound")
     tree = bench.unit("llm", Role("decode", replicas=3, minimum=3, gpus=1))
     message = stage.refusal("llm", of=ROOT)
-    assert "room for 2 of 3 replicas" in message
+    assert "capacity for 2 of 3 replicas" in message
     assert message.endswith(f"1 more {GPU} there would do")
     assert len(driver.allocated()) == 1, "that of the ordinary pod"
     stage.delete("Pod", "stranger", grace=0)
@@ -179,9 +179,9 @@ def test_gang_of_parts_of_a_class_waits_for_a_template_that_comes_late(
     bound(stage, tree, 4)
     assert never_released(stage)
     bench.unit("more", Role("decode", gpus=0, spec=template(stage, "small", request_body(1, SMALL, of=MIG))))
-    await_message(stage, "more", "room for 0 of 1 replicas")
+    await_message(stage, "more", "capacity for 0 of 1 replicas")
     bench.unit("whole", Role("decode", gpus=0, spec=template(stage, "any", request_body(1, of=MIG))))
-    await_message(stage, "whole", "room for 0 of 1 replicas")
+    await_message(stage, "whole", "capacity for 0 of 1 replicas")
     assert len(stage.bound()) == 4
 
 

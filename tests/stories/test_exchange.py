@@ -58,7 +58,7 @@ def test_vector_when_the_cluster_is_full_is_exchanged_as_a_whole(stage: Stage) -
     # One more on top finds no room: nothing moves, and the nearest vectors are named.
     aim(stage, prefill=3, decode=2)
     scaler = judged(stage, "False", "NoPlan")
-    assert "no room for 1 decode" in message(scaler)
+    assert "no capacity for 1 decode" in message(scaler)
     assert scaler["status"]["committed"] == {"prefill": 3, "decode": 1}
     assert uids(stage.pods()) == uids(before)
     aim(stage, prefill=1, decode=3)

@@ -188,7 +188,7 @@ NOWHERE: Final = {"nodeSelector": {"gpu": "h100"}}
         (12, singles("2", **NOWHERE), "node selector"),
         (12, singles("2", gpus=16), "a pod asks for 16 nvidia.com/gpu, and the largest node has 8"),
         (6, [singles("2")[0], singles("2", **NOWHERE)[1]], "node selector"),
-        (6, singles("2", update={"maxUnavailable": 0}), "prefill: room for 4 of 5 replicas"),
+        (6, singles("2", update={"maxUnavailable": 0}), "prefill: capacity for 4 of 5 replicas"),
     ],
     ids=["a selector that no node has", "larger than a node", "one of both roles", "none may be missing"],
 )
@@ -199,7 +199,7 @@ def test_change_when_it_has_no_places_costs_nothing_that_serves(
     before = start(stage, nodes, *singles())
     stage.change(roles=change)
     message = hold(stage, "Room")
-    assert message.startswith("1 of prefill, 1 of decode of the new revision without places: ")
+    assert message.startswith("1 of prefill, 1 of decode of the new revision without nodes: ")
     assert words in message
     assert uids(before) == uids(list(filter(is_ready, stage.pods())))
     # The next change goes through.
@@ -244,7 +244,7 @@ def test_minimum_when_no_node_is_free_waits_for_one(stage: Stage) -> None:
     roles = [workers("a", replicas=2, minReplicas=2), workers("sg", replicas=2, minReplicas=2, size=2)]
     before = start(stage, 6, *roles)
     stage.change(roles=[with_image(roles[0], "2"), roles[1]])
-    assert "1 of a of the new revision without places" in hold(stage, "Room")
+    assert "1 of a of the new revision without nodes" in hold(stage, "Room")
     assert uids(before) == uids(stage.bound())
     stage.nodes(nodes=7)
     assert images(stage.ready(6)) == {("a", "2"): 2, ("sg", "1"): 4}

@@ -334,7 +334,7 @@ def test_replicas_that_have_no_nodes_say_why_in_the_same_words_everywhere(
     summary = stage.status()["summary"]
     ready = stage.condition("Ready")[2]
     words = {
-        "surplus_in_a_full_block": f"room for 1 of 2 replicas in the cluster, all of it; 1 more pod's worth (8 {GPU})",
+        "surplus_in_a_full_block": f"capacity for 1 of 2 replicas in the cluster, all of it; 1 more pod's worth (8 {GPU})",
         "surplus_over_a_quota": f"quota {stage.namespace}/gpus: requests.{GPU} 8 needed, 0 left",
         "a_rollout_that_fits_nowhere": "no node has the label pool=gold of its node selector",
     }[begin.__name__]

@@ -83,7 +83,7 @@ def test_room_that_is_taken_is_told_on_both_sides(
     expect(screen.gang(batch)).to_contain_text("36/36")
     chat = create("chat", role("decode", 1, 1), priorityClassName=online, preemption=at_once)
     panel = screen.select(chat)
-    expect(panel.locator(".claim")).to_contain_text("Takes room")
+    expect(panel.locator(".claim")).to_contain_text("Takes capacity")
     expect(panel.locator(".claim")).to_contain_text(re.compile(r"Preemption.*takes decode/\d+ of .*/batch-0"))
     expect(panel.locator(".event", has_text="is kept for it")).to_contain_text("takes decode/")
     panel = screen.select(batch)

@@ -27,7 +27,7 @@ SPARE: Final = 24
 #: The nearest vectors that an answer names.
 NEAREST: Final = 4
 #: Said of a unit that has no room to exchange anything.
-NOT_OPEN: Final = "its minimum has no places yet"
+NOT_OPEN: Final = "its minimum is not assigned nodes yet"
 NONE_YET: Final = "no replica of {role} exists, so nobody knows what one asks for"
 LIMIT_MET: Final = "the search met its limit before it was known whether it fits"
 
@@ -155,7 +155,7 @@ class _Judge:
             return Judgement(feasible=False, message=obstacle)
         unknown, nearest = self._is_unknown, tuple(islice(self._find_nearest(wanted), NEAREST))
         short = ", ".join(f"{count} {name}" for name, count in self._more(wanted).items() if count > 0)
-        message = LIMIT_MET if unknown else f"no room for {short}"
+        message = LIMIT_MET if unknown else f"no capacity for {short}"
         return Judgement(feasible=False, message=message, nearest=nearest)
 
     def _find(self, wanted: Mapping[str, int], most: int) -> Judgement | None:

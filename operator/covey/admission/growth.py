@@ -219,7 +219,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The role in one unit: how many of its replicas have their places, and those that wait for one by themselves."""
+    """The role in one unit: how many of its replicas are assigned nodes, and those that wait for one by themselves."""
 
     request: RoleRequest
     placed: int

@@ -42,8 +42,8 @@ UNITS: Final = PLANS // 2
 #: What is said where there is no number.
 NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
 NO_UNITS: Final = "there is no unit of it"
-NO_QUOTA: Final = "the quota of its queue has no room for more"
-LIMIT_MET: Final = "the search for places met its limit before it was known how many fit"
+NO_QUOTA: Final = "the quota of its queue leaves nothing for more"
+LIMIT_MET: Final = "the search for nodes met its limit before it was known how many fit"
 
 
 class UnknownError(Exception):
@@ -54,7 +54,7 @@ class UnknownError(Exception):
 class Answer:
     """Replicas of a role that could have places, over all units; None where that is not known.
 
-    ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why
+    ``is_floor``: there may be capacity for more, which nobody has looked for. ``message``: why there is no number, or why
     it is not greater where that is not for want of room.
     """
 
@@ -331,7 +331,7 @@ class _Search:
 def _why(stuck: Iterable[_Unit]) -> str:
     """The reason for no further places, where that is not for want of room."""
     closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
-    return f"unit {closed} has no places for its own minimum yet, and gets no more before it has" if closed else ""
+    return f"unit {closed} has no nodes for its own minimum yet, and gets no more before it has" if closed else ""
 
 
 __all__ = ["MOST", "UNITS", "Answer", "Site", "UnknownError", "most_feasible"]

@@ -79,7 +79,9 @@ def astray(gang: Gang, topology: Topology, path_of: NodePath, bound: Callable[[s
             continue
         pods = tuple(uid for uid, path in places.items() if not bound(uid) and path not in settled)
         found = sorted({"/".join(map(str, path)) for path in places.values()})
-        return Astray(pods, f"{scope.name} requires one {scope.level}, but has places in {' and '.join(found[:5])}")
+        return Astray(
+            pods, f"{scope.name} requires one {scope.level}, but is assigned nodes in {' and '.join(found[:5])}"
+        )
     return None
 
 

@@ -125,7 +125,7 @@ def refusal(pod: core.Pod, leaf: core.Group | None, node: str | None = None) -> 
     if is_terminating(pod):
         return "it is being deleted"
     if is_released(pod):
-        return "its place was given up; it waits to be replaced"
+        return "its node was given up; it waits to be replaced"
     if core.is_terminal(pod):
         return "it has ended"
     pin = pinned_node(pod)

@@ -45,7 +45,7 @@ class Wanted:
 
     @classmethod
     def of(cls, gang: Gang, inventory: Inventory) -> Wanted:
-        """The wants of a gang, of which some pods may have their places."""
+        """The wants of a gang, of which some pods may are assigned nodes."""
         full = with_terms(gang, inventory.terms)
         topology = inventory.topologies[full.topology]
         demands = minimum_demands(full)

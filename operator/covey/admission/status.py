@@ -195,7 +195,7 @@ def _leaf(replica: Replica) -> Facts:
 
 def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT001 - two answers of one kind
     return [
-        Said(ADMITTED, admitted, REASON_ADMITTED if admitted else REASON_WAITING, f"{tally} have their places"),
+        Said(ADMITTED, admitted, REASON_ADMITTED if admitted else REASON_WAITING, f"{tally} are assigned nodes"),
         Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, "bound" if bound else "not all bound yet"),
     ]
 
@@ -207,7 +207,7 @@ def _is_minimum_met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
 
 def _admission_message(unit: Unit, decision: Decision) -> str:
     """The progress of a unit, and the obstacle to its surplus, unless that is only room."""
-    tally = _tally(unit, podstate.is_placed, "have their places")
+    tally = _tally(unit, podstate.is_placed, "are assigned nodes")
     stuck = decision.reason in _STUCK
     return f"{tally}; {decision.message}" if stuck else tally
 
@@ -216,7 +216,7 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     if decision.reason is not None:
         return decision.reason, decision.message
     if any(podstate.occupies_node(pod) for pod in unit.pods()):
-        return REASON_BELOW_MINIMUM, _tally(unit, podstate.is_placed, "have their places")
+        return REASON_BELOW_MINIMUM, _tally(unit, podstate.is_placed, "are assigned nodes")
     return REASON_WAITING, "waits to be planned"
 
 

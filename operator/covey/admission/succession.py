@@ -38,12 +38,12 @@ SINGLES: Final = 16
 #: A replica that may go, and its role.
 Old = tuple[str, ReplicaRequest]
 #: Said of a set for which room comes free by itself, and of one whose pods are not all there.
-COMES_FREE: Final = "pods that end leave it room"
+COMES_FREE: Final = "pods that end leave it capacity"
 NOT_THERE: Final = "its pods are not all there yet"
 #: Said where the operator has not seen yet what has its places here, or has seen it go.
-OTHERS_PLACED: Final = "more replicas have their places than the operator knows of"
+OTHERS_PLACED: Final = "more replicas are assigned nodes than the operator knows of"
 #: Said before why it does not fit beside all that must stay.
-STAYS: Final = "what may go for it does not leave it enough room"
+STAYS: Final = "what may go for it does not leave it enough capacity"
 LIMIT_MET: Final = "the search met its limit before it was known what would have to go"
 
 
@@ -176,7 +176,7 @@ class _Search:
         return Proof(first, tuple(chosen), {each.pod: each.node for each in plan.assignments})
 
     def _differs(self, role: str) -> bool:
-        """Tell whether more replicas have their places than the question knows of: one of them may be gone already."""
+        """Tell whether more replicas are assigned nodes than the question knows of: one of them may be gone already."""
         told = self.question.predecessors.get(role)
         return told is not None and not told.placed.issuperset(
             each.replica
@@ -187,7 +187,7 @@ class _Search:
         )
 
     def _candidates(self, members: Iterable[Successor]) -> list[Old]:
-        """The replicas that may go for a set and have their places."""
+        """The replicas that may go for a set and are assigned nodes."""
         there = {
             (role.name, each.replica): each
             for role in self.gang.roles

@@ -93,7 +93,7 @@ def sentence(steps: Sequence[Step], domain: Domain | None = None, verb: str = "t
     )
     named = "/".join(value for value in (domain.path if domain is not None else ()) if value is not None)
     place = f" in {domain.level} {named}" if domain is not None and named else ""
-    return f"{verb} {listed}: {amounts or 'room'}{place}"
+    return f"{verb} {listed}: {amounts or 'capacity'}{place}"
 
 
 __all__ = ["Cost", "Nobody", "Rules", "Taking", "cost_of", "sentence"]

@@ -150,7 +150,7 @@ ANNOTATION_EVICTIONS_REFUSED: Final = f"{SCHEDULING_GROUP}/evictions-refused"
 #: Beside it: nodes that an autoscaler is asked for, as a JSON object (``api.annotations``).
 ANNOTATION_CAPACITY_ASKED: Final = f"{SCHEDULING_GROUP}/capacity-asked"
 
-#: On the PodGroup of a Job, from the operator: the pods that are not created before they have their places, or why they
+#: On the PodGroup of a Job, from the operator: the pods that are not created before they are assigned nodes, or why they
 #: are not asked for yet, as a JSON object (``api.annotations``).
 ANNOTATION_EXPECTED: Final = f"{SCHEDULING_GROUP}/expected"
 

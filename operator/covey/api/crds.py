@@ -171,7 +171,7 @@ KINDS: Final = (
             Column("Used", ".status.summary.used", "What its units have, of what it has by right."),
             Column("Borrowed", ".status.summary.borrowed", "What of that is beyond nominal."),
             Column("Lent", ".status.summary.lent", "What of nominal others have."),
-            Column("Waiting", ".status.summary.waiting", "What pods without places ask for."),
+            Column("Waiting", ".status.summary.waiting", "What pods without nodes ask for."),
             Column("Weight", ".spec.weight", "Of two that borrow, the larger one may have more.", "integer", wide=True),
             _AGE,
         ),

@@ -166,12 +166,12 @@ class Prioritised(Model):
 
 
 class RootPreemption(Model):
-    """The terms on which a root takes room from others, and gives its own."""
+    """The terms on which a root takes capacity from others, and gives its own."""
 
     delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds after the first refusal before room is taken from others. Default: 60."""
+    """Seconds after the first refusal before capacity is taken from others. Default: 60."""
     min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds for which a replica has served before others may take its room. Default: 600."""
+    """Seconds for which a replica has served before others may take its capacity. Default: 600."""
 
 
 class WorkloadReference(Model):
@@ -217,10 +217,10 @@ class CompositePodGroupSpec(_GroupSpec):
     """On a root: seconds from admission until the minimum is bound; after that it is released and planned again.
     1 to 3600."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
-    """On a root: seconds for which the room of pods that were lost is held for their successors. 0 to 3600. Default:
+    """On a root: seconds for which the capacity of pods that were lost is held for their successors. 0 to 3600. Default:
     none."""
     preemption: RootPreemption | None = None
-    """On a root: the terms on which it takes room from others, and gives its own."""
+    """On a root: the terms on which it takes capacity from others, and gives its own."""
     queue: Annotated[ObjectName | None, LIVE] = None
     """On a root: the Queue whose quota it uses. Default: the only one that selects its namespace."""
 
@@ -277,7 +277,7 @@ class Claim(Model):
     purpose: Literal["", "Preemption", "Reclaim", "Exchange", "Evacuation", "Succession", "Capacity"] = ""
     """The reason for which others give way: Preemption (a lower priority), Reclaim (they borrow from the root's queue),
     Exchange (replicas of another role of the same unit). Evacuation: nobody does, replicas of the unit itself drain, and
-    room is kept for their successors. Succession: the same for replicas of the unit that go for their successors in a
+    capacity is kept for their successors. Succession: the same for replicas of the unit that go for their successors in a
     rollout. Capacity: nodes have come for which an autoscaler was asked, but not all of them.
     Empty where the gang waits for what comes free."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
@@ -300,17 +300,17 @@ class ExcludedNode(Model):
 
 
 class RoleHeadroom(Model):
-    """Replicas of one role that could have places."""
+    """Replicas of one role that could be assigned nodes."""
 
     name: DnsLabel
     """The role."""
     replicas: Count | None = None
-    """Replicas that could have places over all units of the resource, those that have some included; absent where nobody
+    """Replicas that could be assigned nodes over all units of the resource, those that have some included; absent where nobody
     knows."""
     at_least: bool = False
-    """There may be room for more, which nobody has looked for."""
+    """There may be capacity for more, which nobody has looked for."""
     message: Sentence = ""
-    """The reason for which there is no number, or for which it is not greater where that is not for want of room."""
+    """The reason for which there is no number, or for which it is not greater where that is not for want of capacity."""
 
 
 class GroupHeadroom(Model):
@@ -332,7 +332,7 @@ class GroupExchange(Model):
     observed_at: Timestamp
     """The time at which it was so."""
     feasible: bool
-    """All replicas that are to come have places once those that are to go have gone."""
+    """All replicas that are to come have nodes once those that are to go have gone."""
     message: Annotated[str, Field(max_length=32_768)] = ""
     """The reason for a no."""
     nearest: Annotated[tuple[Word, ...], ATOMIC, Field(max_length=8)] = ()
@@ -340,18 +340,18 @@ class GroupExchange(Model):
 
 
 class SuccessorStatus(Model):
-    """A replica that waits, the first of a set that comes whole, and what would give it its places."""
+    """A replica that waits, the first of a set that comes whole, and what would give it its nodes."""
 
     role: DnsLabel
     """Its role."""
     replica: Annotated[int, Field(ge=0, le=99_999)]
     """Its number in the role."""
     reason: Word = ""
-    """The reason for which it has no places, whatever goes; empty where it would have them."""
+    """The reason for which it has no nodes, whatever goes; empty where it would have them."""
     message: Annotated[str, Field(max_length=32_768)] = ""
     """The same in a sentence; or what it waits for."""
     victims: Annotated[tuple[Victim, ...], ATOMIC, Field(max_length=256)] = ()
-    """The replicas of the same unit whose places it, and those before it in this list, need: without them it is placed."""
+    """The replicas of the same unit whose nodes it, and those before it in this list, need: without them it is placed."""
 
 
 class GroupSuccession(Model):
@@ -383,11 +383,11 @@ class GroupStatus(Model):
     excluded_nodes: Annotated[tuple[ExcludedNode, ...], ListMap(("node",)), Field(max_length=1000)] = ()
     """Nodes that are not tried for a while."""
     headroom: GroupHeadroom | None = None
-    """On a root that was asked: how many replicas of each role of its resource could have places."""
+    """On a root that was asked: how many replicas of each role of its resource could be assigned nodes."""
     exchange: GroupExchange | None = None
-    """On a root that was asked: whether replicas of some roles can take the places of those of others."""
+    """On a root that was asked: whether replicas of some roles can replace those of others."""
     succession: GroupSuccession | None = None
-    """On a root that was asked: which replicas would have to go for their successors to have places."""
+    """On a root that was asked: which replicas would have to go for their successors to have nodes."""
 
 
 class PodGroup(Model):

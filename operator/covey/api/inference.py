@@ -51,7 +51,7 @@ class DeviceBudget(Model):
     resource: Annotated[str, LIVE, Field(min_length=1, max_length=317)]
     """The resource of the pods' containers that is counted, such as nvidia.com/gpu."""
     max: Annotated[int, LIVE, Field(ge=0, le=10_000_000)]
-    """The most of it that pods with a node, with a place or behind their gate ask for together, those of a surge
+    """The most of it that pods with a node, assigned one or behind their gate ask for together, those of a surge
     included. 0 to 10000000."""
 
 
@@ -137,29 +137,29 @@ class GangSettings(Model):
     1 to 3600. Default: 300."""
     termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds below the minimum after which a unit that has served is taken down and queued whole again. Below it is a
-    unit as long as fewer replicas of a role have their places than the minReplicas that it met last; that others are
+    unit as long as fewer replicas of a role are assigned nodes than the minReplicas that it met last; that others are
     not Ready yet is none of it, nor is a minReplicas that was raised since, nor what a rollout or an evacuation was
     allowed to take. 0 to 86400. Default: never."""
 
 
-#: Seconds for which the room of what was lost is held, where ``spec.disruption.holdSeconds`` says nothing.
+#: Seconds for which the capacity of what was lost is held, where ``spec.disruption.holdSeconds`` says nothing.
 HOLD_SECONDS: Final = 60
 
 
 class Disruption(Model):
-    """The treatment of pods that have to go, and of the room of those that were lost."""
+    """The treatment of pods that have to go, and of the capacity of those that were lost."""
 
     evacuate_after_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds for which a node may be a mere candidate for deletion (a soft taint of an autoscaler) before its replicas
     are moved, and for which it may be cordoned before replicas that serve leave it without a successor, where there is no
-    room for one. Successors are built at once. Hard taints of autoscalers, and ``covey drain``, count at once. 0 to
+    capacity for one. Successors are built at once. Hard taints of autoscalers, and ``covey drain``, count at once. 0 to
     86400. Default: 60."""
     allow_below_minimum: Annotated[bool | None, LIVE] = None
-    """True: where there is no room for a successor, a replica goes even though its role has no more than minReplicas.
+    """True: where there is no capacity for a successor, a replica goes even though its role has no more than minReplicas.
     Default: false: it stays, and the condition EvacuationBlocked says what would help."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
-    """Seconds for which the room of pods that were lost (evicted, preempted, their node failed) is held for their
-    successors: until those have their places, no other gang is placed there, and no other pod of a scheduler that asks
+    """Seconds for which the capacity of pods that were lost (evicted, preempted, their node failed) is held for their
+    successors: until those are assigned nodes, no other gang is placed there, and no other pod of a scheduler that asks
     Covey. Pods of other schedulers cannot be held off. Only for backend Extender, the others place nothing. 0 to 3600, 0
     is none. Default: 60."""
 
@@ -170,13 +170,13 @@ MIN_RUN_SECONDS: Final = 600
 
 
 class Preemption(Model):
-    """The terms on which a unit takes room from others of lower priority, and gives its own."""
+    """The terms on which a unit takes capacity from others of lower priority, and gives its own."""
 
     delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds after the first refusal of a unit before room is taken from others for its minimum. 0 to 86400. Default:
+    """Seconds after the first refusal of a unit before capacity is taken from others for its minimum. 0 to 86400. Default:
     60."""
     min_run_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
-    """Seconds for which a replica has served before others of higher priority may take its room. The scheduler process
+    """Seconds for which a replica has served before others of higher priority may take its capacity. The scheduler process
     has a limit of its own (--max-min-run). 0 to 86400. Default: 600."""
 
 
@@ -291,7 +291,7 @@ class DisaggregatedInferenceSpec(Model):
     )
 
     suspend: Annotated[bool, LIVE] = False
-    """True: no pods; the place in the queue is given up. Default: false."""
+    """True: no pods; its position in the queue is given up. Default: false."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
     """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
     backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
@@ -316,12 +316,12 @@ class DisaggregatedInferenceSpec(Model):
     """The pods that preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of
     backend Extender. Unit, Replica or Pod for Kubernetes from 1.36 on, where a change replaces the units. Default: Unit."""
     preemption: Preemption | None = None
-    """The terms on which a unit takes room from others of lower priority, and gives its own. Only for backend Extender:
+    """The terms on which a unit takes capacity from others of lower priority, and gives its own. Only for backend Extender:
     surplus replicas give way one by one, then whole units, never a part of a minimum."""
     gang: GangSettings = GangSettings()
     """Timeouts of a gang."""
     disruption: Disruption | None = None
-    """The treatment of pods that have to go, and of the room of those that were lost."""
+    """The treatment of pods that have to go, and of the capacity of those that were lost."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
     scaling: VectorScaling | None = None
@@ -335,7 +335,7 @@ class DisaggregatedInferenceSpec(Model):
 
     @property
     def hold_seconds(self) -> int:
-        """Seconds for which the room of what was lost is held."""
+        """Seconds for which the capacity of what was lost is held."""
         said = self.disruption.hold_seconds if self.disruption is not None else None
         return HOLD_SECONDS if said is None else said
 

@@ -148,7 +148,7 @@ class QueueUsage(Model):
     lent: Amount
     """The part of nominal that others of the cohort have."""
     waiting: Amount
-    """The amount that pods without places ask for."""
+    """The amount that pods without nodes ask for."""
 
 
 class QueueSummary(Model):
@@ -163,7 +163,7 @@ class QueueSummary(Model):
     lent: Annotated[str, Field(max_length=1024)]
     """The part of nominal that others of the cohort have."""
     waiting: Annotated[str, Field(max_length=1024)]
-    """The amount that pods without places ask for."""
+    """The amount that pods without nodes ask for."""
 
 
 class QueueStatus(Model):

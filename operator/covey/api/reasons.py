@@ -36,7 +36,7 @@ GOOD: Final[Mapping[str, str]] = {
     names.AVAILABLE: "Every unit has its minimum Ready: the resource serves.",
     names.PROGRESSING: "Something is on its way, or, with reason Complete, all has arrived.",
     names.TOPOLOGY_SATISFIED: "Every preferred level is reached. Absent where none is asked for.",
-    "MinimumMet": "Every unit has the places of its minimum now; it is counted anew each time.",
+    "MinimumMet": "Every unit is assigned nodes for its minimum now; it is counted anew each time.",
 }
 BAD: Final[Mapping[str, str]] = {
     names.DEGRADED: "A unit that has served is below its minimum, or something else is not as it should be.",
@@ -49,7 +49,7 @@ BAD: Final[Mapping[str, str]] = {
     names.REMAKE_PENDING: "Groups are not as they would be made today; what serves is left as it is.",
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
     names.PREEMPTING: "Others give way to a unit of the resource that waits for its minimum; the message says who.",
-    names.PREEMPTED: "Replicas or units have given way to others, and lack places since; the message says to whom.",
+    names.PREEMPTED: "Replicas or units have given way to others, and lack nodes since; the message says to whom.",
     names.CAPACITY_ASKED: "An autoscaler is asked for nodes; False where that is over, or nobody can be asked.",
     names.CAPABILITY_LACKING: "Of replicas that serve both parts of a request too few serve one of them in some unit.",
     names.CONSTRAINTS_UNKEPT: "A former release accepted constraints of templates that nobody keeps; new ones are refused.",
@@ -78,7 +78,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     names.REASON_GROUPS_FIXED: Explanation(
         "What was changed stands in groups that the API server lets nobody change. Their units are made anew one after "
         "another, those that serve last: another unit is built beside each, and it goes once that one serves.",
-        "Nothing where there is room for one unit more; else make room, take the change back, or let units be taken down "
+        "Nothing where there is capacity for one unit more; else free nodes, take the change back, or let units be taken down "
         "first by the annotation that the message names.",
     ),
     names.REASON_INVALID_TOPOLOGY: Explanation(
@@ -99,7 +99,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     names.REASON_QUOTA_EXCEEDED: Explanation(
-        "A ResourceQuota of the namespace does not leave room for the pods: for the whole minimum of a unit, before which "
+        "A ResourceQuota of the namespace does not allow the pods: for the whole minimum of a unit, before which "
         "no pod of it is created, or for more replicas.",
         "Raise the quota that the message names, or ask for less; it is looked at again when a quota changes.",
     ),
@@ -111,7 +111,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     # Routers
     "AwaitingMinimum": Explanation("Another revision takes all requests until this one has as many replicas Ready."),
     "NoRoomForBoth": Explanation(
-        "It has taken over below its minimum: the former was not whole any more.", "Make room, raise maxSurge."
+        "It has taken over below its minimum: the former was not whole any more.", "Free nodes, raise maxSurge."
     ),
     "LacksCapability": Explanation("Too few replicas serve this part of a request.", "See the router's controller."),
     "PoolsSwitchedOff": Explanation("The operator makes no InferencePools.", "Set the chart's routing.inferencePools."),
@@ -122,8 +122,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Nothing, if it passes within seconds; else see whether the scheduler process runs.",
     ),
     "NoPlan": Explanation(
-        "The replicas that the targets ask for have no places, or no quota, even without those that would go. Nothing has moved.",
-        "Write one of the vectors that the message names, or make room; it is judged again every minute.",
+        "The replicas that the targets ask for have no nodes, or no quota, even without those that would go. Nothing has moved.",
+        "Write one of the vectors that the message names, or free nodes; it is judged again every minute.",
     ),
     "OverBudget": Explanation(
         "The targets ask for more than spec.scaling.budget, or for more pods than a resource may have. Nothing has moved.",
@@ -133,7 +133,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "Committed": Explanation("The targets of the RoleScaler are in force."),
     # The place
     names.REASON_SUSPENDED: Explanation(
-        "spec.suspend is true: there are no pods, and no place in the queue.", "Set spec.suspend to false to start it."
+        "spec.suspend is true: there are no pods, and nothing waits in the queue.",
+        "Set spec.suspend to false to start it.",
     ),
     names.REASON_DELETING: Explanation(
         "The resource is being deleted, and its pods are going; nothing of it is made anew.",
@@ -144,12 +145,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Nothing, if it passes within seconds; else see whether the scheduler process runs.",
     ),
     names.REASON_INFEASIBLE: Explanation(
-        "No place is free for the whole minimum of the unit; nothing of it starts before there is one.",
+        "There is no capacity for the whole minimum of the unit; nothing of it starts before there is.",
         "Free or add what the message says is short, or ask for less; covey plan tries changes without making them.",
     ),
     names.REASON_UNKNOWN: Explanation(
-        "The search for a place met its limit before it found one or could say that there is none.",
-        "It is tried again whenever room comes free; fewer kinds of roles or a narrower level make the search easier.",
+        "The search for nodes met its limit before it found some or could say that there are none.",
+        "It is tried again whenever capacity comes free; fewer kinds of roles or a narrower level make the search easier.",
     ),
     # Nodes that are asked for
     "ProviderMissing": Explanation(
@@ -172,11 +173,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Disagreed": Explanation(
         "The autoscaler says that the pods fit on the nodes that there are; the planner says that they do not, which is "
-        "told. Levels and room that is kept for others are known to the planner alone.",
+        "told. Levels and capacity that is kept for others are known to the planner alone.",
         "covey explain says what is short; where a level is required, see that a whole domain can come.",
     ),
     "NothingCame": Explanation(
-        "Nodes were to come, and the unit has no place yet. Where none came they are asked for again after a while, later "
+        "Nodes were to come, and the unit is not assigned any yet. Where none came they are asked for again after a while, later "
         "each time; where some came and did not help they are not.",
         "See the autoscaler's nodes; to ask again at once, delete the PodTemplate that the message names.",
     ),
@@ -191,10 +192,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     names.REASON_BELOW_MINIMUM: Explanation(
         "A unit that has served has lost replicas and has fewer than its minimum; they are being replaced.",
-        "See which pods are missing and why; the message of Admitted says what keeps successors from a place.",
+        "See which pods are missing and why; the message of Admitted says what keeps successors from nodes.",
     ),
     names.REASON_PARTIALLY_ADMITTED: Explanation(
-        "Some units have their places, others wait for room.", "The message names the unit and what is short for it."
+        "Some units are assigned nodes, others wait for capacity.",
+        "The message names the unit and what is short for it.",
     ),
     names.REASON_DENIED: Explanation(
         "The API server does not let the scheduler process write a pod's node.",
@@ -223,7 +225,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The planner has ended with an error on this gang; others are not affected.",
         "Report it, with the log of the scheduler process; it is tried again when the cluster changes.",
     ),
-    names.REASON_ADMITTED: Explanation("Every unit has its places."),
+    names.REASON_ADMITTED: Explanation("Every unit is assigned nodes."),
     "HierarchyByGates": Explanation(
         "Covey's own gates hold the gang, since the backend's groups know no hierarchy.",
         "Nothing; what this does not guarantee is said in docs/reference/backends.md.",
@@ -238,16 +240,16 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Preferred": Explanation("Every preferred level is reached."),
     "NotReached": Explanation(
-        "The pods have places that are farther from each other than preferred.",
-        "Nothing, if that is good enough; else make room in one domain and let the unit be placed anew.",
+        "The pods are assigned nodes that are farther from each other than preferred.",
+        "Nothing, if that is good enough; else free nodes in one domain and let the unit be placed anew.",
     ),
     # The start
     "NotBound": Explanation(
-        "The minimum has its places, and kube-scheduler has not bound all of its pods yet.",
-        "Nothing, if it passes within seconds; a place that is lost meanwhile is planned again.",
+        "The minimum is assigned nodes, and kube-scheduler has not bound all of its pods yet.",
+        "Nothing, if it passes within seconds; a node that is lost meanwhile is planned again.",
     ),
     "StartHeld": Explanation(
-        "Pods have their places and wait for others to start first: dependsOn, startup, or a back-off.",
+        "Pods are assigned nodes and wait for others to start first: dependsOn, startup, or a back-off.",
         "See the pods of the role that is waited for.",
     ),
     "NotReady": Explanation(
@@ -256,7 +258,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     "Starting": Explanation("Objects are being created, or pods are starting."),
     "SurplusWaiting": Explanation(
-        "The minimum serves, and replicas beyond it wait for places or are starting.",
+        "The minimum serves, and replicas beyond it wait for nodes or are starting.",
         "Nothing, if the minimum is enough for now; else see the message, which says who refuses them and why.",
     ),
     "Scheduled": Explanation("Every unit has its minimum bound."),
@@ -274,18 +276,18 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Replicas have failed on these nodes again and again; new pods keep off them for a while.",
         "See what is wrong there, and cordon what is broken.",
     ),
-    "MinimumMet": Explanation("Every unit has the places of its minimum."),
+    "MinimumMet": Explanation("Every unit is assigned nodes for its minimum."),
     "RoleMoves": Explanation(
         "A role of a unit that serves nobody is about to be placed anew, with its unit's other roles where they are.",
         "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
     ),
     "UnitMoves": Explanation(
-        "A unit that serves nobody is about to be placed anew as a whole, for what it lost has no room where it is.",
+        "A unit that serves nobody is about to be placed anew as a whole, for there is no capacity for what it lost where it is.",
         "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
     ),
     "Preempted": Explanation(
         "kube-scheduler has evicted a pod of a unit for another, and what is left serves nobody: it goes, too, unless the "
-        "successor finds room.",
+        "successor finds capacity.",
         "Nothing; give the system's pods and gangs nodes of their own where that is frequent.",
     ),
     "TerminationDelay": Explanation(
@@ -303,11 +305,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Nothing for the drain; see why its pods are not Ready. What gets Ready is kept again.",
     ),
     "UnitMoving": Explanation(
-        "A unit is moved as a whole, since its domain has no room for what has to leave its nodes.",
+        "A unit is moved as a whole, since its domain has no capacity for what has to leave its nodes.",
         "Nothing; uncordon the nodes to keep it where it is.",
     ),
     "NoRoom": Explanation(
-        "There is no room for successors, and no replica may be missing, so the old ones stay on nodes that are to be empty.",
+        "There is no capacity for successors, and no replica may be missing, so the old ones stay on nodes that are to be empty.",
         "Add or free nodes, lower minReplicas, or set spec.disruption.allowBelowMinimum; or uncordon the node.",
     ),
     "NoSurge": Explanation(
@@ -316,17 +318,17 @@ REASONS: Final[Mapping[str, Explanation]] = {
     ),
     # Room that is taken from others
     "Preemption": Explanation(
-        "Room is taken for the minimum of a unit from replicas of a lower priority: surplus ones one by one, then whole "
-        "units. What gives way drains, goes whole, and waits in line for another place.",
+        "Capacity is taken for the minimum of a unit from replicas of a lower priority: surplus ones one by one, then whole "
+        "units. What gives way drains, goes whole, and waits in line for other nodes.",
         "Nothing; a resource that must not give way needs a higher priority, or nodes that others may not use.",
     ),
     "Reclaim": Explanation(
-        "Room that was borrowed is given back to the queue that it belongs to.",
+        "Capacity that was borrowed is given back to the queue that it belongs to.",
         "Nothing; what shall stay has to fit into the share of its own queue.",
     ),
     "Exchange": Explanation("Replicas of a role give way to those of another role of the unit, as its scaling asks."),
-    "Evacuation": Explanation("Replicas leave nodes that are to be empty, and room is kept for their successors."),
-    "Succession": Explanation("Replicas go for their successors in a rollout, and their room is kept for these."),
+    "Evacuation": Explanation("Replicas leave nodes that are to be empty, and capacity is kept for their successors."),
+    "Succession": Explanation("Replicas go for their successors in a rollout, and their capacity is kept for these."),
     "Capacity": Explanation("Some of the nodes that an autoscaler was asked for have come, and are kept for the unit."),
     # Scaling from outside (conditions of RoleScalers)
     "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
@@ -370,7 +372,7 @@ GATES: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     "Room": Explanation(
-        "New replicas have no places, and it is not proven that giving up old ones would give them some: nothing goes.",
+        "New replicas have no nodes, and it is not proven that giving up old ones would give them some: nothing goes.",
         "See the message, which says who refuses them and why: correct the template, free or add nodes, raise a quota, or "
         "let replicas be missing with update.maxUnavailable.",
     ),
@@ -403,7 +405,7 @@ RELEASES: Final[Mapping[str, Explanation]] = {
     names.RELEASE_UNMARKED: Explanation(
         "It was made by an older release, without the mark by which your kube-scheduler asks Covey for its binding."
     ),
-    names.RELEASE_CAPACITY_TAKEN: Explanation("Somebody else has taken the room on its node; it is planned again."),
+    names.RELEASE_CAPACITY_TAKEN: Explanation("Somebody else has taken the capacity of its node; it is planned again."),
 }
 
 

@@ -185,14 +185,14 @@ class Update(Model):
     Default: 1."""
     max_unavailable: Annotated[IntOrPercent | None, LIVE] = None
     """Replicas that may be missing at a time: a number, or a percentage such as 25%, rounded down. At least 1 where
-    maxSurge is 0. Default: none while new replicas have places; else, down to minReplicas, as many as it is proven to take
-    for one new replica to have its places. A 0 that is written out means none."""
+    maxSurge is 0. Default: none while new replicas have nodes; else, down to minReplicas, as many as it is proven to take
+    for one new replica to have its nodes. A 0 that is written out means none."""
     partition: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
     """So many replicas, those of the lowest numbers, keep the old revision. Where one role keeps some, each role that
     changes with it keeps one at least. 0 to 9999. Default: 0."""
     in_place: Annotated[InPlace | None, LIVE] = None
     """IfPossible: where only images of containers change (not those of init containers), running pods are given the new
-    ones and keep their nodes. The budgets are the same: a surge replica serves meanwhile where it has places; where it has
+    ones and keep their nodes. The budgets are the same: a surge replica serves meanwhile where it has nodes; where it has
     none and maxUnavailable is not set, one replica of a role is updated at a time without it. Default: Never."""
 
     @property
@@ -362,7 +362,7 @@ class Role(Model):
     depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), Field(max_length=16)] = ()
     """Roles that come first. The gang is placed as a whole before; only the start is held. At most 16, no cycles."""
     startup: Annotated[Startup | None, LIVE] = None
-    """Parallel: all pods of a replica start at once. LeaderReady: the workers' places are reserved, they start when
+    """Parallel: all pods of a replica start at once. LeaderReady: the workers' nodes are reserved, they start when
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None
     """The reaction to a pod that fails."""

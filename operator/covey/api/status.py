@@ -27,11 +27,11 @@ class RoleStatus(Model):
     ready: Count = 0
     """Replicas whose pods are all Ready."""
     updated: Count = 0
-    """Replicas of the newest revision; successors that wait for their place do not count."""
+    """Replicas of the newest revision; successors that wait for nodes do not count."""
     restarts: Count = 0
     """Times that replicas were recreated after a failure."""
     max_feasible: Count | None = None
-    """Replicas that could have places, all else as it is: those that had some when it was looked, and as many more as
+    """Replicas that could be assigned nodes, all else as it is: those that had some when it was looked, and as many more as
     would have fitted. As of headroom.observedAt, and not kept up: it is looked again when somebody asks. Absent before
     anybody has asked, and where nobody knows (headroom.message). At most 256 more in a unit are looked for."""
 
@@ -52,7 +52,7 @@ class MetMinimum(Model):
     name: DnsLabel
     """The role."""
     replicas: Count = 0
-    """Replicas that have had their places all at once."""
+    """Replicas that have had all of their nodes at once."""
 
 
 class UnitStatus(Model):
@@ -72,7 +72,7 @@ class UnitStatus(Model):
     served: bool = False
     """True: its minimum has been Ready since the unit was made: only then is its loss a fault."""
     below_minimum_since: Timestamp | None = None
-    """Since when a unit that has served has fewer replicas with their places than its minimum; where
+    """Since when a unit that has served has fewer replicas with their nodes than its minimum; where
     spec.gang.terminationDelaySeconds is set, than the one that it met last."""
     met_minimum: Annotated[tuple[MetMinimum, ...], BY_NAME, Field(max_length=16)] = ()
     """By role, the minimum that the unit met last, less what its owner has allowed since to be missing (a rollout by
@@ -120,7 +120,7 @@ class Headroom(Model):
     observed_at: Timestamp
     """The time at which it was so."""
     message: Sentence = ""
-    """The reason for which a role has no number, or for which it is not greater where that is not for want of room."""
+    """The reason for which a role has no number, or for which it is not greater where that is not for want of capacity."""
 
 
 class Summary(Model):

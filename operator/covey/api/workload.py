@@ -36,9 +36,9 @@ class _CompositeTemplate(Prioritised):
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a root: seconds from admission until the minimum is bound."""
     hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
-    """On a root: seconds for which the room of pods that were lost is held for their successors."""
+    """On a root: seconds for which the capacity of pods that were lost is held for their successors."""
     preemption: RootPreemption | None = None
-    """On a root: the terms on which it takes room from others, and gives its own."""
+    """On a root: the terms on which it takes capacity from others, and gives its own."""
     queue: Annotated[ObjectName | None, LIVE] = None
     """On a root: the Queue whose quota it uses."""
 

@@ -29,7 +29,7 @@ def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator
         if is_held(role, 1):
             field = "dependsOn" if role.depends_on else f"startup {role.startup}"
             yield (
-                f"spec.roles[{role.name}].{field} holds pods after their places are reserved, which {scheduler} cannot: "
+                f"spec.roles[{role.name}].{field} holds pods after their nodes are reserved, which {scheduler} cannot: "
                 "remove it, or use backend Extender"
             )
 

@@ -208,7 +208,7 @@ WORKLOAD_ROLES: Final = {
     "ready": _of_roles("replicas_ready", "Replicas whose pods are all Ready."),
     "maxFeasible": _of_roles(
         "replicas_feasible",
-        "Replicas that could have places, all else as it is, when somebody asked last (annotation `covey.dev/headroom`);"
+        "Replicas that could be assigned nodes, all else as it is, when somebody asked last (annotation `covey.dev/headroom`);"
         " absent before, and where nobody knows.",
     ),
     "restarts": _of_roles("replica_restarts", "How often the present replicas were recreated after a failure."),

@@ -29,8 +29,8 @@ GANG_REPLANS: Final = FAMILIES.counter(
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
     "covey_gang_refusals_total",
-    "Plans that found no place: `Infeasible`, `SearchLimit`, and gangs that were not planned for want of quota:"
-    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`. A gang is planned again whenever room comes free.",
+    "Plans that found no nodes: `Infeasible`, `SearchLimit`, and gangs that were not planned for want of quota:"
+    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`. A gang is planned again whenever capacity comes free.",
     "reason",
 )
 HEADROOM_DURATION: Final = FAMILIES.histogram(
@@ -50,7 +50,7 @@ REFUSALS_UNTOLD: Final = FAMILIES.gauge(
 )
 REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
     "covey_refusals_unchecked_age_seconds",
-    "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
+    "Age of the oldest refusal since which capacity or nodes have changed: the gang may fit by now. Such refusals are looked at"
     " again after a minute, one a second; 0 when there is none.",
 )
 UNREAD_GROUPS: Final = FAMILIES.gauge(
@@ -59,7 +59,7 @@ UNREAD_GROUPS: Final = FAMILIES.gauge(
 )
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
-    "Gangs whose minimum has no place: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
+    "Gangs whose minimum is not assigned nodes: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
     " `InvalidTopology`, `Invalid`, `Unsupported`, `PlannerFailed`, `PinDenied` (the API server does not take a pin),"
     " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`, `Other`.",
     "reason",
@@ -80,14 +80,14 @@ GANG_ADMITTED_TO_BOUND: Final = FAMILIES.histogram(
     buckets=LIFE,
 )
 ROOM_HELD: Final = FAMILIES.gauge(
-    "covey_room_held_pods", "Lost pods whose room is held for their successors (spec.disruption.holdSeconds)."
+    "covey_room_held_pods", "Lost pods whose capacity is held for their successors (spec.disruption.holdSeconds)."
 )
 DOMAINS_RESERVED: Final = FAMILIES.gauge(
     "covey_domains_reserved", "Gangs that have waited so long that a domain is kept for them."
 )
 CLAIMS: Final = FAMILIES.counter(
     "covey_claims_total",
-    "Claims by which others give way to a gang that waits: `Made`; `Placed`, the gang has its places; `GivenUp`, it fits"
+    "Claims by which others give way to a gang that waits: `Made`; `Placed`, the gang is assigned nodes; `GivenUp`, it fits"
     " no more, is gone, or came no nearer for long.",
     "purpose",
     "outcome",
@@ -126,7 +126,7 @@ QUEUE_AMOUNTS: Final = {
         "used": "Amount that is charged to a Queue: minimums and surplus replicas that have their nodes.",
         "borrowed": "Amount of that which is beyond its nominal.",
         "lent": "Amount of a Queue's nominal that others of its cohort have.",
-        "waiting": "Amount that pods without places ask for, which would be charged to a Queue.",
+        "waiting": "Amount that pods without nodes ask for, which would be charged to a Queue.",
     }.items()
 }
 QUEUE_OLDEST: Final = FAMILIES.gauge(
@@ -200,7 +200,7 @@ DEVICE_KINDS_DROPPED: Final = FAMILIES.collected_gauge(
 )
 DEVICES_UNGUARDED: Final = FAMILIES.collected_gauge(
     "covey_devices_unguarded",
-    "1 for a resource of nodes for whose pods an attached kube-scheduler does not ask Covey: they may take reserved room, and"
+    "1 for a resource of nodes for whose pods an attached kube-scheduler does not ask Covey: they may take reserved capacity, and"
     " preempt members. Add it to `scheduler.extender.guardedResources`.",
     "resource",
 )

@@ -99,7 +99,7 @@ def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[
 def describe_remarks(answers: Sequence[Answer]) -> str:
     """Describe what there is to say in addition to the numbers."""
     texts = [f"{each.role}: {each.message}" for each in answers if each.message]
-    texts += [f"{each.role}: there may be room for more" for each in answers if each.is_floor]
+    texts += [f"{each.role}: there may be capacity for more" for each in answers if each.is_floor]
     return "; ".join(texts)
 
 

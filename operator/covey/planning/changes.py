@@ -1,4 +1,4 @@
-"""The first step of a rollout that a manifest asks for: where the successors of what runs would have their places.
+"""The first step of a rollout that a manifest asks for: where the successors of what runs would are assigned nodes.
 
 A resource of which replicas hold places with another revision than its spec asks for keeps them; what is planned beside
 it is what the rollout would begin with: the surge that ``update`` allows, else the smallest number of old replicas of a

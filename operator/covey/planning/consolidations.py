@@ -42,8 +42,8 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
             message = f"{goal}: no moves help: {allowed.reasons[0].message}"
             return ConsolidationReport(goal, allowed.verdict.value, (), (), (), least=False, message=message)
         if not _lacks_minimum(gang):
-            return _report(goal, asker.widen(allowed), f"{goal} has room for all of its replicas")
-        return _report(goal, asker.start(allowed), f"{goal} has its room")
+            return _report(goal, asker.widen(allowed), f"{goal} has capacity for all of its replicas")
+        return _report(goal, asker.start(allowed), f"{goal} has its capacity")
     count, level, more = _target(planned, free)
     found = asker.free(planned.topology.name, level, count, more=more)
     goal = f"{count}{' more' if more else ''} {level}"
@@ -80,7 +80,7 @@ def _gang(planned: Planned, every: list[Mobile], name: str) -> Gang:
     found = next(filter(_lacks_minimum, named), None) or next(filter(_is_stuck, named), None)
     if found is not None:
         return found
-    raise InputError("--for", f"nothing named {name} waits for a place", "name one that does, as NAMESPACE/NAME")
+    raise InputError("--for", f"nothing named {name} waits for nodes", "name one that does, as NAMESPACE/NAME")
 
 
 def _lacks_minimum(gang: Gang) -> bool:

@@ -198,7 +198,7 @@ def uncounted_remarks(workloads: Iterable[PlannedWorkload], facts: ClusterFacts)
             if named and workload.is_counted:
                 yield f"{workload.title}: quota is not counted, as queue {named} is not given; give it with -f"
         elif facts.queues and not workload.is_counted:
-            yield f"{workload.title}: no Queue counts it, as another scheduler places it"
+            yield f"{workload.title}: no Queue counts it, as another scheduler assigns its nodes"
     if not facts.queues:
         return
     keys = {key for each in facts.queues for key in _keys_of(each)} - {_NAME}

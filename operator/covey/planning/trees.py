@@ -329,7 +329,7 @@ def _left_out(unit: Unit, pods: Mapping[str, core.Pod]) -> Iterator[str]:
     extra = [pod.metadata.name for uid, pod in pods.items() if uid not in planned]
     title = f"{unit.root.metadata.namespace}/{unit.root.metadata.name}"
     if extra:
-        yield f"{title}: {len(extra)} pods (such as {extra[0]}) stand for no place: beyond their group's size, or ended"
+        yield f"{title}: {len(extra)} pods (such as {extra[0]}) are not counted: beyond their group's size, or ended"
 
 
 def _mentions(parts: TreeDocuments, group: core.Group) -> Iterator[Mention]:

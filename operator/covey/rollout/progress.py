@@ -207,7 +207,7 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     if any(waiting.values()):
         refusals = dict.fromkeys(state.refusal for name, state in roles.items() if waiting[name] and state.refusal)
         why = f": {'; '.join(refusals)}" if refusals else ""
-        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without places{why}"
+        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without nodes{why}"
         return
     starting = {name: len(found) - serving(found) for name, found in new.items()}
     if any(starting.values()):

@@ -95,7 +95,7 @@ class BlockedGangs:
         if other is None:
             return entry
         why = (
-            f"{entry.decision.message}; {other.name} lacks pods as well: where a ResourceQuota of the namespace has no room,"
+            f"{entry.decision.message}; {other.name} lacks pods as well: where a ResourceQuota of the namespace is full,"
             " neither starts before the other's pods are gone"
         )
         return replace(entry, decision=replace(entry.decision, message=why))

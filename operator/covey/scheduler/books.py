@@ -203,7 +203,7 @@ class Books:
 
     def reject(self, root: Key, said: str, *, untried: bool) -> None:
         """kube-scheduler refused a place of a unit: leave it alone for a while, and say why (``Parking.reject``)."""
-        self.parking.reject(root, f"kube-scheduler does not take the places of its plans: {said}", untried=untried)
+        self.parking.reject(root, f"kube-scheduler does not take the nodes of its plans: {said}", untried=untried)
         self._mark(root)
 
     def hasten(self, roots: Collection[Key] | None = None) -> None:

@@ -380,7 +380,7 @@ class Claims:
         came = current.last_progress_time if current is not None and len(going) >= current.blocking_pods else ""
         told = ", ".join(f"{role}/{replica}" for role, replica in sorted(places)[:_TOLD])
         told += f" and {len(places) - _TOLD} more" if len(places) > _TOLD else ""
-        message = f"{told} of unit {unit.index} drain, and successors get their room"
+        message = f"{told} of unit {unit.index} drain, and successors get their capacity"
         return core.Claim(
             (),
             since,

@@ -217,7 +217,7 @@ class Commits:
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":
-            note = f"{len(pods)} pods of the {want.value} have their places"
+            note = f"{len(pods)} pods of the {want.value} are assigned nodes"
             self._recorder.event(reference(unit), "Normal", "Admitted", note, "Admit")
 
     def _was_denied(self, root: Key) -> bool:

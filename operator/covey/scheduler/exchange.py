@@ -3,7 +3,7 @@
 The operator puts the question on a root (``api.exchange``). A yes is a claim on the replicas that give way, and on the
 nodes where those that come would lie; the answer is written once the claim is seen in the root's status, so that nobody
 acts on an answer without one. The claim stands as long as the question does, and no longer than the question lets it: the
-operator takes the question away when all have their places. A refused question leaves the claim of the one before it, of
+operator takes the question away when all are assigned nodes. A refused question leaves the claim of the one before it, of
 which something may be half carried out.
 """
 
@@ -174,7 +174,9 @@ def _make_claim(unit: Unit, judgement: Judgement, resource: str, now: str) -> co
         for each in judgement.donors
     )
     told = ", ".join(f"{each.role}/{each.replica}" for each in judgement.donors)
-    message = f"{told} of unit {unit.index} give way to replicas of other roles" if told else "room for more replicas"
+    message = (
+        f"{told} of unit {unit.index} give way to replicas of other roles" if told else "capacity for more replicas"
+    )
     pods = sum(len(each.pods) for each in judgement.donors)
     nodes = tuple(sorted(judgement.nodes))
     return core.Claim((), now, "", resource, nodes, pods, purpose=PURPOSE_EXCHANGE, victims=victims, message=message)

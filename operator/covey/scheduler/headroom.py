@@ -65,7 +65,9 @@ class Headroom(Questions[Question]):
             result = "broken_off"
             raise
         except Exception:
-            log.exception("head-room not found", namespace=root.metadata.namespace, root=root.metadata.name, role=role)
+            log.exception(
+                "head-room not counted", namespace=root.metadata.namespace, root=root.metadata.name, role=role
+            )
             answer = Answer(role, None, message=FAILED)
         finally:
             metrics.HEADROOM_DURATION.labels(result).observe(self._clock.monotonic() - began)

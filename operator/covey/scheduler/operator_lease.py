@@ -54,7 +54,9 @@ class OperatorLease:
             lease = None
         except Forbidden as error:
             if self._may_read:
-                log.warning("operator's lease not read: room without successors is held for seconds", error=str(error))
+                log.warning(
+                    "operator's lease not read: capacity without successors is held for seconds", error=str(error)
+                )
             self._may_read, lease = False, None
         except KubeError as error:
             log.warning("operator's lease not reached", error=str(error))

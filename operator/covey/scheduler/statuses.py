@@ -63,8 +63,8 @@ _NATIVE: Final = {(each.kind, each.api_version): each for each in NATIVE_GROUPS}
 class Passing(Enum):
     """A state that passes by itself when all goes well."""
 
-    WAITING = "no place yet, and nothing speaks against one"
-    PLACING = "to be bound, or surplus without a place against which nothing speaks"
+    WAITING = "no nodes yet, and nothing speaks against some"
+    PLACING = "to be bound, or surplus without nodes against which nothing speaks"
 
 
 def passing(unit: Unit, decision: Decision) -> Passing | None:

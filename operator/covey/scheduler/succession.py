@@ -151,7 +151,7 @@ class Successors:
         since = current.since if current is not None and current.purpose == PURPOSE_SUCCESSION else now
         victims = [f"{role}/{each.replica}" for proof in found.proofs for role, each in proof.victims]
         named = ", ".join(islice(victims, _NAMED)) or "what ends"
-        message = f"{named} of unit {entry.unit.index} leave their room to their successors"
+        message = f"{named} of unit {entry.unit.index} leave their capacity to their successors"
         nodes, count = tuple(sorted(found.nodes)), len(victims)
         return core.Claim((), since, "", scarcest(gang), nodes, count, purpose=PURPOSE_SUCCESSION, message=message)
 

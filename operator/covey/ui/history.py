@@ -291,7 +291,7 @@ def _of_lanes(lanes: Iterable[contract.ReplicaTimeline]) -> Iterator[contract.Hi
 #: How the steps of a replica's life read in a sentence.
 _WORDS: Final = {
     "Created": "created",
-    "Placed": "given places",
+    "Placed": "assigned nodes",
     "Bound": "bound",
     "Ready": "Ready",
     "Draining": "about to go",

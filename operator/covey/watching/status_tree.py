@@ -131,9 +131,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     elif state is TreeState.HELD:
         pods = list(unit.pods())
         arrived = sum(podstate.holding(pod) is not None for pod in pods)
-        reason = (
-            f"admitted; {sum(map(podstate.occupies_node, pods))} bound, {arrived} of {len(pods)} pods have their place"
-        )
+        reason = f"admitted; {sum(map(podstate.occupies_node, pods))} bound, {arrived} of {len(pods)} pods are assigned nodes"
     if unit.absent:
         reason = f"{unit.absent} of its groups do not exist yet"
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
@@ -190,7 +188,7 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
     if pod.metadata.label(names.LABEL_POD_GROUP) != replica.group.metadata.name:
         return ""
     if podstate.is_released(pod):
-        return f"its place was undone ({pod.metadata.annotation(names.ANNOTATION_RELEASE)}); it is to be replaced"
+        return f"its node was undone ({pod.metadata.annotation(names.ANNOTATION_RELEASE)}); it is to be replaced"
     if core.is_terminal(pod):
         return f"it has ended ({pod.status.phase})"
     return "it is being deleted" if podstate.is_terminating(pod) else ""
@@ -211,15 +209,15 @@ def pod_state(pod: core.Pod) -> tuple[TreeState, str]:
     if foreign:
         return TreeState.HELD, f"held by the scheduling gate {foreign[0]}"
     if podstate.is_gated(pod):
-        return TreeState.WAITING, "no place yet"
+        return TreeState.WAITING, "no node yet"
     if podstate.waits_for_start(pod):
-        return TreeState.HELD, f"has its place on {node}; its start is held"
+        return TreeState.HELD, f"is assigned to {node}; its start is held"
     refused = podstate.scheduling_failure(pod)
     if node and refused:
         return TreeState.FAILED, f"cannot be scheduled where it was planned: {refused}"
     if node:
-        return TreeState.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"
-    return TreeState.FAILED, obstacles.obstacle(pod) or "it has no place and no gate"
+        return TreeState.HELD, f"is assigned to {node}; it is bound when its whole gang has arrived"
+    return TreeState.FAILED, obstacles.obstacle(pod) or "it has no node and no gate"
 
 
 def _running(pod: core.Pod) -> tuple[TreeState, str]:

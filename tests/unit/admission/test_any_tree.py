@@ -78,7 +78,7 @@ def test_pins_across_two_racks_are_found_for_an_inner_group() -> None:
     found = astray(gang, TOPOLOGY, PATHS.__getitem__, {"uid-d0-0", "uid-d0-1"}.__contains__)
     assert found is not None
     assert found.pods == ("uid-d1-1",)
-    assert found.why == "group decode requires one rack, but has places in b/x and b/y"
+    assert found.why == "group decode requires one rack, but is assigned nodes in b/x and b/y"
 
 
 def test_a_tree_that_no_level_names_is_a_tree_of_the_operator_s_shape() -> None:

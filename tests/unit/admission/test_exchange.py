@@ -55,7 +55,7 @@ def test_without_room_the_nearest_vectors_are_named() -> None:
     pods = [at("prefill", 0, "r0n0"), at("prefill", 1, "r0n0"), at("prefill", 2, "r0n1"), at("decode", 0, "r0n2")]
     judgement = judge(Site(gang_of(inventory, *pods)), inventory, prefill=2, decode=3)
     assert not judgement.feasible
-    assert judgement.message == "no room for 2 decode"
+    assert judgement.message == "no capacity for 2 decode"
     assert list(judgement.nearest) == [{"prefill": 2, "decode": 2}]
 
 

@@ -66,7 +66,7 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
     ),
     ("spec.roles[a].startup LeaderReady holds pods", inference(role("a", size=2, startup="LeaderReady"))),
     ("spec.roles[prefill].scaling.mode Together", together()),
-    ("spec.preemption: kube-scheduler takes room by its own rules", llama(preemption={"delaySeconds": 5})),
+    ("spec.preemption: kube-scheduler preempts by its own rules", llama(preemption={"delaySeconds": 5})),
     ("spec.priorityClassName system-node-critical", llama(priorityClassName="system-node-critical")),
     (
         "spec.roles[a].topology.followUnit is false",

@@ -396,7 +396,7 @@ def test_a_claim_when_its_gang_cannot_be_planned_any_more_takes_nobody_down() ->
 
 
 def test_claims_when_their_victims_and_nodes_are_disjoint_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal gangs of one namespace: all have their places after one time of draining, and not after one each."""
+    """Equal gangs of one namespace: all are assigned nodes after one time of draining, and not after one each."""
     monkeypatch.setattr(realms, "LIMITS", Limits(claims=Terms(max_min_run=0)))
     realm = Realm(4, CLASSES)
     created(realm, "low", 4, 1, 8, 0, 1, 300)

@@ -54,7 +54,7 @@ def test_one_move_starts_a_gang(scattered: list[object]) -> None:
     result = covey("plan", *scattered, "--defrag", "--for", "default/big")
     assert result.exit_code == 0, result.output
     assert "Move 1: w/" in result.output
-    assert "default/big unit 0 has its room after 1 move, proven least" in result.output
+    assert "default/big unit 0 has its capacity after 1 move, proven least" in result.output
     answer = plan(*scattered, "--defrag", "--for", "default/big")["consolidation"]
     assert len(answer["nodes"]) == 2
     assert not set(answer["nodes"]) & set(answer["moves"][0]["target"])
@@ -75,7 +75,7 @@ def test_a_unit_when_its_surplus_is_stuck_moves_to_the_domain_that_holds_all_of_
     assert move["target"][0].startswith("n0-1-")
     assert (
         answer["message"]
-        == "default/llm unit 0 has room for all of its replicas: -/b0/r1 after 1 move, not proven least"
+        == "default/llm unit 0 has capacity for all of its replicas: -/b0/r1 after 1 move, not proven least"
     )
 
 

@@ -47,7 +47,7 @@ def test_what_runs_counts(ask: Any) -> None:
 def test_no_more_than_quota_has_room_for(ask: Any) -> None:
     (report,) = ask(queue("all", 24), inference("llm", role("p", 2, 1)), options=JSON)
     assert numbers(report) == {"p": (2, 2, 3)}
-    assert report["message"] == "p: the quota of its queue has no room for more"
+    assert report["message"] == "p: the quota of its queue leaves nothing for more"
 
 
 def test_the_table(ask: Any) -> None:

@@ -150,7 +150,7 @@ def test_what_is_not_counted_is_said(files: Any) -> None:
     stray = member("other", "w", 0, 0, "n0-0-0")
     documents = [queue("search", 8, team="search"), inference("llm", role("w"), backend="Kubernetes")]
     assert plan(*files(2, *documents, pods=[stray]))["warnings"] == [
-        "default/llm: no Queue counts it, as another scheduler places it",
+        "default/llm: no Queue counts it, as another scheduler assigns its nodes",
         "namespace default is not given, so that it has no label team; give it with -f",
         "no Queue counts 1 pods whose groups are not given; give those with --pods",
     ]

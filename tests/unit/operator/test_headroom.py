@@ -67,7 +67,7 @@ def world() -> World:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"suspend": True}, "the resource is suspended, and has no places"),
+        ({"suspend": True}, "the resource is suspended, and has no nodes"),
         ({"replicas": 0}, "there are no units"),
         (
             {"backend": "Kubernetes"},

@@ -87,7 +87,7 @@ def test_routers_when_the_emptiest_node_is_full_are_refused_by_what_they_ask_for
 def test_routers_when_there_is_no_room_at_all_are_refused_for_room() -> None:
     refusal = plan_minimum(routers(2), make_inventory({"r1": [0, 0]}))
     assert isinstance(refusal, Refusal)
-    assert "room for 0 of 2 replicas" in refusal.message
+    assert "capacity for 0 of 2 replicas" in refusal.message
 
 
 def test_routers_when_no_level_has_the_label_as_domains_are_refused_by_its_name() -> None:

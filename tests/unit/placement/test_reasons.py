@@ -82,7 +82,7 @@ def test_a_host_port_that_is_taken_is_told_and_not_the_gpus(rules: dict[str, Any
     inventory = make_inventory({"r1": [8, 0]})
     inventory.hold("x", "b-r1-n0", make_shape(0, host_ports=PORT))
     refusal = refuse(make_gang(make_role("w", 1, shape=make_shape(4, host_ports=PORT), **rules)), inventory)
-    assert "a host port that is asked for is taken on every node there with room" in refusal.message
+    assert "a host port that is asked for is taken on every node there with capacity" in refusal.message
     assert "gpu" not in refusal.message
     (reason,) = refusal.reasons
     assert reason.resource is None
@@ -104,6 +104,6 @@ def test_anti_affinity_is_told_and_not_the_gpus(key: str) -> None:
     gang = make_gang(replace(role, replicas=(replace(role.replicas[0], pods=(pod,)),)))
     refusal = refuse(gang, inventory)
     assert refusal.message == (
-        "w: room for 0 of 1 replicas in the cluster, all of it; "
-        "pod anti-affinity keeps 1 pod off every node there with room; 1 node is out: 1 pod anti-affinity"
+        "w: capacity for 0 of 1 replicas in the cluster, all of it; "
+        "pod anti-affinity keeps 1 pod off every node there with capacity; 1 node is out: 1 pod anti-affinity"
     )

@@ -216,7 +216,7 @@ def test_a_role_from_outside_the_minimum_is_no_reason_of_its_own() -> None:
     gang = make_gang(make_role("a", 1, shape=make_shape(1), marks=marks), make_role("b", 1, 0, size=2, marks=marks))
     (reason,) = refuse(gang, inventory).reasons
     assert (reason.role, reason.required, reason.satisfied) == ("a", 1, 0)
-    assert reason.message.startswith("a comes together with b; b: room for 0 of 1 replicas")
+    assert reason.message.startswith("a comes together with b; b: capacity for 0 of 1 replicas")
 
 
 @pytest.fixture

@@ -190,4 +190,4 @@ async def test_the_sentence_of_a_claim_stays_short_however_many_drain() -> None:
     claim = loop.claim("svc")
     assert claim is not None
     assert len(claim.nodes) == count + 1
-    assert claim.message.endswith("decode/6 and 3 more of unit 0 drain, and successors get their room")
+    assert claim.message.endswith("decode/6 and 3 more of unit 0 drain, and successors get their capacity")

@@ -69,7 +69,7 @@ class WorkloadReference(Read, frozen=True):
 
 
 class RootPreemption(Read, frozen=True):
-    """The terms on which a root takes room from others, and gives its own, in seconds."""
+    """The terms on which a root takes capacity from others, and gives its own, in seconds."""
 
     delay_seconds: int | None = None
     min_run_seconds: int | None = None
@@ -146,7 +146,7 @@ class Claim(Read, frozen=True):
 
 
 class RoleHeadroom(Read, frozen=True):
-    """Replicas of a role that could have places; none where nobody knows, and then ``message`` says why."""
+    """Replicas of a role that could be assigned nodes; none where nobody knows, and then ``message`` says why."""
 
     name: str
     replicas: int | None = None
@@ -163,7 +163,7 @@ class Headroom(Read, frozen=True):
 
 
 class GroupExchange(Read, frozen=True):
-    """The answer to the question whether replicas of some roles can take the places of those of others."""
+    """The answer to the question whether replicas of some roles can replace those of others."""
 
     asked: str
     feasible: bool
@@ -173,9 +173,9 @@ class GroupExchange(Read, frozen=True):
 
 
 class SuccessorStatus(Read, frozen=True):
-    """A waiting replica, the first of a set that comes whole, and what would give it its places.
+    """A waiting replica, the first of a set that comes whole, and what would give it its nodes.
 
-    ``victims``: replicas without which it has them; none where it has, or room comes free. ``reason``: why it has none
+    ``victims``: replicas without which it has them; none where it has, or capacity comes free. ``reason``: why it has none
     whatever goes, empty where it has; ``message`` says so in a sentence.
     """
 
@@ -187,7 +187,7 @@ class SuccessorStatus(Read, frozen=True):
 
 
 class GroupSuccession(Read, frozen=True):
-    """The answer to the question which replicas would have to go for others of their unit to have places."""
+    """The answer to the question which replicas would have to go for others of their unit to have nodes."""
 
     asked: str
     successors: tuple[SuccessorStatus, ...] = ()

@@ -22,10 +22,12 @@ from covey.compile import Slot
 GATED: Final[Mapping[str, Any]] = {"schedulingGates": [{"name": names.GATE_GANG}]}
 REASON: Final = "HierarchyByGates"
 LIMITS: Final = (
-    "between that look and the binding somebody else may take the room, and kube-scheduler need not find the same "
-    "places: then the gang stays partly bound until room comes"
+    "between that look and the binding somebody else may take the capacity, and kube-scheduler need not find the same "
+    "nodes: then the gang stays partly bound until capacity comes"
 )
-LET_GO: Final = f"Covey's gates have let the whole minimum go together, since there was room for all of it; {LIMITS}"
+LET_GO: Final = (
+    f"Covey's gates have let the whole minimum go together, since there was capacity for all of it; {LIMITS}"
+)
 _UNSEEN: Final = "the operator has not seen all nodes and pods of the cluster yet; if this stays, see its log"
 #: Replicas of a unit's surplus that are let go in one pass. Their pods bring the next one.
 _STEP: Final = 32

@@ -112,10 +112,10 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
             f"whatever is asked for: remove it, {_EXTENDER}"
         )
     if spec.disruption is not None and spec.disruption.hold_seconds:
-        yield f"spec.disruption.holdSeconds: kube-scheduler holds no room for what was lost: remove it, {_EXTENDER}"
+        yield f"spec.disruption.holdSeconds: kube-scheduler holds no capacity for what was lost: remove it, {_EXTENDER}"
     if spec.preemption is not None:
         yield (
-            "spec.preemption: kube-scheduler takes room by its own rules, without a delay and whatever has just begun to "
+            "spec.preemption: kube-scheduler preempts by its own rules, without a delay and whatever has just begun to "
             f"serve: remove it, {_EXTENDER}"
         )
     yield from refused_vectors(spec, "kube-scheduler plans no replicas that are still to come")

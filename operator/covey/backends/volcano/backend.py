@@ -46,11 +46,11 @@ def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: H
     if spec.gang.timeout_seconds != GangSettings().timeout_seconds:
         yield f"spec.gang.timeoutSeconds: Volcano binds a minimum at once, and has no time-out: remove it, {_ELSE}"
     if spec.disruption is not None and spec.disruption.hold_seconds:
-        yield f"spec.disruption.holdSeconds: Volcano holds no room for what was lost: remove it, {_ELSE}"
+        yield f"spec.disruption.holdSeconds: Volcano holds no capacity for what was lost: remove it, {_ELSE}"
     if spec.disruption_mode is not None:
         yield "spec.disruptionMode: Volcano preempts pod by pod: remove it, or use backend Kubernetes"
     if spec.preemption is not None:
-        yield f"spec.preemption: Volcano takes room by its own rules: remove it, {_ELSE}"
+        yield f"spec.preemption: Volcano preempts by its own rules: remove it, {_ELSE}"
     yield from refused_vectors(spec, "Volcano plans no replicas that are still to come")
     yield from refused_starts(spec, "Volcano")
     for role in spec.roles:

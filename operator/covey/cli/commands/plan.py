@@ -42,7 +42,7 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name")
 @click.option(
     "--preempt",
     is_flag=True,
-    help="Who would give way to what has no place, as little as suffices: units of lower priority of the same queue, and what "
+    help="Who would give way to what has no nodes, as little as suffices: units of lower priority of the same queue, and what "
     "others have borrowed from it.",
 )
 @click.option(
@@ -54,7 +54,7 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name")
     "--for",
     "beneficiary",
     metavar="NS/NAME",
-    help="With --defrag: the resource that is to start, or to have room for its surplus.",
+    help="With --defrag: the resource that is to start, or to have capacity for its surplus.",
 )
 @click.option(
     "--free",

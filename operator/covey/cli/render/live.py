@@ -54,7 +54,7 @@ def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
     console.print(Text("head-room", "bold").append(f"  as of {status.headroom.observed_at}", DIM))
     for row in status.roles:
         if row.max_feasible is not None:
-            text = f"{row.name}  {row.max_feasible:,} replicas could have places, {row.admitted:,} have"
+            text = f"{row.name}  {row.max_feasible:,} replicas could be assigned nodes, {row.admitted:,} are"
             console.print(Text(f"  {text}"), soft_wrap=True)
     if status.headroom.message:
         console.print(Text(f"  {status.headroom.message}"), soft_wrap=True)

@@ -219,7 +219,7 @@ def disruption(pod: core.Pod, now: float) -> Object:
     since the last success, 10 minutes at most): from the time when the pod ceased to be ready, which it never was.
     """
     message = (
-        f"Covey gave up the place of the pod before it was bound: {pod.metadata.annotation(names.ANNOTATION_RELEASE)}"
+        f"Covey gave up the node of the pod before it was bound: {pod.metadata.annotation(names.ANNOTATION_RELEASE)}"
     )
     times = {"DisruptionTarget": core.rfc3339(now), "Ready": pod.metadata.creation_timestamp}
     told = {"reason": "Released", "message": message}

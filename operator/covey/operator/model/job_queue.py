@@ -5,7 +5,7 @@ the Job                                        so
 =============================================  ======================================================================
 is suspended, and pods of it are there still   it waits until they are gone
 was given up a moment ago                      it rests, longer each time
-is suspended                                   quota and places are looked for; it is resumed when it has both
+is suspended                                   quota and nodes are looked for; it is resumed when it has both
 was resumed, and its minimum has no pins yet   quota and places are reserved for it, for 60 s at most
 ... and these are over, or a place was lost    it is suspended again: its pods go, and no failure is counted
 has pods with nodes, or its minimum has pins   it runs; nothing is done
@@ -40,7 +40,7 @@ class Step(Enum):
     """What is to be done with a Job."""
 
     REST = "it waits for its pods to go, or rests"
-    ASK = "quota and places are looked for"
+    ASK = "quota and nodes are looked for"
     RESERVE = "its pods are to come"
     RUN = "its gang runs, or is about to"
     SUSPEND = "it gives back what it has"
@@ -73,7 +73,7 @@ def judge_turn(job: Job, pods: Iterable[core.Pod], now: float) -> Turn:
     if any(pod.spec.node_name for pod in live) or sum(map(is_pinned, live)) >= job.minimum:
         return Turn(Step.RUN)
     if any(map(has_lost_place, live)):
-        return Turn(Step.SUSPEND, "places of its pods were given up before they ran")
+        return Turn(Step.SUSPEND, "nodes of its pods were given up before they ran")
     resumed = core.seconds(job.metadata.annotation(names.ANNOTATION_RESUMED)) or 0.0
     # The controller may wait for minutes before it makes pods in place of failed ones.
     has_run = any(pod.spec.node_name and (_created(pod) or 0.0) >= resumed for pod in pods)

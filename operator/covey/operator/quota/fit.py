@@ -248,7 +248,7 @@ def _what(batch: _Batch) -> str:
         case Precedence.RUNNING_MINIMUM:
             return f"unit {slot.unit} lacks replica {slot.replica} of {slot.role}"
         case Precedence.SURGE:
-            return f"no room for another replica of {slot.role} beside those of unit {slot.unit}"
+            return f"nothing left for another replica of {slot.role} beside those of unit {slot.unit}"
         case _:
             return f"unit {slot.unit} cannot have replica {slot.replica} of {slot.role}"
 

@@ -257,13 +257,13 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
     if found.step is Step.PREEMPTION:
         return (
-            f"{cause}; a pod of it was preempted for a pod of higher priority: without room for its successor the unit is "
+            f"{cause}; a pod of it was preempted for a pod of higher priority: without capacity for its successor the unit is "
             "taken down and queued whole again"
         )
     if found.step is Step.TERMINATION:
         return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
     what = _what(shortage, found.step)
-    return f"{cause}; there is no room beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
+    return f"{cause}; there is no capacity beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
 
 
 def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Units below their minimum: the replicas that they lack, and since when.
 
-A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to
+A replica stands for the minimum as long as all its pods are assigned nodes: bound, or pinned and held for others to
 start first. It is counted again in every pass and latched nowhere. Since when a unit lacks something is remembered in
 the status (``unitStatuses``), which another operator goes on from.
 
@@ -42,7 +42,7 @@ Counts = Mapping[str, int]
 class Shortage:
     """A unit below its minimum.
 
-    ``count``: replicas that have their places. ``since``: seconds since the epoch. ``lost``: the minimum that it had
+    ``count``: replicas that are assigned nodes. ``since``: seconds since the epoch. ``lost``: the minimum that it had
     met last is not met any more.
     """
 
@@ -53,7 +53,7 @@ class Shortage:
 
     @property
     def roles(self) -> Mapping[str, tuple[int, int]]:
-        """Replicas that have their places, and the minimum, of every role that has too few."""
+        """Replicas that are assigned nodes, and the minimum, of every role that has too few."""
         return self.count.lacking
 
     @property
@@ -133,14 +133,14 @@ def _allowed_minimum(role: RoleState, placed: int) -> int:
 
 
 def _count_in_place(observed: Observed) -> Counter[ReplicaKey]:
-    """Pods that have their places, by unit, role and replica: counted once for all units."""
+    """Pods that are assigned nodes, by unit, role and replica: counted once for all units."""
     return Counter(
         (slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if podstate.is_in_place(pod)
     )
 
 
 def _in_place(states: Mapping[str, Mapping[int, ReplicaState]], places: Counter[ReplicaKey], unit: int) -> Counts:
-    """Replicas all of whose pods have their places."""
+    """Replicas all of whose pods are assigned nodes."""
     return {
         name: sum(places[unit, name, number] >= state.size for number, state in replicas.items())
         for name, replicas in states.items()

@@ -162,7 +162,7 @@ def _describe_move(move: Move, other: UnitState) -> str:
     if move.done:
         return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
     found = any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
-    how = "is built elsewhere" if found else "waits for room elsewhere"
+    how = "is built elsewhere" if found else "waits for nodes elsewhere"
     return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
 
 
@@ -204,10 +204,10 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     if role.budget.unavailable is not None and (role.yields or ready > role.minimum):
         return (
             REASON_NO_ROOM,
-            f"there is no room for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
+            f"there is no capacity for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
         )
     return REASON_NO_ROOM, (
-        f"there is no room for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
+        f"there is no capacity for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
         "spec.disruption.allowBelowMinimum"
     )
 

@@ -234,5 +234,5 @@ def _remarks(
         yield Remark(names.ROUTING_HELD, REASON_AWAITING, message)
     elif any(ready[part] < least[part[0]] for part in new.items()):
         count = ", ".join(f"{ready[part]} of {least[part[0]]} {part[0]}" for part in new.items())
-        more = "there was no room for both: raise maxSurge, or free nodes"
+        more = "there was no capacity for both: raise maxSurge, or free nodes"
         yield Remark(names.ROUTING_HELD, REASON_NO_ROOM, f"pairing {newest} has taken over with {count} Ready; {more}")

@@ -240,7 +240,7 @@ def _pardons(victims: Victims) -> Iterator[Note]:
     }
     if replicas:
         listed = by_role(role for _, role, _ in replicas)
-        yield Note("Pardoned", f"pardoning {listed}: no claim needs their room any more", "Preempt")
+        yield Note("Pardoned", f"pardoning {listed}: no claim needs their capacity any more", "Preempt")
 
 
 def _describe_preempting(observed: Observed) -> Iterator[Remark]:

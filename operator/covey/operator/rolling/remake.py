@@ -126,7 +126,7 @@ class Remake:
             return f"unit {self.beside} waits until nothing of it is rolled out or moved"
         return (
             f"unit {move.to} is built beside unit {self.beside}, which goes once the other one serves; where there is no "
-            f"room for both, the annotation {names.ANNOTATION_REMAKE} with metadata.generation as its value has unit "
+            f"capacity for both, the annotation {names.ANNOTATION_REMAKE} with metadata.generation as its value has unit "
             f"{self.beside} taken down first"
         )
 

@@ -371,7 +371,7 @@ class _Unit:
         short = shortage(coming, ())
         if not short and self.by.observed.quotas:
             return None, "other replicas come before them in the quota"
-        why = short or "spec.scaling.budget has no room for them"
+        why = short or "spec.scaling.budget leaves nothing for them"
         told = {name: self._predecessors(name) or Predecessors() for name, _ in members}
         lines = [[(name, n) for n in (*each.idle, *each.serving[: each.most])] for name, each in told.items()]
         order = [old for turn in zip_longest(*lines) for old in turn if old is not None]

@@ -130,14 +130,14 @@ def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
         used = f"the backend is {backend.name.value}" if backend is not None else "the backend cannot be had"
         return f"only Covey's own scheduler knows how many would fit, and {used}"
     if inference.spec.suspend:
-        return "the resource is suspended, and has no places"
+        return "the resource is suspended, and has no nodes"
     return "" if inference.spec.replicas else "there are no units"
 
 
 def _read_answer(answer: core.Headroom) -> Headroom:
     rows = answer.roles or ()
     texts = [f"{each.name}: {each.message}" for each in rows if each.message]
-    texts += [f"{each.name}: there may be room for more" for each in rows if each.at_least]
+    texts += [f"{each.name}: there may be capacity for more" for each in rows if each.at_least]
     told = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
     return Headroom(told, {each.name: each.replicas for each in rows if each.replicas is not None})
 

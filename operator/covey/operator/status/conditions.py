@@ -52,8 +52,8 @@ def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: 
     short = sorted(shortages, key=lambda each: (each.unit not in served, each.unit))
     missing = max(wanted - units, 0)
     if not short and not missing:
-        return "True", REASON_MINIMUM_MET, f"{wanted}/{wanted} units have the places of their minimum"
-    count = f"{units - len(short)}/{wanted} units have the places of their minimum"
+        return "True", REASON_MINIMUM_MET, f"{wanted}/{wanted} units are assigned nodes for their minimum"
+    count = f"{units - len(short)}/{wanted} units are assigned nodes for their minimum"
     if not short:
         return "False", names.REASON_WAITING, count
     first = short[0]
@@ -194,7 +194,7 @@ _LONGEST: Final = 32_768
 _SUSPENDED: Finding = (
     "False",
     names.REASON_SUSPENDED,
-    "suspended: no pods, and no place in the queue; set spec.suspend to false to start it",
+    "suspended: no pods, and nothing waits in the queue; set spec.suspend to false to start it",
 )
 
 

@@ -173,5 +173,5 @@ def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
         texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
     if waiting > 0:
         what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
-        texts.append(f"{what} for places")
+        texts.append(f"{what} for nodes")
     return f"{role} {ready}/{wanted}: {', '.join(texts)}"

@@ -71,9 +71,9 @@ def spread_refusal(gang: Gang, spread: Iterable[tuple[PodRequest, Mapping[Path, 
         waiting = sum(each.node is None for replica in role.replicas for each in replica.pods)
         fewest = min(counts, key=lambda path: (counts[path], [value or "" for value in path]), default=())
         message = (
-            f"{role.name}: {waiting} pods have room, but not as topologySpreadConstraints over {pod.shape.pod_spread.term.key}"
+            f"{role.name}: {waiting} pods fit, but not as topologySpreadConstraints over {pod.shape.pod_spread.term.key}"
             f" with maxSkew {pod.shape.pod_spread.max_skew} ask: of {len(counts)} domains {where(fewest)} would have the"
-            f" fewest, {counts.get(fewest, 0)}; make room there, raise maxSkew, or write ScheduleAnyway"
+            f" fewest, {counts.get(fewest, 0)}; free nodes there, raise maxSkew, or write ScheduleAnyway"
         )
         reasons[role.name] = _reason(role.name, message, None, role.minimum)
     return Refusal(Verdict.INFEASIBLE, tuple(reasons.values()))

@@ -82,8 +82,8 @@ class _Sentences:
         scope = next(d for d in domain.ancestors() if d.depth == self._counts.solution.problem.structure.scope)
         fix = lack.fix(whole=lack.sure and self._counts.settles(role, scope, lack, domain), one=True)
         message = (
-            f"{name}: no {level} has room for a replica of {size} pod{'s' * (size > 1)}"
-            f"{'' if lack.apart else self._asking(shapes)}; the best, {where(domain.path)}, has room for {fits}{fix}"
+            f"{name}: no {level} has capacity for a replica of {size} pod{'s' * (size > 1)}"
+            f"{'' if lack.apart else self._asking(shapes)}; the best, {where(domain.path)}, has capacity for {fits}{fix}"
         )
         return self._reason(role, "replica", level, domain.path, self._counts.count_satisfied(role, 0), lack, message)
 
@@ -112,7 +112,7 @@ class _Sentences:
             others = join_names([self._counts.gang.roles[j].name for j in self._counts.roles if j != i])
             fix = lack.fix(whole=self._counts.settles(i, scope, lack))
             message = message or (  # one sentence for all: the mirrored ones would add nothing
-                f"{names} each fit alone but not together in {self._scope_name(scope)}: beside {others} there is room for "
+                f"{names} each fit alone but not together in {self._scope_name(scope)}: beside {others} there is capacity for "
                 f"{self._counts.done(i) + placed[i]} of {self._counts.total(i)} replicas of {self._counts.gang.roles[i].name}{fix}"
                 f"{self._out(self._exclusions(i))}{self._out_for_some(i)}"
             )
@@ -130,7 +130,7 @@ class _Sentences:
                 count = len(self._counts.shapes(item))
                 message = (
                     f"{self._counts.gang.roles[item.role].name}: {count} missing pod{'s' * (count > 1)} of replica "
-                    f"{item.replica} must join the others in {self._place(path)}, which has no room"
+                    f"{item.replica} must join the others in {self._place(path)}, which has no capacity"
                     f"{lack.fix(whole=alone and self._counts.is_only_room(), one=True)}"
                 )
                 yield self._reason(
@@ -146,7 +146,7 @@ class _Sentences:
             replicas = join_names([f"{self._counts.gang.roles[item.role].name} {item.replica}" for item in items])
             message = (
                 f"the missing pods of the replicas {replicas} must all join the others in {self._place(path)}, "
-                f"which has no room for all of them{lack.fix(whole=False, one=True)}"
+                f"which has no capacity for all of them{lack.fix(whole=False, one=True)}"
             )
             role = items[0].role
             yield self._reason(role, "unit", self._level(path), path, self._counts.whole(role), lack, message)
@@ -175,7 +175,7 @@ class _Sentences:
         name = self._counts.gang.roles[role].name
         done = self._counts.done(role) + best.count
         return (
-            f"{name}: room for {done} of {self._counts.total(role)} replicas in {self._scope_name(best.scope)}, "
+            f"{name}: capacity for {done} of {self._counts.total(role)} replicas in {self._scope_name(best.scope)}, "
             f"{'the best' if best.scope.path else 'all of it'}{fix}"
         )
 
@@ -347,7 +347,7 @@ def refuse_crowded(
     else:
         others = join_names([gang.roles[role].name for role in roles if role != last])
         message = (
-            f"{names} do not fit together in {place}: beside {others} there is room for at most "
+            f"{names} do not fit together in {place}: beside {others} there is capacity for at most "
             f"{done + most} of {done + len(open_ones)} replicas of {request.name}"
         )
     for role in roles:

@@ -130,10 +130,10 @@ def _cause(state: NodeState, topology: str, shapes: tuple[Shape, ...], depths: S
 
 #: What is said of pods that find room, but not among those who are there.
 _KEPT_OFF: Final = {
-    HOST_PORTS: "for {} a host port that is asked for is taken on every node there with room",
-    ANTI_AFFINITY: "pod anti-affinity keeps {} off every node there with room",
-    EXCLUSIVE_CLIQUE_TAKEN: "an interconnect that shares no clique keeps {} off every node there with room",
-    NO_CLIQUE: f"for {{}} no node there with room has the label {LABEL_CLIQUE}, so none is in a clique",
+    HOST_PORTS: "for {} a host port that is asked for is taken on every node there with capacity",
+    ANTI_AFFINITY: "pod anti-affinity keeps {} off every node there with capacity",
+    EXCLUSIVE_CLIQUE_TAKEN: "an interconnect that shares no clique keeps {} off every node there with capacity",
+    NO_CLIQUE: f"for {{}} no node there with capacity has the label {LABEL_CLIQUE}, so none is in a clique",
 }
 
 

@@ -154,7 +154,7 @@ function totals(view) {
 
 /** Up to so many roles are named; of more, hovering and selecting say whose they are. */
 const NAMED = 12;
-const LOOKS = [["starting", "starting"], ["held", "has its place"], ["failed", "failed"], ["draining", "draining"]];
+const LOOKS = [["starting", "starting"], ["held", "has a node"], ["failed", "failed"], ["draining", "draining"]];
 
 function legend(gangs, choice, view) {
   const roles = [...gangs].filter(([key]) => choice.gang === null || key === choice.gang)

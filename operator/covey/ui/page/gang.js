@@ -64,7 +64,7 @@ function facts(gang, open) {
 }
 
 /** Room that it takes from others, and that others take from it: between whom, and for which purpose. */
-const CLAIMS = { Preempting: "Takes room", Preempted: "Gives way" };
+const CLAIMS = { Preempting: "Takes capacity", Preempted: "Gives way" };
 
 function claims(list) {
   return list.filter((each) => CLAIMS[each.type] && each.status === "True").map((each) =>

@@ -52,7 +52,7 @@ SPECS: list[tuple[DisaggregatedInference, str]] = [
     (kthena(proximity=[{"roles": ["prefill", "decode"], "level": "rack"}]), "spec.proximity: Volcano has no domain"),
     (kthena(spread={"level": "block"}), "spec.spread: Volcano does not keep PodGroups apart"),
     (kthena(gang={"timeoutSeconds": 60}), "spec.gang.timeoutSeconds: Volcano binds a minimum at once"),
-    (kthena(preemption={}), "spec.preemption: Volcano takes room by its own rules"),
+    (kthena(preemption={}), "spec.preemption: Volcano preempts by its own rules"),
     (kthena(disruptionMode="Unit"), "spec.disruptionMode: Volcano preempts pod by pod"),
     (inference(role("decode")), "spec.roles[decode].template: Volcano counts a pod without resource requests"),
     (
