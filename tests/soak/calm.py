@@ -87,7 +87,7 @@ def waits_honestly(resource: Resource, pods: Sequence[Pod]) -> bool:
     """Some pods wait behind the gate, and the resource says that there is no place for them."""
     told = {reason for kind, (_, reason, _) in resource.conditions.items() if kind in {"Admitted", "Progressing"}}
     held = any(GANG_GATE in pod.gates for pod in pods if pod.live)
-    says = bool(told & (_HONEST | {_SURPLUS})) or resource.gate == "Room"
+    says = bool(told & (_HONEST | {_SURPLUS})) or resource.gate == "Nodes"
     return held and resource.observed == resource.generation and says
 
 
@@ -98,7 +98,7 @@ def _amiss(resource: Resource, pods: Sequence[Pod], totals: Mapping[str, int], *
     yield from (f"pod {pod.name} has ended or is going" for pod in pods if not pod.live)
     live = [pod for pod in pods if pod.live]
     least = most = wanted.pods(totals)
-    if wanted.paused or (waits and resource.gate == "Room"):
+    if wanted.paused or (waits and resource.gate == "Nodes"):
         # Between two revisions the surge stays, and so does one that waits for room.
         most += wanted.units * sum(part.surge * part.size for part in wanted.parts.values())
     if not least <= len(live) <= most:

@@ -187,7 +187,7 @@ class World:
         self.note_spec(resource.owner, resource.wanted, at)
         if before is None or before.generation != resource.generation or resource.going:
             self.rests.stir(resource.owner)
-        if before is not None and before.gate == "Room":
+        if before is not None and before.gate == "Nodes":
             self.cramped[resource.owner] = at
         if before is not None and before.escalates:
             self.escalated[resource.owner] = at

@@ -135,7 +135,7 @@ def test_drain_when_there_is_no_room_at_the_minimum_waits(stage: Stage) -> None:
     assert "disruption budget" in denial
     stage.advance(40)
     status, reason, message = stage.condition("EvacuationBlocked")
-    assert (status, reason) == ("True", "NoRoom")
+    assert (status, reason) == ("True", "NoNodes")
     assert node_of(decode) in message
     assert "spec.disruption.allowBelowMinimum" in message
     assert stage.event_notes("EvacuationBlocked")

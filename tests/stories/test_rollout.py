@@ -198,7 +198,7 @@ def test_change_when_it_has_no_places_costs_nothing_that_serves(
     stage.excused.add("budget")
     before = start(stage, nodes, *singles())
     stage.change(roles=change)
-    message = hold(stage, "Room")
+    message = hold(stage, "Nodes")
     assert message.startswith("1 of prefill, 1 of decode of the new revision without nodes: ")
     assert words in message
     assert uids(before) == uids(list(filter(is_ready, stage.pods())))
@@ -216,7 +216,7 @@ def test_change_when_its_pins_are_denied_costs_nothing_that_serves(stage: Stage,
     start(stage, nodes, *singles())
     denial = stage.deny("scheduler", resources={"pods"}, times=1000)
     stage.change(roles=singles("2"))
-    assert DENIAL in hold(stage, "Room")
+    assert DENIAL in hold(stage, "Nodes")
     stage.advance(300)
     assert fewest_serving(stage, "prefill", 4) == 4
     assert fewest_serving(stage, "decode", 2) == 2
@@ -231,7 +231,7 @@ def test_roles_of_a_revision_when_one_has_no_room_wait_both(stage: Stage) -> Non
     kept = {"update": {"maxUnavailable": 0}}
     start(stage, 9, *pair(**kept))
     stage.change(roles=pair("2", "2", **kept))
-    assert "1 of prefill, 1 of decode" in hold(stage, "Room")
+    assert "1 of prefill, 1 of decode" in hold(stage, "Nodes")
     assert stage.never("Pod", lambda pod: image_of(pod) == "2" and node_of(pod))
     stage.nodes(nodes=10)
     rolled(stage, "2", 7)
@@ -244,7 +244,7 @@ def test_minimum_when_no_node_is_free_waits_for_one(stage: Stage) -> None:
     roles = [workers("a", replicas=2, minReplicas=2), workers("sg", replicas=2, minReplicas=2, size=2)]
     before = start(stage, 6, *roles)
     stage.change(roles=[with_image(roles[0], "2"), roles[1]])
-    assert "1 of a of the new revision without nodes" in hold(stage, "Room")
+    assert "1 of a of the new revision without nodes" in hold(stage, "Nodes")
     assert uids(before) == uids(stage.bound())
     stage.nodes(nodes=7)
     assert images(stage.ready(6)) == {("a", "2"): 2, ("sg", "1"): 4}

@@ -184,7 +184,7 @@ def test_evacuation_when_it_is_blocked_fails_nobody_who_serves(stage: Stage) -> 
     before = uids(stage.ready(2))
     stage.cordon(node)
     stage.advance(40)
-    assert stage.condition("EvacuationBlocked")[1] == "NoRoom"
+    assert stage.condition("EvacuationBlocked")[1] == "NoNodes"
     assert judged(stage).status == "Current"
     stage.uncordon(node)
     assert judged(stage).status == "Current"

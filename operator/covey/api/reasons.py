@@ -110,7 +110,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "Supported": Explanation("The cluster has what the backend needs."),
     # Routers
     "AwaitingMinimum": Explanation("Another revision takes all requests until this one has as many replicas Ready."),
-    "NoRoomForBoth": Explanation(
+    "NoNodesForBoth": Explanation(
         "It has taken over below its minimum: the former was not whole any more.", "Free nodes, raise maxSurge."
     ),
     "LacksCapability": Explanation("Too few replicas serve this part of a request.", "See the router's controller."),
@@ -308,7 +308,7 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "A unit is moved as a whole, since its domain has no capacity for what has to leave its nodes.",
         "Nothing; uncordon the nodes to keep it where it is.",
     ),
-    "NoRoom": Explanation(
+    "NoNodes": Explanation(
         "There is no capacity for successors, and no replica may be missing, so the old ones stay on nodes that are to be empty.",
         "Add or free nodes, lower minReplicas, or set spec.disruption.allowBelowMinimum; or uncordon the node.",
     ),
@@ -371,7 +371,7 @@ GATES: Final[Mapping[str, Explanation]] = {
         "Suspend the resource until its pods are gone and resume it, or take the change back.",
         needs_person=True,
     ),
-    "Room": Explanation(
+    "Nodes": Explanation(
         "New replicas have no nodes, and it is not proven that giving up old ones would give them some: nothing goes.",
         "See the message, which says who refuses them and why: correct the template, free or add nodes, raise a quota, or "
         "let replicas be missing with update.maxUnavailable.",

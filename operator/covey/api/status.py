@@ -85,7 +85,7 @@ class RolloutHold(Model):
     """The gate at which a rollout waits."""
 
     gate: Word = ""
-    """The thing that is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
+    """The thing that is waited for: Failed, Paused, Unsupported, Nodes, Readiness, Partition or Budget."""
     message: Sentence = ""
     """The reason, in a sentence."""
     since: Timestamp | None = None

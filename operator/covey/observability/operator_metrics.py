@@ -81,6 +81,9 @@ NODES_AVOIDED: Final = FAMILIES.collected_gauge(
     " autoscaler may delete them.",
 )
 
+#: Values of labels that are called otherwise now, new → old: both are counted until the next release.
+FORMER: Final = {"Nodes": "Room", "NoNodes": "NoRoom"}
+
 # Rollouts
 ROLLOUTS_STARTED: Final = FAMILIES.counter(
     "covey_rollouts_started_total",
@@ -101,10 +104,10 @@ ROLLOUTS_FINISHED: Final = FAMILIES.counter(
 ROLLOUT_HOLDS: Final = FAMILIES.counter(
     "covey_rollout_holds_total",
     "Times that a rollout began to wait, by what it waits for: `Failed` (no progress for progressDeadlineSeconds),"
-    " `Paused`, `Unsupported`, `Room`, `Readiness`, `Partition`, `Budget`. To wait for `Readiness` is part of every"
-    " rollout.",
+    " `Paused`, `Unsupported`, `Nodes`, `Readiness`, `Partition`, `Budget`. To wait for `Readiness` is part of every"
+    " rollout. What is `Nodes` counts as `Room`, too, its former name, until the next release.",
     "gate",
-    values=("Failed", "Paused", "Unsupported", "Room", "Readiness", "Partition", "Budget"),
+    values=("Failed", "Paused", "Unsupported", "Nodes", "Readiness", "Partition", "Budget", FORMER["Nodes"]),
 )
 ROLLOUTS: Final = FAMILIES.collected_gauge(
     "covey_rollouts_in_progress",
@@ -126,10 +129,11 @@ EVACUATIONS_FINISHED: Final = FAMILIES.counter(
 )
 EVACUATIONS_BLOCKED: Final = FAMILIES.counter(
     "covey_evacuations_blocked_total",
-    "Times that an evacuation got stuck: `NoRoom` (for successors), `NoSurge` (update.maxSurge allows none). Stuck now:"
+    "Times that an evacuation got stuck: `NoNodes` (for successors), `NoSurge` (update.maxSurge allows none). What is"
+    " `NoNodes` counts as `NoRoom`, too, its former name, until the next release. Stuck now:"
     ' `covey_workloads{condition="EvacuationBlocked"}`.',
     "reason",
-    values=("NoRoom", "NoSurge"),
+    values=("NoNodes", "NoSurge", FORMER["NoNodes"]),
 )
 REPLICAS_EVACUATED: Final = FAMILIES.counter(
     "covey_replicas_evacuated_total",

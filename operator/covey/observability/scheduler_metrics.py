@@ -79,8 +79,11 @@ GANG_ADMITTED_TO_BOUND: Final = FAMILIES.histogram(
     "From the admission of a gang's minimum until all of it was bound, once for each gang.",
     buckets=LIFE,
 )
+CAPACITY_HELD: Final = FAMILIES.gauge(
+    "covey_capacity_held_pods", "Lost pods whose capacity is held for their successors (spec.disruption.holdSeconds)."
+)
 ROOM_HELD: Final = FAMILIES.gauge(
-    "covey_room_held_pods", "Lost pods whose capacity is held for their successors (spec.disruption.holdSeconds)."
+    "covey_room_held_pods", "The former name of `covey_capacity_held_pods`, until the next release."
 )
 DOMAINS_RESERVED: Final = FAMILIES.gauge(
     "covey_domains_reserved", "Gangs that have waited so long that a domain is kept for them."

@@ -24,8 +24,8 @@ class Gate(StrEnum):
     PAUSED = "Paused"
     #: What is asked for cannot be brought in beside what runs.
     UNSUPPORTED = "Unsupported"
-    #: New replicas have no places, and old ones are not given up for them.
-    ROOM = "Room"
+    #: New replicas have no nodes, and old ones are not given up for them.
+    NODES = "Nodes"
     #: New replicas are not Ready.
     READINESS = "Readiness"
     #: A partition keeps what is left.
@@ -207,7 +207,7 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     if any(waiting.values()):
         refusals = dict.fromkeys(state.refusal for name, state in roles.items() if waiting[name] and state.refusal)
         why = f": {'; '.join(refusals)}" if refusals else ""
-        yield Gate.ROOM, f"{_join_counts(waiting)} of the new revision without nodes{why}"
+        yield Gate.NODES, f"{_join_counts(waiting)} of the new revision without nodes{why}"
         return
     starting = {name: len(found) - serving(found) for name, found in new.items()}
     if any(starting.values()):

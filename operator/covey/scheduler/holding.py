@@ -309,4 +309,6 @@ class Holding:
             self._drop(next(reversed(self._on[node].values())))
 
     def _count(self) -> None:
-        metrics.ROOM_HELD.set(sum(map(len, self._holds.values())))
+        held = sum(map(len, self._holds.values()))
+        metrics.CAPACITY_HELD.set(held)
+        metrics.ROOM_HELD.set(held)

@@ -189,7 +189,7 @@ def block_an_evacuation(fleet: Fleet) -> None:
     """A node is drained and its gang has nowhere to go; then it dies."""
     node = fleet.node_of("research", "edge", "decode")
     fleet.cordon(node)
-    fleet.await_condition("research", "edge", "EvacuationBlocked", "NoRoom")
+    fleet.await_condition("research", "edge", "EvacuationBlocked", "NoNodes")
     time.sleep(5)
     fleet.cluster.delete_nodes([node])
     time.sleep(15)

@@ -60,7 +60,7 @@ def test_in_a_paused_rollout_it_is_room_that_is_missing() -> None:
     assert blocked(world) == ("", ""), "nobody has said that there is no room for its successor"
     refuse(world)
     reason, message = blocked(world)
-    assert reason == "NoRoom"
+    assert reason == "NoNodes"
     assert message == (
         "1 replica of decode cannot leave node decode-0: cordoned: there is no capacity for a successor, and decode has 3 of "
         "at least 3 replicas: uncordon the node, or add or free nodes, lower minReplicas, or set "
@@ -77,7 +77,7 @@ def test_without_a_surge_nobody_knows_of_room_whatever_is_said_of_another_role()
     assert reason == "NoSurge"
     assert "decode has 3 of at least 3 replicas, and update.maxSurge allows no successor beside them" in message
     world.notices.pop("decode-0")
-    assert blocked(world)[0] == "NoRoom"
+    assert blocked(world)[0] == "NoNodes"
 
 
 NO_BUDGET = "there is no capacity for a successor, and maxUnavailable allows no more to be missing: uncordon"
@@ -98,7 +98,7 @@ def test_what_forbids_the_second_one_to_go_without_a_surge_is_named(
     assert serving_of(world, "decode") == 2
     refuse(world)
     reason, message = blocked(world)
-    assert reason == "NoRoom"
+    assert reason == "NoNodes"
     assert all(each in message for each in words)
 
 
@@ -109,7 +109,7 @@ def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> 
     world.act(3)
     refuse(world)
     reason, message = blocked(world)
-    assert reason == "NoRoom"
+    assert reason == "NoNodes"
     assert "maxUnavailable allows no more to be missing" in message
     assert "allowBelowMinimum" not in message
 

@@ -128,14 +128,14 @@ def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World
     world.serve()
     observed, verdict = world.observe(), world.judge()
     told = (
-        Remark("EvacuationBlocked", "NoRoom", "the first"),
-        Remark("EvacuationBlocked", "NoRoom", "the second"),
+        Remark("EvacuationBlocked", "NoNodes", "the first"),
+        Remark("EvacuationBlocked", "NoNodes", "the second"),
         Remark(names.DEGRADED, "NodesAvoided", "node a is avoided"),
     )
     planned = replace(plan(verdict, observed), remarks=told)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     computed = status.compute(verdict, observed, planned, units, {}, NOW)
-    assert conditions(computed)["EvacuationBlocked"] == ("True", "NoRoom")
+    assert conditions(computed)["EvacuationBlocked"] == ("True", "NoNodes")
     assert message(computed, "EvacuationBlocked") == "the first"
     assert conditions(computed)[names.DEGRADED] == ("True", "NodesAvoided")
 

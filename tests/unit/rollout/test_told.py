@@ -31,7 +31,7 @@ def test_each_wait_has_its_gate_and_its_beginning() -> None:
     first = told(unit, None, 10.0)
     assert gate(first) is None
     waits = told(unit, first, 20.0)
-    assert gate(waits) is Gate.ROOM
+    assert gate(waits) is Gate.NODES
     assert waits is not None
     assert waits.hold is not None
     assert waits.hold.reason == "1 of prefill, 1 of decode of the new revision without places"
@@ -62,8 +62,8 @@ def test_the_deadline_counts_from_the_last_progress_and_not_while_it_is_paused()
     assert late.failed
     paused = told(unit, first, 60.0, deadline=60, paused=True)
     assert gate(paused) is Gate.PAUSED
-    assert gate(told(unit, paused, 100.0, deadline=60)) is Gate.ROOM
-    assert gate(told(unit, paused, 161.0, deadline=60)) is Gate.ROOM
+    assert gate(told(unit, paused, 100.0, deadline=60)) is Gate.NODES
+    assert gate(told(unit, paused, 161.0, deadline=60)) is Gate.NODES
     # Another target begins anew.
     assert resume_progress(late, "c", Settings(), 60.0) is None
 
@@ -95,7 +95,7 @@ def test_a_partition_holds_when_it_holds_every_unit() -> None:
     assert gate(tell(steps, "b", None, settings, 0.0)) is None, "the other one has begun"
     states = unit.state, other.state
     steps = {0: (states[0], unit.step()), 1: (states[1], other.step())}
-    assert gate(tell(steps, "b", None, settings, 0.0)) is Gate.ROOM
+    assert gate(tell(steps, "b", None, settings, 0.0)) is Gate.NODES
     for _ in range(4):
         other.step()
         other.thrive()

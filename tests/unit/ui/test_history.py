@@ -82,7 +82,7 @@ def test_containers_that_have_failed_and_pods_that_go() -> None:
 
 
 def test_conditions_groups_rollouts_and_losses() -> None:
-    hold = {"gate": "Room", "message": "no room", "since": "2026-01-01T00:04:00Z"}
+    hold = {"gate": "Nodes", "message": "no room", "since": "2026-01-01T00:04:00Z"}
     status = {
         "conditions": [condition("Admitted", "False", "Infeasible", "no room"), condition("Degraded", "True", "Below")],
         "rollout": {"toRevision": "b", "progressedAt": "2026-01-01T00:03:00Z", "hold": hold},
@@ -98,7 +98,7 @@ def test_conditions_groups_rollouts_and_losses() -> None:
     assert ("waiting", "Infeasible", "Warning", 0) in found
     assert ("waiting", "Reserved", "Normal", 0) in found
     assert ("failed", "Below", "Warning", None) in found
-    assert ("rollout", "Room", "Warning", None) in found
+    assert ("rollout", "Nodes", "Warning", None) in found
     assert ("failed", "BelowMinimum", "Warning", 0) in found
 
 

@@ -89,7 +89,7 @@ def _is_given_up(pod: core.Pod) -> bool:
 
 #: Reasons of the conditions ``Evacuating`` and ``EvacuationBlocked``.
 REASON_NODE_LEAVING: Final = "NodeLeaving"
-REASON_NO_ROOM: Final = "NoRoom"
+REASON_NO_NODES: Final = "NoNodes"
 REASON_BUDGET: Final = "NoSurge"
 
 REASON_UNIT_MOVING: Final = "UnitMoving"
@@ -203,10 +203,10 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     helps = "uncordon the node, or add or free nodes"
     if role.budget.unavailable is not None and (role.yields or ready > role.minimum):
         return (
-            REASON_NO_ROOM,
+            REASON_NO_NODES,
             f"there is no capacity for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
         )
-    return REASON_NO_ROOM, (
+    return REASON_NO_NODES, (
         f"there is no capacity for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
         "spec.disruption.allowBelowMinimum"
     )

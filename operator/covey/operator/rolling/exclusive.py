@@ -42,7 +42,7 @@ from covey.operator.rolling.pairing import (
 )
 
 REASON_AWAITING: Final = "AwaitingMinimum"
-REASON_NO_ROOM: Final = "NoRoomForBoth"
+REASON_NO_NODES: Final = "NoNodesForBoth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,4 +235,4 @@ def _remarks(
     elif any(ready[part] < least[part[0]] for part in new.items()):
         count = ", ".join(f"{ready[part]} of {least[part[0]]} {part[0]}" for part in new.items())
         more = "there was no capacity for both: raise maxSurge, or free nodes"
-        yield Remark(names.ROUTING_HELD, REASON_NO_ROOM, f"pairing {newest} has taken over with {count} Ready; {more}")
+        yield Remark(names.ROUTING_HELD, REASON_NO_NODES, f"pairing {newest} has taken over with {count} Ready; {more}")

@@ -34,6 +34,9 @@ from covey.operator.rolling.leaving import Leaving
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
 from covey.rollout.progress import Gate, Hold, Progress
 
+#: Gates as former releases called them.
+_FORMER: Final = {"Room": Gate.NODES.value}
+
 
 def read_progress(before: Mapping[str, Any]) -> Progress | None:
     """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
@@ -50,7 +53,7 @@ def read_progress(before: Mapping[str, Any]) -> Progress | None:
 def _read_hold(told: object) -> Hold | None:
     if not isinstance(told, Mapping):
         return None
-    gate, since = told.get("gate"), core.seconds(_text(told.get("since")))
+    gate, since = _FORMER.get(str(told.get("gate")), told.get("gate")), core.seconds(_text(told.get("since")))
     if gate not in {each.value for each in Gate} or since is None:
         return None
     return Hold(Gate(gate), _text(told.get("message")) or "", since)

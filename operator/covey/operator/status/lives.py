@@ -186,6 +186,8 @@ class Milestones:
         """
         for counter, labels in find_milestones(verdict, self._written.get(owner, before), after):
             (counter.labels(*labels) if labels else counter).inc()
+            if len(labels) == 1 and labels[0] in metrics.FORMER:
+                counter.labels(metrics.FORMER[labels[0]]).inc()
         seconds = find_seconds_to_nodes(self._written.get(owner, before), after)
         if seconds is not None:
             metrics.CAPACITY_SECONDS.observe(seconds)

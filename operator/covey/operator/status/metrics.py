@@ -218,6 +218,8 @@ class WorkloadGauges(Collector):
         families.rollouts.add_metric((), gates.total())
         for gate in GATES:
             families.held.add_metric((gate,), gates[gate])
+            if gate in metrics.FORMER:
+                families.held.add_metric((metrics.FORMER[gate],), gates[gate])
         asked = Counter(row.asked for _, row in rows)
         for reason in metrics.CAPACITY_REASONS:
             families.asked.add_metric((reason,), asked[reason])
