@@ -66,7 +66,7 @@ def two_levels(bench: Bench) -> None:
 
 
 @scenario(
-    "`topology.preferred`: as close as there is room for",
+    "`topology.preferred`: as close as there is capacity for",
     dict.fromkeys((*NATIVE, VOLCANO), refused("spec.topology.preferred")),
 )
 def preferred_level(bench: Bench) -> None:
@@ -127,7 +127,7 @@ def example(bench: Bench) -> None:
 
 
 @scenario(
-    "*kube-scheduler alone:* surplus leaves room for the other role's minimum",
+    "*kube-scheduler alone:* surplus leaves capacity for the other role's minimum",
     {
         KUBERNETES_1_37: differs(NOTHING),
         KUBERNETES_1_36: differs(_HALF_A_GANG),
