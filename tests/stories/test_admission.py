@@ -226,7 +226,7 @@ def test_surplus_when_room_comes_for_both_minimums_and_one_more_replica_is_last(
     for name in ("first", "second"):
         assert stage.condition("Available", name)[:2] == ("True", "Available")
     # Whoever has no room for its surplus says so, and is not called anything worse.
-    said = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for nodes: prefill: no "
+    said = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum has no nodes: prefill: no "
     assert sum(told.startswith(said) for told in stage.told().values()) == 1
 
 

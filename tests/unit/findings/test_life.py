@@ -122,7 +122,7 @@ def test_surplus_when_a_resource_quota_has_none_left_does_not_wait_for_room() ->
     planned = plan(verdict, observed, world.status)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     reason = compute(verdict, observed, planned, units, {}, "2026-05-01T12:00:00Z")["summary"]["reason"]
-    assert "wait for nodes" not in reason
+    assert "for nodes" not in reason
     assert "quota" in reason
 
 

@@ -157,14 +157,14 @@ def find_trouble(pods: Iterable[core.Pod]) -> core.Trouble | None:
 
 
 def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed, plan: Plan) -> str:
-    """Say why replicas beyond the minimum have no places, in the words of quotas, kube-scheduler or the planner."""
+    """Say why replicas beyond the minimum have no nodes, in the words of quotas, kube-scheduler or the planner."""
     if any(place[0] == unit for place in plan.fitting.unfit):
         return "; ".join(each.message for each in plan.fitting.outcome.remarks if each.type == names.QUOTA_LIMITED)
     return describe_refusal(observed.in_unit(unit).values(), report.surplus if report is not None else "")
 
 
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
-    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for places``."""
+    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum have no nodes``."""
     ready = sum(state.is_ready for state in states.values())
     waiting = wanted - sum(state.is_admitted for state in states.values())
     starting = wanted - ready - waiting
@@ -172,6 +172,6 @@ def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
     if starting > 0:
         texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
     if waiting > 0:
-        what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
-        texts.append(f"{what} for nodes")
+        what = "1 replica beyond the minimum has" if waiting == 1 else f"{waiting} replicas beyond the minimum have"
+        texts.append(f"{what} no nodes")
     return f"{role} {ready}/{wanted}: {', '.join(texts)}"
