@@ -252,7 +252,9 @@ def drained(bench: Bench) -> None:
     assert stayed == uids(before) & uids(bench.pods())
 
 
-@scenario("below its minimum for `gang.terminationDelaySeconds`: the unit is taken down, and starts when there is capacity")
+@scenario(
+    "below its minimum for `gang.terminationDelaySeconds`: the unit is taken down, and starts when there is capacity"
+)
 def terminated(bench: Bench) -> None:
     bench.nodes(3)
     bench.create(workers("prefill", size=2), workers("decode"), gang={"terminationDelaySeconds": 5})

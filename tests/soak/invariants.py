@@ -159,7 +159,7 @@ def _floor(world: World, spec: Wanted, pod: Pod, at: float) -> int:
     part = spec.parts.get(side.role)
     if part is None:
         return 0
-    says = world.resources[side.owner].gate == "Room"
+    says = world.resources[side.owner].gate == "Nodes"
     cramped = says or pod.uid in world.proven or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
     return part.least if cramped else part.floor
 

@@ -27,7 +27,7 @@ from covey.planning.report import (
 
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """The verdict on one gang, whose pods have their places, and which replicas count as the minimum.
+    """The verdict on one gang, whose pods are assigned nodes, and which replicas count as the minimum.
 
     ``short``: why there is no quota for all of its surplus.
     """

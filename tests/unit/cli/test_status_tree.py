@@ -82,7 +82,7 @@ def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
     tree = world.tree()
     assert tree.state is TreeState.WAITING
     assert at(tree, "0").reason == "Infeasible: decode: no rack has room"
-    assert at(tree, "0", "decode", "0").children[0].reason == "no place yet"
+    assert at(tree, "0", "decode", "0").children[0].reason == "no node yet"
 
 
 def test_a_gang_that_the_barrier_holds() -> None:
@@ -93,11 +93,11 @@ def test_a_gang_that_the_barrier_holds() -> None:
     world.pin("llm-0-decode-0-0", "n2")
     unit = at(world.tree(), "0")
     assert unit.state is TreeState.HELD
-    assert "1 bound, 3 of 5 pods have their place" in unit.reason
+    assert "1 bound, 3 of 5 pods are assigned nodes" in unit.reason
     held = at(unit, "decode", "0").children[0]
     assert (held.state, held.reason) == (
         TreeState.HELD,
-        "has its place on n2; it is bound when its whole gang has arrived",
+        "is assigned to n2; it is bound when its whole gang has arrived",
     )
 
 
@@ -151,7 +151,7 @@ def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
     assert at(tree, "0", "prefill", "1").state is TreeState.WAITING
     out = io.StringIO()
     print_branch(tree, Console(file=out, width=200), whole=False)
-    assert "2 pods, such as llm-0-prefill-1-0  no place yet" in out.getvalue()
+    assert "2 pods, such as llm-0-prefill-1-0  no node yet" in out.getvalue()
     assert "decode" in out.getvalue()
     assert "llm-0-decode-0-0" not in out.getvalue()
 
@@ -191,7 +191,7 @@ def test_what_holds_a_pod(change: dict[str, Any], state: TreeState, words: str) 
     ("change", "words"),
     [
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "it is being deleted"),
-        ({"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}}, "its place was undone (Timeout)"),
+        ({"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}}, "its node was undone (Timeout)"),
         ({"status": {"phase": "Failed"}}, "it has ended (Failed)"),
     ],
 )
@@ -334,7 +334,7 @@ def test_headroom_is_told_where_it_is_known() -> None:
     }
     print_headroom(world.inference.model_copy(update={"status": Status.model_validate(status)}), console)
     assert out.getvalue() == (
-        "\nhead-room  as of 2026-01-01T00:00:00Z\n  prefill  1,200 replicas could have places, 2 have\n"
+        "\nhead-room  as of 2026-01-01T00:00:00Z\n  prefill  1,200 replicas could be assigned nodes, 2 are\n"
         "  decode: nobody knows\n"
     )
 

@@ -238,7 +238,7 @@ def test_it_says_who_has_the_requests_and_when_there_was_no_room_for_both() -> N
             if not podstate.is_bound(pod):
                 world.bind(name, f"node-{name}")
             world.run(name)
-    assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoRoomForBoth"]
+    assert list(dict.fromkeys(said)) == ["AwaitingMinimum", "NoNodesForBoth"]
     assert endpoints(world, ready=True) == {"true"}
     assert not endpoints(world, ready=False)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders.inferences import llama
 from covey.observability import metrics, operator_metrics
 from covey.operator.model.claimed import RootClaim
+from covey.operator.rolling.observe import read_progress
 from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
 from scrapes import Scrape
@@ -68,7 +69,7 @@ def test_a_watch_that_lags_makes_nothing_count_twice() -> None:
 
 
 rollouts = st.none() | st.tuples(
-    st.sampled_from("ab"), st.none() | st.tuples(st.sampled_from(["Room", "Readiness"]), st.integers(1, 3))
+    st.sampled_from("ab"), st.none() | st.tuples(st.sampled_from(["Nodes", "Readiness"]), st.integers(1, 3))
 )
 
 
@@ -110,3 +111,21 @@ def test_what_gives_way_is_counted_once_for_each_replica() -> None:
         world.forget()
         # Two of prefill and three of decode are a unit; decode/2 of the other one is none of its minimum.
         assert counted() - begun == {"Replica": 1, "Unit": 5}
+
+
+def test_hold_when_new_replicas_have_no_nodes_is_counted_under_its_former_name_too() -> None:
+    before = Scrape.parse(metrics.render().decode())
+    hold = {"gate": "Nodes", "since": "2026-01-01T00:00:00Z"}
+    status = {"rollout": {"toRevision": "b", "hold": hold}}
+    Milestones().count_status("uid", World.settled(llama()).judge(), {}, status)
+    after, name = Scrape.parse(metrics.render().decode()), "covey_rollout_holds_total"
+    assert [after(name, gate=gate) - before(name, gate=gate) for gate in ("Nodes", "Room", "Budget")] == [1, 1, 0]
+
+
+def test_progress_when_a_former_release_wrote_it_still_waits_for_nodes() -> None:
+    hold = {"gate": "Room", "since": "2026-01-01T00:00:00Z", "message": "1 of a"}
+    rollout = {"toRevision": "b", "progressedAt": "2026-01-01T00:00:00Z", "hold": hold}
+    progress = read_progress({"rollout": rollout})
+    assert progress is not None
+    assert progress.hold is not None
+    assert (progress.hold.gate.value, progress.hold.reason) == ("Nodes", "1 of a")

@@ -34,7 +34,7 @@ def test_each_wait_has_its_gate_and_its_beginning() -> None:
     assert gate(waits) is Gate.NODES
     assert waits is not None
     assert waits.hold is not None
-    assert waits.hold.reason == "1 of prefill, 1 of decode of the new revision without places"
+    assert waits.hold.reason == "1 of prefill, 1 of decode of the new revision without nodes"
     later = told(unit, waits, 50.0)
     assert later is not None
     assert later.hold == waits.hold

@@ -158,7 +158,7 @@ def test_a_serving_replica_is_given_up_against_the_budget(state: str, replica: s
     [
         pytest.param([("want", "", {"replicas": 1, "generation": 2})], id="fewer are wanted"),
         pytest.param([("want", "", {"replicas": 2, "suspend": True})], id="suspended"),
-        pytest.param([("want", "", {"replicas": 2, "hold": "Room"})], id="there is no room"),
+        pytest.param([("want", "", {"replicas": 2, "hold": "Nodes"})], id="there is no room"),
         pytest.param([("proof", "", {"places": SURPLUS})], id="it is proven to place a successor"),
         pytest.param(
             [("want", "", {"replicas": 2, "conditions": ({"type": "Escalating", "status": "True", "reason": "R"},)})],

@@ -85,13 +85,13 @@ def test_why_there_are_no_groups_is_what_the_resource_says() -> None:
 
 def test_a_held_rollout_and_a_suspended_gang() -> None:
     resource = expanded("llm")[""]
-    hold = {"gate": "Room", "message": "no room for one more", "since": "2026-01-01T00:01:00Z"}
+    hold = {"gate": "Nodes", "message": "no room for one more", "since": "2026-01-01T00:01:00Z"}
     parts = draw([told(resource, rollout={"fromRevision": "a", "toRevision": "b", "wave": 2, "hold": hold})])
     rollout = parts.gangs["default/llm"].rollout
     assert rollout is not None
     assert (rollout.from_, rollout.to, rollout.wave) == ("a", "b", 2)
-    assert rollout.hold == contract.HoldView("Room", "no room for one more", "2026-01-01T00:01:00Z")
-    assert "Room" in {each.reason for each in parts.waiting.values()}
+    assert rollout.hold == contract.HoldView("Nodes", "no room for one more", "2026-01-01T00:01:00Z")
+    assert "Nodes" in {each.reason for each in parts.waiting.values()}
     suspended = expanded("off", suspend=True)
     assert draw([suspended[""]]).waiting == {}
 
