@@ -18,7 +18,6 @@ from covey.backends import Release
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, ReplicaKey, Slot, Tree
 from covey.model import podstate
-from covey.operator.accept import Verdict, revision_before
 from covey.operator.capacity.asks import find_asks
 from covey.operator.desired import Desired, desire
 from covey.operator.model.accepted import Accepted
@@ -79,6 +78,7 @@ from covey.operator.scaling.exchange import (
 from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.receivers import find_withheld
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
+from covey.operator.validation import AcceptedSpec, revision_before
 
 #: Annotations by which somebody asks for head-room.
 _ASKS: Final = frozenset({names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS})
@@ -125,7 +125,7 @@ class Plan:
     victims: Victims = NO_VICTIMS
 
 
-def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
+def plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
     """Plan one resource.
 
     Args:
@@ -141,7 +141,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     return _plan(verdict, replace(observed, unfit=dict.fromkeys(found.fitting.unfit, since)), before)
 
 
-def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
+def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
     inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
@@ -251,7 +251,7 @@ def _limited_since(before: Mapping[str, Any], now: float) -> float:
     return now if since is None else since
 
 
-def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
+def _stand_still(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any]) -> Plan:
     """A plan without actions, with the decisions that the status needs."""
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed, verdict.wanted, running)
@@ -274,7 +274,9 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Po
     yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_terminating(pod))
 
 
-def _why(verdict: Verdict, want: Desired, claimed: Collection[ReplicaKey], slot: Slot | None, pod: core.Pod) -> str:
+def _why(
+    verdict: AcceptedSpec, want: Desired, claimed: Collection[ReplicaKey], slot: Slot | None, pod: core.Pod
+) -> str:
     """Reason for the deletion of a pod that is outside the layout."""
     unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:
@@ -345,7 +347,7 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     return Outcome(Actions(relabel=edited, protect=protect))
 
 
-def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
+def _history(verdict: AcceptedSpec, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
     """Write, mark and delete ControllerRevisions."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
@@ -361,7 +363,7 @@ def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Obse
     )
 
 
-def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
+def _gives_up(verdict: AcceptedSpec, observed: Observed, rolling: Rolling) -> bool:
     """Tell whether the rollout has failed and is rolled back, to a revision that exists."""
     rollout = verdict.inference.spec.rollout
     if rolling.progress is None or not rolling.progress.failed or verdict.failed:

@@ -22,7 +22,6 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooM
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
-from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
@@ -47,6 +46,7 @@ from covey.operator.status.lives import Lives, Milestones
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
 from covey.operator.status.status import Pace, is_news, is_passing
 from covey.operator.status.units import Unit, describe_units
+from covey.operator.validation import AcceptedSpec, read_spec, validate
 from covey.placement.cluster.claims import unmade_claims
 
 Result = TypeVar("Result")
@@ -189,7 +189,7 @@ class Reconciler:
         create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)
         return replace(planned, actions=replace(planned.actions, create=create))
 
-    async def _count_claims(self, key: Key, verdict: Verdict, observed: Observed) -> Observed:
+    async def _count_claims(self, key: Key, verdict: AcceptedSpec, observed: Observed) -> Observed:
         """Count what quotas will charge for claims, which are made after the pods, and the demand that comes first."""
         reserved, waiting = self._caches.quotas.reserved_demand(key), self._caches.find_claimants(key[0])
         records = (each.record for each in observed.revisions)
@@ -221,11 +221,11 @@ class Reconciler:
         self._caches.ledger.confirm(key, missing.keys() - remaining.keys())
         return self._caches.observe(owner, self._clock.wall()).with_pods(remaining)
 
-    async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
+    async def _judge(self, stored: Inference, observed: Observed) -> AcceptedSpec | None:
         """Decide which spec is kept up; None when that cannot be known, which is then reported."""
         cluster = self._caches.cluster
-        case = read_case(stored, self._caches.find_topologies(), cluster, observed)
-        verdict = _within(await _aside(observed, partial(judge, case, observed)), cluster)
+        case = read_spec(stored, self._caches.find_topologies(), cluster, observed)
+        verdict = _within(await _aside(observed, partial(validate, case, observed)), cluster)
         if verdict is None:
             await self._report_invalid(stored, case.problem)
             return None
@@ -234,9 +234,9 @@ class Reconciler:
         tree = verdict.backend.compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
         counted = can_reserve(verdict.backend.name)
         bad_template = await self._templates.find_problem(tree, counted=counted)
-        return _within(judge(case, observed, bad_template), cluster) if bad_template else verdict
+        return _within(validate(case, observed, bad_template), cluster) if bad_template else verdict
 
-    async def _act(self, owner: Owner, verdict: Verdict, observed: Observed, planned: Plan) -> Problem | None:
+    async def _act(self, owner: Owner, verdict: AcceptedSpec, observed: Observed, planned: Plan) -> Problem | None:
         """Do what is planned; return the problem that stopped it, if any."""
         if not verdict.is_kept_up:
             return None
@@ -361,14 +361,19 @@ async def _aside(observed: Observed, work: Callable[[], Result]) -> Result:
 
 
 def _describe(
-    verdict: Verdict, observed: Observed, planned: Plan, before: Mapping[str, Any], now: str, failure: Problem | None
+    verdict: AcceptedSpec,
+    observed: Observed,
+    planned: Plan,
+    before: Mapping[str, Any],
+    now: str,
+    failure: Problem | None,
 ) -> tuple[tuple[Unit, ...], dict[str, Any]]:
     """Compute the description of each unit, and the new status."""
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     return units, status.compute(verdict, observed, planned, units, before, now, failure=failure)
 
 
-def _within(verdict: Verdict | None, cluster: Cluster) -> Verdict | None:
+def _within(verdict: AcceptedSpec | None, cluster: Cluster) -> AcceptedSpec | None:
     """The verdict with its backend as the cluster has it."""
     if verdict is None or verdict.backend is None:
         return verdict

@@ -39,9 +39,9 @@ from covey.kube.resources import (
 )
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestPath
-from covey.operator.accept import find_revision
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.operator.model.problem import of_pod_refusal
+from covey.operator.validation import find_revision
 from covey.planning.facts import ClusterFacts, TemplateKey, with_devices
 from covey.planning.request import Manifests, revisions_of
 

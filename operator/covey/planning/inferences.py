@@ -22,8 +22,8 @@ from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestProblem
 from covey.model import podstate
-from covey.operator.accept import find_revision
 from covey.operator.model.template_faults import asks_for_devices
+from covey.operator.validation import find_revision
 from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Level, Path, Topology
 from covey.planning.changes import Change, Existing, expand, find_outdated, is_of

@@ -14,8 +14,8 @@ from covey.backends import Cluster, Probe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
 from covey.kube.resources import Resource
-from covey.operator.accept import find_refused
-from unit.operator.test_judge import conditions
+from covey.operator.validation import find_refused
+from unit.operator.test_validation import conditions
 from unit.operator.world import World
 
 OLD = Resource("example.com", "v1", "gangs", "Gang")

@@ -21,7 +21,6 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster
 from covey.compile import Owner, network
 from covey.model import podstate
-from covey.operator.accept import Verdict, judge, read_case
 from covey.operator.model.actions import Actions
 from covey.operator.model.capacity import Capacity
 from covey.operator.model.claimed import RootClaim
@@ -34,6 +33,7 @@ from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
+from covey.operator.validation import AcceptedSpec, read_spec, validate
 from covey.placement.cluster.elastic import expand_elastic
 from unit.operator.budgets import budgets_in, budgets_of
 from unit.operator.stored import Stored
@@ -119,9 +119,9 @@ class World(Stored):
         )
         return Inference(metadata, {**self.inference.as_object()["spec"], **self.edits})
 
-    def judge(self, bad_template: Problem | None = None) -> Verdict:
+    def judge(self, bad_template: Problem | None = None) -> AcceptedSpec:
         observed = self.observe()
-        verdict = judge(read_case(self.stored(), self.topologies, self.cluster, observed), observed, bad_template)
+        verdict = validate(read_spec(self.stored(), self.topologies, self.cluster, observed), observed, bad_template)
         assert verdict is not None
         return verdict
 

@@ -28,13 +28,13 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.reasons import needs_person
 from covey.api.rules import unkept_constraints
-from covey.operator.accept import Verdict
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
 from covey.operator.repair.minimum import Shortage
 from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, Unit
+from covey.operator.validation import AcceptedSpec
 from covey.rollout.progress import Gate, describe_partition
 
 REASON_MINIMUM_MET: Final = "MinimumMet"
@@ -152,7 +152,7 @@ class Situation:
     before; ``lives`` says that there are pods that nobody has deleted.
     """
 
-    verdict: Verdict
+    verdict: AcceptedSpec
     plan: Plan
     units: Sequence[Unit]
     failure: Problem | None = None
@@ -235,7 +235,7 @@ def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
     yield from ((remark.reason, remark.message) for remark in situation.plan.remarks)
 
 
-def _kept_levels(verdict: Verdict) -> str:
+def _kept_levels(verdict: AcceptedSpec) -> str:
     remedy = (
         "groups keep the levels that they were made for; change spec.topology, or suspend and resume, to remake them"
     )

@@ -43,10 +43,10 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.observability import operator_metrics as metrics
 from covey.observability.lives import minimum_reached_at, since_true
-from covey.operator.accept import Verdict
 from covey.operator.model.accepted import leaves_out, recorded_units
 from covey.operator.model.observed import Observed
 from covey.operator.status.units import Unit
+from covey.operator.validation import AcceptedSpec
 
 
 @dataclass(slots=True)
@@ -175,7 +175,9 @@ class Milestones:
     def __init__(self) -> None:
         self._written: dict[str, Mapping[str, Any]] = {}
 
-    def count_status(self, owner: str, verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def count_status(
+        self, owner: str, verdict: AcceptedSpec, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
         """Count what is new in the status of a resource that has been written.
 
         Args:
@@ -198,7 +200,7 @@ class Milestones:
         self._written.pop(owner, None)
 
 
-def find_milestones(verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:
+def find_milestones(verdict: AcceptedSpec, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:
     """Find the milestones between two statuses.
 
     Args:
@@ -232,7 +234,7 @@ def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((each for each in status.get("conditions") or () if each["type"] == kind), {})
 
 
-def _of_rollout(verdict: Verdict, old: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:
+def _of_rollout(verdict: AcceptedSpec, old: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:
     new = after.get("rollout") or {}
     was, now = old.get("toRevision"), new.get("toRevision")
     if was and was != now:
@@ -245,7 +247,7 @@ def _of_rollout(verdict: Verdict, old: Mapping[str, Any], after: Mapping[str, An
         yield metrics.ROLLOUT_HOLDS, (str(hold["gate"]),)
 
 
-def _result(verdict: Verdict, target: str, after: Mapping[str, Any]) -> Result:
+def _result(verdict: AcceptedSpec, target: str, after: Mapping[str, Any]) -> Result:
     accepted = verdict.accepted
     if verdict.failed and target == verdict.wanted.hash:
         return Result.ROLLED_BACK

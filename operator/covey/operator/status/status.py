@@ -18,7 +18,6 @@ from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
 from covey.model import podstate
-from covey.operator.accept import Verdict
 from covey.operator.model.accepted import find_served
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
@@ -29,6 +28,7 @@ from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.observe import read_complete, rollout_status
 from covey.operator.status.conditions import Situation, find_conditions, summarize
 from covey.operator.status.units import Unit
+from covey.operator.validation import AcceptedSpec
 
 #: Seconds that a state must last which is expected to pass.
 SETTLE: Final = 2.0
@@ -119,7 +119,7 @@ Status = dict[str, Any]
 
 
 def compute(
-    verdict: Verdict,
+    verdict: AcceptedSpec,
     observed: Observed,
     plan: Plan,
     units: Sequence[Unit],
@@ -190,7 +190,7 @@ def _conditions(found: Sequence[Status], before: Mapping[str, Any], generation: 
     return tuple(map(Condition.model_validate, core.stamp_conditions(found, before, generation, now)))
 
 
-def _existing(verdict: Verdict, observed: Observed) -> int:
+def _existing(verdict: AcceptedSpec, observed: Observed) -> int:
     """Units that have a root, also those that are on their way out."""
     backend, name = verdict.backend, verdict.inference.metadata.name
     if backend is None:
@@ -202,7 +202,7 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
     return sum(backend.read_back(name, unit, observed.of_unit(unit)) is not None for unit in units)
 
 
-def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> tuple[RoleStatus, ...]:
+def _roles(verdict: AcceptedSpec, observed: Observed, plan: Plan) -> tuple[RoleStatus, ...]:
     # What is wanted, also while something keeps it from being created.
     scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
     rows: list[RoleStatus] = []

@@ -300,7 +300,7 @@ def _placement(spec: DisaggregatedInferenceSpec) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StoredSpec:
     """A stored resource as this release reads it; ``inference`` is None when it cannot be read."""
 
     stored: Inference
@@ -320,7 +320,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AcceptedSpec:
     """The spec that is kept up, and the problem of the newest one.
 
     ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None
@@ -350,23 +350,25 @@ class Verdict:
         return self.accepted.resolved.levels if self.accepted is not None else None
 
 
-def read_case(
+def read_spec(
     stored: Inference, topologies: Sequence[core.ClusterTopology], cluster: Cluster, observed: Observed
-) -> Case:
+) -> StoredSpec:
     """Read a resource, and find what is wrong with its spec."""
     if stored.unreadable:
-        return Case(stored, None, Problem(names.REASON_INVALID, f"{stored.unreadable}; nothing of it is taken up"))
+        return StoredSpec(
+            stored, None, Problem(names.REASON_INVALID, f"{stored.unreadable}; nothing of it is taken up")
+        )
     try:
         inference = read_inference(stored)
     except ValidationError as error:
-        return Case(stored, None, Problem(names.REASON_INVALID, _sentence(error)))
+        return StoredSpec(stored, None, Problem(names.REASON_INVALID, _sentence(error)))
     spec, last = inference.spec, _last(observed)
     recorded, last_spec = (last.resolved, last.spec) if last is not None else (None, None)
     running = find_kept_topology(stored.metadata.name, observed)
     topology, levels, bad_levels = resolve_topology(spec, topologies, recorded, running, cluster.detected)
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
-        return Case(stored, inference, find_unsupported(spec, last_spec) or missing, is_blind=True)
+        return StoredSpec(stored, inference, find_unsupported(spec, last_spec) or missing, is_blind=True)
     missing = missing or (find_missing(cluster) if spec.interconnect else None)
     kept = ""
     if last is not None and _is_there(observed) and backend.has_fixed_levels and is_topology_kept(spec, last):
@@ -387,10 +389,10 @@ def read_case(
         or bad_levels
         or find_refused(backend, spec, levels, cluster)
     )
-    return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None, kept_levels=kept)
+    return StoredSpec(stored, inference, problem, resolved, backend, is_blind=missing is not None, kept_levels=kept)
 
 
-def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:
+def validate(case: StoredSpec, observed: Observed, bad_template: Problem | None = None) -> AcceptedSpec | None:
     """Decide which spec is kept up; None when the resource cannot be read and nothing is known of it.
 
     Args:
@@ -412,11 +414,11 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
         kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
         backend = find(last.resolved.backend, last.resolved.dialect)
         newest = _revision_of(inference, observed) or last.revision
-        return Verdict(kept, None if case.is_blind else last, newest, backend, problem=problem)
+        return AcceptedSpec(kept, None if case.is_blind else last, newest, backend, problem=problem)
     wanted = _revision_of(inference, observed)
     if inference is None or wanted is None:
         return None
-    return Verdict(inference, None, wanted, case.backend, problem=problem)
+    return AcceptedSpec(inference, None, wanted, case.backend, problem=problem)
 
 
 def _revision_of(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
@@ -432,7 +434,9 @@ def find_revision(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -
     return Revision.of(spec).known_as(known, stays=in_place)
 
 
-def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
+def _accept(
+    inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed
+) -> AcceptedSpec:
     spec, known = inference.spec, _readable_revisions(observed)
     wanted = find_revision(spec, known)
     # What claims are made of may have been changed while nothing of it was there.
@@ -444,7 +448,7 @@ def _accept(inference: DisaggregatedInference, content: Content, resolved: Resol
         content = with_rolled(content, former)
         accepted = Accepted(DisaggregatedInferenceSpec.model_validate(content), content, resolved, former)
     effective = inference.model_copy(update={"spec": accepted.effective})
-    return Verdict(effective, accepted, wanted, failed=former is not None, unproven=unproven)
+    return AcceptedSpec(effective, accepted, wanted, failed=former is not None, unproven=unproven)
 
 
 def _has_failed(wanted: Revision, observed: Observed) -> bool:
