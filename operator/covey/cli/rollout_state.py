@@ -132,7 +132,6 @@ def former(body: Body, history: Sequence[NumberedRevision], number: int | None) 
 
 
 def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """They have different rolled fields."""
     fields = (("template", None), ("leaderTemplate", None), ("size", 1))
     return any(one.get(key, default) != other.get(key, default) for key, default in fields) or (
         _subdomain(one) != _subdomain(other)

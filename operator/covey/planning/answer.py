@@ -86,7 +86,6 @@ class Teller:
         return PlannedRoleReport(role.name, role.desired, role.minimum, len(instances), tuple(instances))
 
     def _placed_pods(self, replica: ReplicaRequest) -> tuple[PodReport, ...] | None:
-        """The pods of a replica, if all of them have a place."""
         placed = []
         for pod in replica.pods:
             if pod.node is None:

@@ -123,7 +123,6 @@ class _Template:
 def _templates_of(
     document: Document, inference: DisaggregatedInference, stored: Sequence[Revision]
 ) -> Iterator[_Template]:
-    """Yield the templates of a resource's leaders and workers."""
     meta = inference.metadata
     tree = compile_inference(inference, revision=find_revision(inference.spec, stored))
     for number, role in enumerate(inference.spec.roles):
@@ -142,7 +141,6 @@ def _templates_of(
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether a label, an annotation or a gate is one of Covey's."""
     prefix = name.partition("/")[0]
     return prefix == "covey.dev" or prefix.endswith(".covey.dev")
 

@@ -217,7 +217,6 @@ def _labels_of(facts: ClusterFacts) -> dict[str, Mapping[str, str]]:
 
 
 def _keys_of(queue: core.Queue) -> Iterator[str]:
-    """The label keys by which a Queue selects namespaces."""
     selector = queue.spec.namespaces.selector if queue.spec.namespaces else None
     if selector is not None:
         yield from selector.match_labels or ()

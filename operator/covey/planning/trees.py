@@ -200,7 +200,6 @@ def _with_upstream_basic(parts: TreeDocuments, document: Document, group: core.G
 
 
 def _root(parts: TreeDocuments, identity: tuple[str, str, str]) -> tuple[str, str, str]:
-    """The root above a group."""
     current = identity
     for _ in range(_DEEPEST):
         document, group, _number = parts.groups[current]

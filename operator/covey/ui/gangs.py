@@ -191,7 +191,6 @@ def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterat
 
 
 def _unit_of(group: core.Group) -> int | None:
-    """The unit that a group is the root of."""
     text = group.metadata.label(names.LABEL_UNIT)
     is_root = group.spec.parent_composite_pod_group_name is None
     return int(text) if is_root and text is not None and text.isdecimal() else None

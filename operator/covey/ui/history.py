@@ -230,7 +230,6 @@ def _of_rollout(rollout: Mapping[str, Any], who: str) -> Iterator[contract.Histo
 
 
 def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.HistoryEvent]:
-    """Events from the status that the scheduler process wrote of units."""
     for group in groups:
         unit = group.metadata.label(names.LABEL_UNIT)
         if group.spec.parent_composite_pod_group_name is not None or unit is None:
@@ -247,7 +246,6 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.HistoryEvent]:
 
 
 def _of_pods(pods: Iterable[TimedPod]) -> Iterator[contract.HistoryEvent]:
-    """Events from containers that ended."""
     for pod in pods:
         for status in pod.status.container_statuses or ():
             for state in (status.last_state, status.state):

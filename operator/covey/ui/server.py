@@ -22,7 +22,8 @@ from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets
 from covey.ui.auth import Authenticator, CodeUsed, NotSignedIn
-from covey.ui.event_stream import Ended, EventStream, Expired, Sender, ViewerFeed
+from covey.ui.event_sender import Sender
+from covey.ui.event_stream import Ended, EventStream, Expired, ViewerFeed
 from covey.ui.facts import read_facts
 from covey.ui.headers import DEFAULT, SECURITY, PageLimits, bearer_token, is_meant, is_strange
 from covey.ui.history import read_story

@@ -40,7 +40,6 @@ def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple
 
 
 def _status_reasons(inference: DisaggregatedInference) -> Iterator[str]:
-    """Yield the reasons that its status gives."""
     status = inference.status
     if status is None:
         return

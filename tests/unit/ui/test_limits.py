@@ -16,7 +16,8 @@ from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.auth import TokenAuthenticator
 from covey.ui.contract import SignInMode
-from covey.ui.event_stream import Ended, EventStream, Sender, UserInfo, ViewerFeed
+from covey.ui.event_sender import Sender
+from covey.ui.event_stream import Ended, EventStream, UserInfo, ViewerFeed
 from covey.ui.headers import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of

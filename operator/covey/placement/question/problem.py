@@ -326,7 +326,6 @@ class _Builder:
             self._caps[stream] += 1
 
     def _by_pod(self, role: int, pods: Sequence[PodRequest]) -> tuple[int, ...]:
-        """The stream of each of a role's pods."""
         shapes = tuple([pod.shape for pod in pods])
         key = (role, tuple(map(id, shapes)))
         found = self._streams_of.get(key)

@@ -300,7 +300,6 @@ def _least(costs: Array) -> Array:
 
 
 def _smaller(one: Array, other: Array) -> Array:
-    """The lower of two prices for each cell."""
     if len(one) == 1:
         return np.minimum(one, other)
     return np.where(lower(one, other), one, other)

@@ -321,7 +321,6 @@ class DemandLayout:
         return entry.number
 
     def _deep(self, children: list[tuple[Place, Entry]]) -> bool:
-        """Tell whether the children have domains inside."""
         return bool(children) and isinstance(children[0][0], DomainNode) and children[0][0].depth < self._bottom
 
     def _own(self, place: Place) -> Price:
