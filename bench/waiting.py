@@ -30,6 +30,7 @@ from covey.admission.status import Decision, statuses
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
+from covey.kube.turns import Turns
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
@@ -41,7 +42,6 @@ from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.turns import Turns
 from covey.scheduler.writer import Pinned, PinResult
 
 #: Whole nodes in one rack that a waiting gang asks for; the first kind is the one that is served.

@@ -13,6 +13,7 @@ from builders.members import GATE, group, member, put, role_groups
 from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
+from covey.kube.turns import Rank, Turns
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
@@ -22,7 +23,6 @@ from covey.scheduler.questions import Questions
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
 
 #: When a loop begins, in seconds since the epoch: 2026-01-01, when all objects of the builders were created.

@@ -32,7 +32,8 @@ BOUNDS = {
     # Pins.
     ("scheduler", "patch", "pods"): 8,
     ("scheduler", "bind", "pods"): 8,
-    # The root when it is bound.
+    # The root tells its topology before the first pin, and that it is bound.
+    ("scheduler", "patch", "compositepodgroups"): 1,
     ("scheduler", "apply", "compositepodgroups"): 1,
 }
 #: Seconds between two writes of a status that passes: whatever takes longer than usual costs one more for each.

@@ -1,7 +1,8 @@
 """The order in which gangs are planned, by priority and age, and pins that have outlived their reason: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
-priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The
+priority or a higher one is about to come, but not for longer than its own patience, as those that come never end, and
+not where it leaves them room whatever it takes (``spare``). The
 question is asked anew before each step, and what has happened meanwhile is told first, so whoever ranks highest among
 those that may get a place now is next, also when it came a moment ago.
 
@@ -127,8 +128,10 @@ class Line(Generic[N]):
         self._surplus: Queue[N] = Queue()
         #: Name → priority, until when it is waited for, and the resources that it is short of.
         self._coming: dict[N, tuple[int, float, Collection[str]]] = {}
-        #: Of surplus, since when it has wanted a place, and the resources that it takes.
-        self._takes: dict[N, tuple[float, Collection[str]]] = {}
+        #: Of surplus, since when it has wanted a place, the resources that it takes, and how many pods it is.
+        self._takes: dict[N, tuple[float, Collection[str], int]] = {}
+        #: The pods that may take places and keep none of these minimums from its own, counted up to a number.
+        self.spare: Callable[[Collection[N], int], int] = lambda _names, _most: 0
 
     def __len__(self) -> int:
         return len(self._minimums) + len(self._surplus)
@@ -137,7 +140,14 @@ class Line(Generic[N]):
         return name in self._minimums or name in self._surplus
 
     def add(
-        self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER, takes: Collection[str] = ()
+        self,
+        name: N,
+        order: Order,
+        *,
+        surplus: bool = False,
+        since: float = _NEVER,
+        takes: Collection[str] = (),
+        pods: int = 0,
     ) -> None:
         """Put a gang in line, which wants a place now: for what its minimum lacks, or for surplus.
 
@@ -147,11 +157,12 @@ class Line(Generic[N]):
             surplus: whether its minimum has its places.
             since: when the surplus was first wanted (clock's time).
             takes: resources that the surplus asks for.
+            pods: how many pods the surplus is.
         """
         self.drop(name)
         (self._surplus if surplus else self._minimums).add(name, order)
         if surplus:
-            self._takes[name] = (since, takes)
+            self._takes[name] = (since, takes, pods)
 
     def drop(self, name: N) -> None:
         """Take a gang out of the line: it wants no place any more."""
@@ -210,11 +221,18 @@ class Line(Generic[N]):
         for priority, _, short_of in self._coming.values():
             for resource in short_of:
                 awaited[resource] = max(priority, awaited.get(resource, priority))
+        left: int | None = None
         for (lane, order), name in self._surplus.in_order():
             if before is not None and before <= (lane, order[0]):
                 break
-            since, takes = self._takes[name]
+            since, takes, pods = self._takes[name]
             if since + PATIENCE <= now or not any(awaited.get(each, _NEVER) >= -order[0] for each in takes):
+                return name
+            # Where it is too little for the first of them, it was counted to its end.
+            left = (
+                self.spare([coming for coming, wait in self._coming.items() if wait[2]], pods) if left is None else left
+            )
+            if 0 < pods <= left:
                 return name
         return minimum[1] if minimum else None
 

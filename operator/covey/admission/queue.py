@@ -11,7 +11,7 @@ All of it follows from the API objects; it is kept only so that a pass looks at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice, takewhile
@@ -249,10 +249,13 @@ class Shelf:
         #: Those whose minimum has no place.
         self.unplaced: dict[Key, Entry] = {}
         self._line: Line[Key] = Line()
+        self._line.spare = lambda roots, most: self.spare([self.entries[root] for root in roots], most)
         self._asleep: dict[Hashable, Alike] = {}
         self._of: dict[Key, Hashable] = {}
         #: The lane of a unit that stands in line.
         self.lane: Callable[[Entry], Lane] = lambda _entry: FIRST
+        #: The pods that may take places and keep none of these minimums from its own, counted up to a number.
+        self.spare: Callable[[Sequence[Entry], int], int] = lambda _coming, _most: 0
 
     def next(self, now: float) -> Key | None:
         """The unit whose turn it is (event loop's clock)."""
@@ -383,7 +386,8 @@ class Shelf:
 
     def _line_up(self, root: Key, entry: Entry) -> None:
         if entry.want is Want.SURPLUS and entry.since is not None:
-            self._line.add(root, entry.order, surplus=True, since=entry.since, takes=entry.asks)
+            pods = _count_waiting(entry.gang)
+            self._line.add(root, entry.order, surplus=True, since=entry.since, takes=entry.asks, pods=pods)
         else:
             self._line.add(root, entry.order, surplus=entry.want is Want.SURPLUS)
 
@@ -411,6 +415,11 @@ class Shelf:
         elif alike.lead == root:
             alike.lead = None
             self.wake(alike)
+
+
+def _count_waiting(gang: Gang | None) -> int:
+    replicas = (replica for role in gang.roles for replica in role.replicas) if gang is not None else ()
+    return sum(pod.node is None for replica in replicas for pod in replica.pods)
 
 
 def _order(entry: Entry) -> Order:

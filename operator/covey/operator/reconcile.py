@@ -20,6 +20,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.turns import Turns
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator.execute.denials import Allowance
@@ -60,6 +61,9 @@ _PROTECTIONS: Final = 50.0
 _NEXT: Final = 1.0
 #: Seconds after which pods are looked at again that wait for a quota beside claims that are still to be made.
 _CLAIMING: Final = 30.0
+#: Seconds after which a resource that still creates pods keeps no other from doing so: it may have many, or its requests
+#: be slow.
+_TURN: Final = 0.2
 #: Pods of a resource from which on it is planned in a thread: 30 to 50 ms of work.
 _LARGE: Final = 1_000
 
@@ -97,6 +101,8 @@ class Reconciler:
         self._templates = TemplateCheck(client, clock.monotonic)
         self._pace = Pace(clock.monotonic)
         self._statuses = StatusWriter(client, caches.tell)
+        #: By turns, the oldest first, so that the first of many are whole early.
+        self._creations = Turns(1)
         self._protections = Allowance(_PROTECTIONS, clock.monotonic)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
@@ -246,7 +252,8 @@ class Reconciler:
         needs_budget = network.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
-        failure = await self._execute(owner, observed, self._limit_protections(key, planned.actions), departures)
+        actions, age = self._limit_protections(key, planned.actions), verdict.inference.metadata.creation_timestamp
+        failure = await self._execute(owner, observed, actions, departures, age or "")
         if not needs_budget and not planned.actions.protect:
             self._caches.budgets.note(key, needed=False)
         return failure
@@ -259,7 +266,7 @@ class Reconciler:
         return replace(actions, protect=actions.protect[:allowed])
 
     async def _execute(
-        self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
+        self, owner: Owner, observed: Observed, actions: Actions, departures: Departures, age: str
     ) -> Problem | None:
         if not any((actions, actions.annotate, actions.protect, actions.ask)):
             return None
@@ -279,6 +286,7 @@ class Reconciler:
                 changed=partial(self._caches.ledger.note_change, key),
             ),
             width=self._client.connections,
+            turn=self._creations.take((age,), _TURN),
         )
         try:
             await executor.run(actions)

@@ -7,7 +7,7 @@ it is and plans; what comes of it is entered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from covey.admission.entitlement import FIRST, Entitlement, QueueError
 from covey.admission.order import PATIENCE
 from covey.admission.queue import NO_ORDER, SETTLE, Alike, Entry, Shelf, Want, assess
 from covey.admission.reservation import BY_NEED
+from covey.admission.spare import count_spare
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
@@ -78,6 +79,7 @@ class Books:
         self.shelf = Shelf()
         self.quotas = queueing.quotas
         self.shelf.lane = self.quotas.lane
+        self.shelf.spare = self._count_spare
         self.slots = Slots()
         #: Room is no longer kept for somebody, which may help those that were refused for it.
         self.unkept = False
@@ -85,6 +87,16 @@ class Books:
         self._retold: list[Alike] = []
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self.blocked = BlockedGangs(mark)
+
+    def _count_spare(self, coming: Sequence[Entry], most: int) -> int:
+        """Count pods of surplus that take nothing from these minimums (``count_spare``).
+
+        0 where a Queue says what a minimum may have, or nodes are kept for somebody.
+        """
+        gangs = [(entry.unit, entry.gang) for entry in coming if entry.gang is not None]
+        if any(self.reservations.keepers()) or any(self.quotas.queue_of(entry.unit.key) for entry in coming):
+            return 0
+        return count_spare(gangs, self._cache.capacity.planned, most)
 
     def assess(self, root: Key) -> None:
         """Look at a unit as it is now."""

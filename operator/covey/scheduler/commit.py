@@ -22,13 +22,13 @@ from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
 from covey.kube.errors import KubeError
 from covey.kube.events import ObjectRef
+from covey.kube.turns import Rank
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.queue import Parking
 from covey.scheduler.topologies import write_topology
-from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
 
 

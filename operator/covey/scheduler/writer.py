@@ -37,11 +37,12 @@ from covey.kube.errors import (
     Unreachable,
 )
 from covey.kube.resources import PODS
+from covey.kube.turns import Rank, Turns
 from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
-from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
+from covey.scheduler.turns import MARK, RELEASE
 
 #: Seconds until the first new attempt, doubled at each further one, and the most.
 FIRST: Final = 0.02

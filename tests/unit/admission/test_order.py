@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -124,6 +125,28 @@ def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_mini
         line.expect(f"new-{number}", 0, 3.0 + number, ["gpu"])
     assert line.next(2.9) is None
     assert line.next(1.0 + PATIENCE) == "more"
+
+
+def test_surplus_when_it_takes_nothing_from_minimums_to_come_does_not_wait_for_them() -> None:
+    line: Line[str] = Line()
+    for age, pods in enumerate((6, 3, 2)):
+        line.add(f"more-{age}", (0, str(age), "", "", 0, ""), surplus=True, since=1.0, takes=["gpu"], pods=pods)
+    line.expect("new", 0, 3.0, ["gpu"])
+    line.expect("unknown", 0, 3.0, [])
+    asked: list[tuple[list[str], int]] = []
+
+    def spare(names: Collection[str], most: int) -> int:
+        asked.append((list(names), most))
+        return min(left, most)
+
+    line.spare = spare
+    left = 6
+    assert line.next(2.0) == "more-0"
+    left = 3
+    assert line.next(2.0) == "more-1", "what is too much for the first is enough for the next"
+    left = 0
+    assert line.next(2.0) is None
+    assert asked == [(["new"], 6)] * 3, "once for each question, and of those that are waited for alone"
 
 
 def named(name: str, value: int, *, default: bool = False) -> core.PriorityClass:

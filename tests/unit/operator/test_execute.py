@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import Mapping
@@ -19,12 +20,15 @@ from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from covey.kube.resources import Resource
+from covey.kube.turns import Turns
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.pods import PodCallbacks
 from covey.operator.model.actions import Actions, DeletePod, Drain, Relabel, Serve
 from covey.operator.model.observed import Grave
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.expectations import find_remaining
 from merge_patch import merge
+from scheduler_loop import settle
 from unit.operator.world import World
 
 OWNER = Owner("ml", "llama", "uid-llama")
@@ -294,3 +298,22 @@ async def test_a_pairing_that_a_pod_could_not_leave_is_not_rolled_out(seconds: i
         with pytest.raises(Blocked) if denied else contextlib.nullcontext():
             await execute(world, server, actions)
         assert [*server.patched, *server.applied, *server.deleted] == expected
+
+
+async def test_pods_when_several_resources_create_them_come_by_resource_the_oldest_first(world: World) -> None:
+    for number in range(2):
+        world.fail(world.name_at(f"0-decode-{number}-0"))
+    turns, born = Turns(1), list[str]()
+
+    async def create(age: str) -> None:
+        callbacks, turn = PodCallbacks(created=lambda _: born.append(age)), turns.take((age,))
+        client, observed = cast("Client", Server(world)), world.observe()
+        executor = Executor(client, OWNER, observed, lambda *_: None, pods=callbacks, turn=turn)
+        await executor.run(world.plan().actions)
+
+    async with asyncio.TaskGroup() as group, turns.take(("0",)):
+        for age in ("2", "1"):
+            group.create_task(create(age))
+        await settle()
+        assert not born
+    assert born == ["1", "1", "2", "2"]

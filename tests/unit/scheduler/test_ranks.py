@@ -9,8 +9,9 @@ import pytest
 
 from builders.members import GATE, cache, member, node, pod, put
 from covey.kube.clock import SYSTEM
+from covey.kube.turns import Turns
 from covey.scheduler.commit import Committer, Placement
-from covey.scheduler.turns import RELEASE, Turns
+from covey.scheduler.turns import RELEASE
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_loop import settle, tree
 from unit.scheduler.test_writer import Slow
@@ -48,6 +49,29 @@ async def test_a_turn_that_was_given_to_a_task_that_is_cancelled_goes_to_the_nex
     async with turns.take(RELEASE):
         taken.append("free again")
     assert taken[-1] == "free again"
+
+
+async def test_a_turn_that_lasts_too_long_is_not_counted_any_more_and_is_passed_on_once() -> None:
+    turns, taken = Turns(1), list[str]()
+    ends, begun = asyncio.Event(), asyncio.Event()
+
+    async def work(name: str) -> None:
+        async with turns.take((name,), 0.0):
+            taken.append(name)
+            if name == "b":
+                begun.set()
+            await ends.wait()
+
+    tasks = [asyncio.create_task(work(name)) for name in ("a", "b")]
+    await begun.wait()
+    assert taken == ["a", "b"]
+    ends.set()
+    await asyncio.gather(*tasks)
+    async with turns.take(("c",)):
+        waiting = asyncio.create_task(work("d"))
+        await settle()
+        assert taken == ["a", "b"], "there is one turn, whatever became of the others"
+    await waiting
 
 
 @pytest.mark.parametrize(

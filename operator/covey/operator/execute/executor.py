@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -162,6 +163,7 @@ class Executor:
         stored: called with the type of every object but pods that was created, and the object.
         pods: called after writes of pods.
         width: requests under way at once.
+        turn: is waited for before pods are created.
     """
 
     def __init__(
@@ -173,8 +175,10 @@ class Executor:
         *,
         pods: PodCallbacks = NO_CALLBACKS,
         width: int = 64,
+        turn: AbstractAsyncContextManager[None] | None = None,
     ) -> None:
         self._width = width
+        self._turn = turn or nullcontext()
         self._observed = observed
         self._denials = Denials()
         self._dependants = Dependants()
@@ -334,7 +338,8 @@ class Executor:
             lambda item: self._dependants.pod_lacks(item.slot),
         )
         try:
-            await creations.run(items)
+            async with self._turn:
+                await creations.run(items)
         finally:
             # Their reason is the one to show.
             self._problems[:0] = creations.problems
