@@ -1,4 +1,4 @@
-"""Room that surplus may take although minimums are about to come, as it keeps none of them from its own: pure.
+"""Capacity that surplus may take although minimums are about to come, as it keeps none of them from its own: pure.
 
 Each of those minimums is given wholly free nodes that nobody else needs: one for each of its pods, in a wholly free
 domain of the level that it requires. A pod of surplus breaks into one of them at most, so as many pods as there are
