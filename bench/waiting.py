@@ -32,10 +32,10 @@ from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
 from covey.kube.turns import Turns
 from covey.scheduler.admission import Admission
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
-from covey.scheduler.lives import Lives
 from covey.scheduler.main import settle_in
 from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases
@@ -149,7 +149,7 @@ class World:
     def _wire(self, topologies: Topologies) -> None:
         api: Any = self.api
         api.bind = self.bind
-        context = Context(self.cache, api, api, api, SYSTEM, Lives(SYSTEM.wall))
+        context = Context(self.cache, api, api, api, SYSTEM, AdmissionTimes(SYSTEM.wall))
         queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER, clock=SYSTEM)
         self.admission = Admission(
             context, queueing, Reservations(self.cache, reserve_after=RESERVE_AFTER, clock=SYSTEM)

@@ -15,10 +15,10 @@ from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.turns import Rank, Turns
 from covey.scheduler.admission import Admission
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
 from covey.scheduler.holding import Holding
-from covey.scheduler.lives import Lives
 from covey.scheduler.questions import Questions
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Limits, Reservations
@@ -84,7 +84,7 @@ async def settle() -> None:
 
 def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:
     """A process's context in which ``api`` stands for all that writes."""
-    return Context(made, api, api, api, clock, Lives(clock.wall))
+    return Context(made, api, api, api, clock, AdmissionTimes(clock.wall))
 
 
 class Answering:
@@ -133,7 +133,7 @@ class Loop:
         self.client = Client()
         api: Any = self.client
         clock = Clock(lambda: self.now)
-        context = Context(made, api, writer, recorder, clock, Lives(clock.wall))
+        context = Context(made, api, writer, recorder, clock, AdmissionTimes(clock.wall))
         self.admission = Admission(context, queueing, reservations, self.holding)
         self.admission.on_decision(decided)
         self.holding.begin()

@@ -43,8 +43,9 @@ from covey.operator.quota.charge import charge_of_claims
 from covey.operator.quota.fit import Fitting, merge_demands
 from covey.operator.repair.history import nodes_told
 from covey.operator.status import status
-from covey.operator.status.lives import Lives, Milestones
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
+from covey.operator.status.rollout_counts import RolloutCounts
+from covey.operator.status.startup_times import StartupTimes
 from covey.operator.status.status import Pace, is_news, is_passing
 from covey.operator.status.units import Unit, describe_units
 from covey.operator.validation import AcceptedSpec, read_spec, validate
@@ -94,8 +95,8 @@ class Reconciler:
         self._caches = caches
         self._recorder = recorder
         self._gauges = gauges
-        self._lives = Lives(clock.wall)
-        self._milestones = Milestones()
+        self._startup_times = StartupTimes(clock.wall)
+        self._rollout_counts = RolloutCounts()
         self._limits = limits
         self._clock = clock
         self._templates = TemplateCheck(client, clock.monotonic)
@@ -176,8 +177,8 @@ class Reconciler:
         problem = failure or verdict.problem
         served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
-            self._lives.observe_status(owner.uid, verdict.inference, observed, units, before)
-            self._milestones.count_status(owner.uid, verdict, before, after)
+            self._startup_times.observe_status(owner.uid, verdict.inference, observed, units, before)
+            self._rollout_counts.count_status(owner.uid, verdict, before, after)
         # 6. Come back where time alone can help.
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
@@ -353,8 +354,8 @@ class Reconciler:
             self._templates.forget(uid)
             self._statuses.forget(uid)
             self._pace.forget(uid)
-            self._lives.forget(uid)
-            self._milestones.forget(uid)
+            self._startup_times.forget(uid)
+            self._rollout_counts.forget(uid)
             self._attempts.pop(uid, None)
 
 

@@ -66,7 +66,7 @@ class Books:
     ) -> None:
         self._cache = context.cache
         self._queueing = queueing
-        self._lives = context.lives
+        self._admission_times = context.admission_times
         self._breath = context.breath
         self._decided = decided
         self._mark = mark
@@ -105,7 +105,7 @@ class Books:
         if unit is None or (unit.root.is_native and not any(unit.pods())):
             self.forget(root)
             return
-        self._lives.look(unit)
+        self._admission_times.look(unit)
         self.reservations.note(unit)
         self.quotas.note(unit)
         parked = self.parking.holding(root)

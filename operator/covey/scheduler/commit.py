@@ -151,7 +151,7 @@ class Commits:
         self.committer = Committer(context.cache, context.writer)
         self._writer = context.writer
         self._recorder = context.recorder
-        self._lives = context.lives
+        self._admission_times = context.admission_times
         self._parking = parking
         self._mark = mark
         self._denied = denied
@@ -213,7 +213,7 @@ class Commits:
         if unit is None:
             return
         if want is Want.MINIMUM:
-            self._lives.note_admission(unit, pods)
+            self._admission_times.note_admission(unit, pods)
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.events import EventRecorder
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
-from covey.scheduler.lives import Lives
 from covey.scheduler.turns import Breath
 from covey.scheduler.writer import PodWriter
 
@@ -28,7 +28,7 @@ class Context:
     recorder: EventRecorder
     clock: Clock
     #: The times of each unit, for metrics.
-    lives: Lives
+    admission_times: AdmissionTimes
     #: Whether this process may decide and write decisions now.
     leads: Callable[[], bool] = _always
     #: Turns of the event loop that long work gives to others.

@@ -36,6 +36,7 @@ from covey.kube.transport import Transport
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.admission import Admission
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
@@ -48,7 +49,6 @@ from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
-from covey.scheduler.lives import Lives
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.queue import Queueing
 from covey.scheduler.refused_pods import RefusedPod
@@ -178,7 +178,7 @@ class Process:
         callers = Callers(lambda: bool(binder.waiting), clock=clock.monotonic)
         recorder = EventRecorder(client, COMPONENT, self._identity, clock=clock.wall)
         deciding = writer.while_leading(self._leads)
-        context = Context(cache, client, deciding, recorder, clock, Lives(clock.wall), self._leads)
+        context = Context(cache, client, deciding, recorder, clock, AdmissionTimes(clock.wall), self._leads)
         leader = _Leader(settings, context, binder, topologies, holding, callers)
         if settings.leader_elect:
             self._elector = LeaseElector(

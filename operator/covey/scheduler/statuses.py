@@ -35,10 +35,11 @@ from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
-from covey.scheduler.lives import count_level
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
 from covey.scheduler.refused_pods import RefusedPod, find_refused_pods
 
+#: A preferred level that the topology does not have: upstream groups name label keys, which anybody can make up.
+_OTHER_LEVEL: Final = "Other"
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
 GATHER: Final = 0.5
@@ -91,7 +92,7 @@ class StatusWriter:
     ) -> None:
         clock = context.clock
         self._cache = context.cache
-        self._lives = context.lives
+        self._admission_times = context.admission_times
         self._leads = context.leads
         self._announce = announce
         self._announce_pod = announce_pod
@@ -137,7 +138,7 @@ class StatusWriter:
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)
-            self._lives.forget(root)
+            self._admission_times.forget(root)
             self._note_written(root)
             self._pacer.drop(root)
             return
@@ -175,13 +176,13 @@ class StatusWriter:
         groups = {group.metadata.uid for group, _ in wanted}
         self._written[root] = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
         (group, status), *details = wanted[:1] + [each for each in wanted[1:] if _is_due(*each)]
-        self._lives.before(unit.root)
+        self._admission_times.before(unit.root)
         fresh = not self._is_written(root, group, status)
         before = self._written[root].get(group.metadata.uid) or observed_status(group)
         done = await self._apply(root, group, status)
         for refused in find_refused_pods(unit, before, status) if done and fresh else ():
             self._announce_pod(refused)
-        if done and self._lives.observe_status(unit, status):
+        if done and self._admission_times.observe_status(unit, status):
             self._count_levels(unit)
         if any(not self._is_written(root, *each) for each in details):
             self._details.add_after(root, DETAIL * self._rush())
@@ -191,8 +192,12 @@ class StatusWriter:
         """The unit's minimum was admitted: how near to each other its pods are."""
         topology = self._decision(unit.key).topology
         if topology is not None:
-            for each in preferences(unit, topology, partial(self._cache.path, topology)):
-                count_level(each, topology)
+            levels = {level.name for level in topology.levels}
+            for preference in preferences(unit, topology, partial(self._cache.path, topology)):
+                level = preference.level if preference.level in levels else _OTHER_LEVEL
+                met = str(preference.is_met(topology)).lower()
+                reached = preference.reached_level(topology)
+                metrics.PREFERRED_LEVELS.labels(preference.scope, level, reached, met).inc()
 
     async def _write_details(self, root: Key) -> None:
         """The groups below a root, as they are by now."""

@@ -21,12 +21,12 @@ from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, NotFound
 from covey.scheduler.admission import Admission
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.context import Context
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
-from covey.scheduler.lives import Lives
 from covey.scheduler.queue import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
@@ -84,8 +84,8 @@ class Parts:
         self.guard = Guard(made, self.waker.note_refusal)
         self.queueing = Queueing(made, self.topologies, clock=Clock(clock), reserve_after=30.0)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        context = Context(made, api, self.writer, recorder, Clock(clock), Lives(SYSTEM.wall))
-        self.lives = context.lives
+        context = Context(made, api, self.writer, recorder, Clock(clock), AdmissionTimes(SYSTEM.wall))
+        self.admission_times = context.admission_times
         self.admission = Admission(context, self.queueing, Reservations(made, reserve_after=30.0, clock=SYSTEM))
         self.statuses = StatusWriter(context, self.admission.decision)
         self.admission.on_decision(self.statuses.note_change)
@@ -222,4 +222,4 @@ def test_nothing_is_left_of_pods_that_have_come_and_gone() -> None:
     # It was all in use.
     used = {path.rpartition(".")[2] for path in busiest}
     assert used >= {"_shapes", "_asleep", "_timed", "_failures", "_parked", "_pinned_at", "_written"}
-    assert used >= {"_lives", "_unknown", "entries", "_timers", "_calls"}
+    assert used >= {"_gangs", "_unknown", "entries", "_timers", "_calls"}

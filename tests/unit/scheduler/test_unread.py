@@ -8,8 +8,8 @@ from builders.members import GATE, cache, drop, pod, put
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.observability.metrics import REGISTRY
+from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.context import Context
-from covey.scheduler.lives import Lives
 from covey.scheduler.statuses import UnreadGroups
 
 REFERENCE = {"workloadRef": {"name": "train", "podGroup": "workers"}}
@@ -37,7 +37,7 @@ def waiting(name: str, **more: Any) -> core.Pod:
 def test_each_is_told_once_by_whoever_leads_and_counted_until_it_is_gone() -> None:
     made, recorder, leads = cache(waiting("early"), pod("ordinary")), Recorder(), [False]
     api: Any = recorder
-    unread = UnreadGroups(Context(made, api, api, api, SYSTEM, Lives(SYSTEM.wall), lambda: leads[0]))
+    unread = UnreadGroups(Context(made, api, api, api, SYSTEM, AdmissionTimes(SYSTEM.wall), lambda: leads[0]))
     put(made, waiting("a"))
     put(made, waiting("gone"))
     before = count()

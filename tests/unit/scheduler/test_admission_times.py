@@ -13,7 +13,7 @@ from covey.admission.tree import Unit
 from covey.api import core
 from covey.model import podstate
 from covey.observability import metrics
-from covey.scheduler.lives import Lives
+from covey.scheduler.admission_times import AdmissionTimes
 from scrapes import Scrape
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -66,7 +66,7 @@ def gang(*replicas: dict[str, Any], status: dict[str, Any] | None = None, minimu
     return unit(root, role_groups("decode", replicas=3, minimum=minimum, size=1), pods)
 
 
-def written(lives: Lives, found: Unit, now: str = CREATED) -> dict[str, Any]:
+def written(lives: AdmissionTimes, found: Unit, now: str = CREATED) -> dict[str, Any]:
     """What the status writer does with a root."""
     _, status = statuses(found, Decision(), lambda _node: (), now)[0]
     lives.before(found.root)
@@ -74,7 +74,7 @@ def written(lives: Lives, found: Unit, now: str = CREATED) -> dict[str, Any]:
     return status
 
 
-def admit(lives: Lives, found: Unit) -> None:
+def admit(lives: AdmissionTimes, found: Unit) -> None:
     """The pins of everything that is pinned in it have just been written."""
     lives.note_admission(found, [pod for pod in found.pods() if podstate.pinned_node(pod)])
 
@@ -95,19 +95,19 @@ def seen() -> Seen:
 
 def test_a_new_leader_observes_what_nobody_recorded(clock: Clock, seen: Seen) -> None:
     """Admitted and bound while nobody led: by the API's own times."""
-    status = written(Lives(clock), gang(GATED, GATED))
+    status = written(AdmissionTimes(clock), gang(GATED, GATED))
     clock.now += 3600
-    written(Lives(clock), gang(bound(7), bound(9), status=status))
+    written(AdmissionTimes(clock), gang(bound(7), bound(9), status=status))
     assert seen() == {"created_to_admitted": (1, 7), "admitted_to_bound": (1, 2)}
 
 
 def test_what_is_lost_and_comes_back_is_no_new_life(clock: Clock, seen: Seen) -> None:
-    lives = Lives(clock)
+    lives = AdmissionTimes(clock)
     status = written(lives, gang(bound(1), bound(2)))
     before = seen()
     lost = written(lives, gang(bound(1), GATED, status=status), "2026-01-01T01:00:00Z")
     admit(lives, gang(bound(1), PINNED, status=lost))
-    for leader in (lives, Lives(clock)):
+    for leader in (lives, AdmissionTimes(clock)):
         written(leader, gang(bound(1), bound(2), status=lost), "2026-01-01T02:00:00Z")
     assert seen() == before
 
@@ -117,7 +117,7 @@ SUCCESSOR = PINNED | {"annotations": {"scheduling.covey.dev/room": "n1"}}
 
 def test_a_minimum_that_is_admitted_again_is_a_replan_with_its_cause(clock: Clock) -> None:
     before = replans()
-    lives = Lives(clock)
+    lives = AdmissionTimes(clock)
     admit(lives, gang(PINNED, PINNED))
     assert replans() == before
     admit(lives, gang(PINNED, PINNED))  # before any status was written

@@ -1,4 +1,4 @@
-"""Milestones are counted once for each change of the status, whoever writes it; what happens is told in tests/stories."""
+"""Rollouts and evacuations are counted once for each change of the status, whoever writes it; what happens is told in tests/stories."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from builders.inferences import llama
 from covey.observability import metrics, operator_metrics
 from covey.operator.model.claimed import RootClaim
 from covey.operator.rolling.observe import read_progress
-from covey.operator.status.lives import Milestones, find_milestones
 from covey.operator.status.metrics import Departures
+from covey.operator.status.rollout_counts import RolloutCounts, find_counts
 from scrapes import Scrape
 from unit.operator.test_claim_storm import victim
 from unit.operator.world import World
@@ -51,14 +51,14 @@ def test_a_rollout_ends_with_a_result(before: dict[str, Any], after: dict[str, A
     for status in (before, after):
         if status.get("rollout", {}).get("toRevision") == "here":
             status["rollout"]["toRevision"] = verdict.wanted.hash
-    assert [label for _, (label,) in find_milestones(verdict, before, after)] == labels
+    assert [label for _, (label,) in find_counts(verdict, before, after)] == labels
 
 
 def test_a_watch_that_lags_makes_nothing_count_twice() -> None:
     """Two writes within a moment: the watch shows the first one when the second is written already, and it is again."""
     verdict, begun = World.settled(llama()).judge(), counted()
     moving, moved = rollout(None, ("Evacuating", "NodeLeaving")), rollout(None)
-    counting = Milestones()
+    counting = RolloutCounts()
     counting.count_status("uid", verdict, moved, moving)
     for stale in (moving, moving):
         counting.count_status("uid", verdict, stale, moved)
@@ -87,8 +87,8 @@ def test_who_was_begun_is_finished_once_or_still_on_its_way(drawn: Sequence[Any]
             if each[1] is not None:
                 after["rollout"]["hold"] = {"gate": each[1][0], "since": str(each[1][1])}
         changes += bool(after.get("rollout", {}).get("hold")) and after.get("rollout") != status.get("rollout")
-        tally.update(counter for counter, _ in find_milestones(verdict, status, after))
-        assert not list(find_milestones(verdict, after, after)), "a new operator counts nothing again"
+        tally.update(counter for counter, _ in find_counts(verdict, status, after))
+        assert not list(find_counts(verdict, after, after)), "a new operator counts nothing again"
         status = after
     assert tally[operator_metrics.ROLLOUTS_STARTED] - tally[operator_metrics.ROLLOUTS_FINISHED] == ("rollout" in status)
     assert tally[operator_metrics.ROLLOUT_HOLDS] == changes

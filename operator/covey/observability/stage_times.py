@@ -1,9 +1,9 @@
-"""Times at which a gang reached the stages of its life, from the times in pods' conditions: pure.
+"""Times at which a gang reached the stages of its start, from the times in pods' conditions: pure.
 
-A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
+A gang (one unit: one root group) goes created → admitted → bound → ready once. The scheduler process
 observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
-back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives``
-and ``covey.operator.status.lives``.
+back is no part of it. Both observe each transition exactly once, whichever process leads: see
+``covey.scheduler.admission_times`` and ``covey.operator.status.startup_times``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ Role = tuple[int, Iterable[Sequence[float | None]]]
 
 def since_true(pod: core.Pod, kind: str) -> float | None:
     """Return since when a condition of a pod has been True, in seconds since the epoch; None when it is not."""
-    found = core.condition(pod.status.conditions, kind)
-    return core.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+    condition = core.condition(pod.status.conditions, kind)
+    if condition is None or condition.status != "True":
+        return None
+    return core.seconds(condition.last_transition_time)
 
 
 def minimum_reached_at(roles: Iterable[Role]) -> float | None:
@@ -31,7 +33,7 @@ def minimum_reached_at(roles: Iterable[Role]) -> float | None:
     for minimum, replicas in roles:
         if minimum <= 0:
             continue
-        complete = sorted(time for each in replicas if (time := _last(each)) is not None)
+        complete = sorted(time for pods in replicas if (time := _last(pods)) is not None)
         if len(complete) < minimum:
             return None
         latest = max(complete[minimum - 1], latest or 0.0)
