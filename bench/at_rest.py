@@ -23,7 +23,7 @@ from covey.api.core import rfc3339
 from covey.compile import Owner
 from covey.kube.process import settle_memory
 from covey.operator.model.observed import is_ours, place_pods
-from covey.operator.observe.expectations import Ledger
+from covey.operator.observe.expectations import PodExpectations
 from covey.operator.plan import plan
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
@@ -79,13 +79,13 @@ def on_loop(world: World) -> tuple[float, float]:
         msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(reference,)))
         for pod in world.pods.values()
     ]
-    ledger, observed, layout = Ledger(lambda _: True, time.monotonic), world.observe(), world.plan().layout
+    known, observed, layout = PodExpectations(lambda _: True, time.monotonic), world.observe(), world.plan().layout
     begun = time.process_time()
-    mine = [pod for pod in (ledger.latest(("team", "llama"), each) for each in pods) if is_ours(pod.metadata, owner)]
+    mine = [pod for pod in (known.latest(("team", "llama"), each) for each in pods) if is_ours(pod.metadata, owner)]
     place_pods(mine)
     {pod.spec.node_name for pod in mine if pod.spec.node_name}
     middle = time.process_time()
-    ledger.retire(("team", "llama"), observed, layout.slots())
+    known.retire(("team", "llama"), observed, layout.slots())
     return middle - begun, time.process_time() - middle
 
 

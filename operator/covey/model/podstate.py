@@ -25,7 +25,7 @@ class Course(Enum):
     STAYS = auto()
     #: It is marked: its replica is to go, and never comes back.
     DRAINS = auto()
-    #: Its deletion was asked for, by this process (``Observed.condemned``) or as the API server says.
+    #: Its deletion was asked for, by this process (``Observed.pending_deletions``) or as the API server says.
     GOES = auto()
     #: It has ended by itself.
     ENDED = auto()

@@ -34,7 +34,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
-from covey.operator.observe.expectations import find_remaining, missing_pods
+from covey.operator.observe.missing import find_remaining, missing_pods
 from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Key
@@ -225,7 +225,7 @@ class Reconciler:
         if not missing:
             return observed
         remaining = await find_remaining(self._client, owner, missing)
-        self._caches.ledger.confirm(key, missing.keys() - remaining.keys())
+        self._caches.pod_expectations.confirm(key, missing.keys() - remaining.keys())
         return self._caches.observe(owner, self._clock.wall()).with_pods(remaining)
 
     async def _judge(self, stored: Inference, observed: Observed) -> AcceptedSpec | None:
@@ -248,7 +248,7 @@ class Reconciler:
         if not verdict.is_kept_up:
             return None
         key = (owner.namespace, owner.name)
-        self._caches.ledger.retire(key, observed, planned.layout.slots())
+        self._caches.pod_expectations.retire(key, observed, planned.layout.slots())
         departures = Departures(verdict.inference.spec, observed, planned)
         needs_budget = network.needs_budget(verdict.inference.spec)
         if needs_budget:
@@ -280,11 +280,11 @@ class Reconciler:
             observed,
             partial(self._caches.welcome_object, key),
             pods=PodCallbacks(
-                created=partial(self._caches.ledger.note_creation, key),
-                condemned=partial(self._caches.ledger.condemn, key),
-                spared=partial(self._caches.ledger.spare, key),
+                created=partial(self._caches.pod_expectations.note_creation, key),
+                deleting=partial(self._caches.pod_expectations.note_deletion, key),
+                deletion_failed=partial(self._caches.pod_expectations.note_failed_deletion, key),
                 deleted=departures.count_deletion,
-                changed=partial(self._caches.ledger.note_change, key),
+                changed=partial(self._caches.pod_expectations.note_change, key),
             ),
             width=self._client.connections,
             turn=self._creations.take((age,), _TURN),

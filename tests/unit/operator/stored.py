@@ -33,7 +33,7 @@ from covey.operator.model.actions import (
     UpdateInPlace,
 )
 from covey.operator.model.objects import CONTROLLER_REVISIONS, RoleScaler
-from covey.operator.model.observed import SHARED_BUDGET, Grave, StoredRevision, current, place_pods
+from covey.operator.model.observed import SHARED_BUDGET, StoredRevision, Tombstone, current, place_pods
 
 
 class Stored:
@@ -46,7 +46,7 @@ class Stored:
         self.shared: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
         self.scalers: dict[str, RoleScaler] = {}
-        self.graves: dict[Slot, Grave] = {}
+        self.tombstones: dict[Slot, Tombstone] = {}
         self.retired: set[str] = set()
         #: What defaults and webhooks of the API server make of an object's spec, by kind.
         self.admit: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda _, spec: spec
@@ -177,7 +177,7 @@ class Stored:
         pod = self.pods.pop(name)
         slot = slot_of(pod.spec.hostname)
         if slot is not None:
-            self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
+            self.tombstones[slot] = Tombstone.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
         name = body["metadata"]["name"]

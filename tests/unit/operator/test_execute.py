@@ -24,9 +24,9 @@ from covey.kube.turns import Turns
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.model.actions import Actions, DeletePod, Drain, Relabel, Serve
-from covey.operator.model.observed import Grave
+from covey.operator.model.observed import Tombstone
 from covey.operator.model.problem import Blocked
-from covey.operator.observe.expectations import find_remaining
+from covey.operator.observe.missing import find_remaining
 from merge_patch import merge
 from scheduler_loop import settle
 from unit.operator.world import World
@@ -204,8 +204,8 @@ async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World,
     """It is asked for by name; whoever answers is of the snapshot, so that nobody takes its place."""
     hidden, gone = world.name_at("0-decode-0-0"), world.name_at("0-decode-1-0")
     missing = {
-        Slot(0, "decode", 0, 0): Grave.of(world.pods[hidden], confirmed=False),
-        Slot(0, "decode", 1, 0): Grave.of(world.pods[gone], confirmed=False),
+        Slot(0, "decode", 0, 0): Tombstone.of(world.pods[hidden], confirmed=False),
+        Slot(0, "decode", 1, 0): Tombstone.of(world.pods[gone], confirmed=False),
     }
     owned = core.OwnerReference(name="llama", uid="uid-llama", controller=True)
     world.change(hidden, metadata={"owner_references": (owned,)})

@@ -57,15 +57,15 @@ def test_the_dead_of_a_namesake_are_nobody_s(seen: Watching, pod: core.Pod, orde
     seen.resource("ADDED", "another")
     if order == "resource first":
         seen.pod("DELETED", pod)
-    assert not seen.look("another").graves
+    assert not seen.look("another").tombstones
 
 
 def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Watching, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
-    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), ())
-    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), [SLOT])
+    seen.caches.pod_expectations.retire(KEY, seen.look("owner-uid"), ())
+    seen.caches.pod_expectations.retire(KEY, seen.look("owner-uid"), [SLOT])
     seen.pod("DELETED", pod)
-    assert not seen.look("owner-uid").graves[SLOT].retired
+    assert not seen.look("owner-uid").tombstones[SLOT].retired
 
 
 OWNER = Owner("default", "llama", "owner-uid")
@@ -87,7 +87,7 @@ def fresh() -> core.Pod:
 def test_it_is_believed_in_for_a_while_only(fresh: core.Pod) -> None:
     time = Time()
     seen = Watching(time)
-    seen.caches.ledger.note_creation(KEY, fresh)
+    seen.caches.pod_expectations.note_creation(KEY, fresh)
     time.now += PATIENCE / 2
     assert seen.look(OWNER.uid).pods
     # Somebody looks when its time is over, and then it is gone.
@@ -111,5 +111,5 @@ def test_a_unit_that_was_moved_is_not_deleted_together_with_its_successor() -> N
         world.ready(name)
     deleted = world.plan().actions.delete_pods
     assert {item.pod.metadata.label(names.LABEL_UNIT) for item in deleted} == {"0"}
-    world.condemned |= {item.pod.metadata.uid for item in deleted}
+    world.pending_deletions |= {item.pod.metadata.uid for item in deleted}
     assert not world.plan().actions.delete_pods

@@ -52,7 +52,7 @@ class Parts:
             claims = budgets
 
             def begin_leading(self, _now: float) -> None:
-                parts.happened.append("graves forgotten")
+                parts.happened.append("tombstones forgotten")
 
             async def run(self) -> None:
                 await parts.watch()
@@ -104,7 +104,7 @@ class Parts:
 def test_the_lease_is_released_when_nobody_acts_on_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch)
     assert parts.run() == 0
-    assert parts.happened == ["graves forgotten", "ended", "released"]
+    assert parts.happened == ["tombstones forgotten", "ended", "released"]
 
 
 def test_a_part_that_fails_while_the_process_waits_to_lead_is_told_by_the_status(

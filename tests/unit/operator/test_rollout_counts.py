@@ -117,7 +117,7 @@ def test_hold_when_new_replicas_have_no_nodes_is_counted_under_its_former_name_t
     before = Scrape.parse(metrics.render().decode())
     hold = {"gate": "Nodes", "since": "2026-01-01T00:00:00Z"}
     status = {"rollout": {"toRevision": "b", "hold": hold}}
-    Milestones().count_status("uid", World.settled(llama()).judge(), {}, status)
+    RolloutCounts().count_status("uid", World.settled(llama()).judge(), {}, status)
     after, name = Scrape.parse(metrics.render().decode()), "covey_rollout_holds_total"
     assert [after(name, gate=gate) - before(name, gate=gate) for gate in ("Nodes", "Room", "Budget")] == [1, 1, 0]
 

@@ -50,7 +50,7 @@ class World(Stored):
         super().__init__()
         self.inference = inference
         #: UIDs of pods whose deletion was asked for, and that the watch shows as if it had not been.
-        self.condemned: set[str] = set()
+        self.pending_deletions: set[str] = set()
         self.topologies: tuple[core.ClusterTopology, ...] = ()
         self.cluster = Cluster()
         self.edits: dict[str, Any] = {}
@@ -92,9 +92,9 @@ class World(Stored):
             strays,
             dict(self.objects),
             tuple(self.revisions),
-            dict(self.graves),
+            dict(self.tombstones),
             frozenset(self.retired),
-            frozenset(self.condemned),
+            frozenset(self.pending_deletions),
             now=self.now,
             shared=dict(self.shared),
             scalers=dict(self.scalers),
@@ -144,11 +144,11 @@ class World(Stored):
         return {each["type"]: each for each in self.tell()["conditions"]}
 
     def retire(self, observed: Observed, planned: Plan) -> None:
-        """As the ledger does before a plan is carried out."""
+        """As ``PodExpectations`` does before a plan is carried out."""
         places = set(planned.layout.slots())
-        self.graves = {
-            slot: grave if slot in places else dataclasses.replace(grave, retired=True)
-            for slot, grave in self.graves.items()
+        self.tombstones = {
+            slot: tombstone if slot in places else dataclasses.replace(tombstone, retired=True)
+            for slot, tombstone in self.tombstones.items()
         }
         going = {pod.metadata.uid for pod in self.pods.values() if pod.metadata.deletion_timestamp is not None}
         self.retired = (self.retired & going) | {
@@ -158,7 +158,7 @@ class World(Stored):
     def forget(self) -> None:
         """The operator was restarted."""
         self.clock.begin(self.now)
-        self.graves.clear()
+        self.tombstones.clear()
         self.retired.clear()
 
     # What the operator does

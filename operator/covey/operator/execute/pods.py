@@ -38,14 +38,14 @@ def _ignore(_written: object) -> None:
 class PodCallbacks:
     """Calls that follow writes of pods, so that what the watch does not show yet is known.
 
-    ``created``: with every pod that was created. ``condemned``: with every pod whose deletion is about to be asked for.
-    ``spared``: with the UID of every pod whose deletion has failed, as far as that is known. ``deleted``: with every
+    ``created``: with every pod that was created. ``deleting``: with every pod whose deletion is about to be asked for.
+    ``deletion_failed``: with the UID of every pod whose deletion has failed, as far as that is known. ``deleted``: with every
     deletion that the API server has accepted. ``changed``: with every pod whose labels or images were changed.
     """
 
     created: Callable[[core.Pod], None] = _ignore
-    condemned: Callable[[core.Pod], None] = _ignore
-    spared: Callable[[str], None] = _ignore
+    deleting: Callable[[core.Pod], None] = _ignore
+    deletion_failed: Callable[[str], None] = _ignore
     deleted: Callable[[DeletePod], None] = _ignore
     changed: Callable[[core.Pod], None] = _ignore
 
@@ -224,12 +224,12 @@ class PodWriter:
         metadata = action.pod.metadata
         if podstate.replica_of(action.pod) in self._unmarked:
             return
-        self._callbacks.condemned(action.pod)
+        self._callbacks.deleting(action.pod)
         try:
             taken = await self._delete(action.pod)
         except KubeError as error:
             # Where the answer was lost it may go all the same: that the watch will show.
-            self._callbacks.spared(metadata.uid)
+            self._callbacks.deletion_failed(metadata.uid)
             if not isinstance(error, ApiError):
                 raise
             self._denials.add("deletion", metadata, error)

@@ -3,7 +3,7 @@
 Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
 same name left behind is not seen.
 
-The place of a pod: the one that fills it now, those that did before, and the one that was buried last.
+The place of a pod: the one that fills it now, those that did before, and the last of those that are gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from covey.placement.cluster.elastic import ElasticDomain
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class Tombstone:
     """The pod of a place that was deleted last, as long as this process remembers.
 
     It only chooses names and tells a lost pod from one that never was: a process without it still converges.
@@ -59,7 +59,7 @@ class Grave:
     node: str = ""
 
     @classmethod
-    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
+    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Tombstone:
         """Take from a pod what is remembered of it."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
@@ -90,12 +90,12 @@ def _fills(pod: core.Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place of a replica: the pod that fills it now, the earlier ones, and the one that was buried last."""
+    """One place of a replica: the pod that fills it now, the earlier ones, and the last of those that are gone."""
 
     slot: Slot
     now: core.Pod | None
     others: tuple[core.Pod, ...]
-    grave: Grave | None
+    tombstone: Tombstone | None
     #: UIDs of pods that nobody lost.
     retired: Collection[str] = ()
 
@@ -109,20 +109,20 @@ class Place:
     @property
     def is_blank(self) -> bool:
         """Tell whether there is no trace of a pod."""
-        return self.now is None and not self.others and self.grave is None
+        return self.now is None and not self.others and self.tombstone is None
 
-    def last(self, inference: str) -> Grave | None:
+    def last(self, inference: str) -> Tombstone | None:
         """The pod after which the next one is named: the end of the chain of successors."""
         pods = [*self.others, *([self.now] if self.now else [])]
         if not pods:
-            return self.grave
+            return self.tombstone
         taken = {pod.metadata.name for pod in pods}
         ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
         latest = max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid))
-        end = Grave.of(latest, retired=latest.metadata.uid in self.retired)
+        end = Tombstone.of(latest, retired=latest.metadata.uid in self.retired)
         # The pod after the last that is seen may have come and gone.
-        follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
-        return self.grave if follows else end
+        follows = self.tombstone is not None and self.tombstone.name == pod_name(inference, self.slot, end.uid)
+        return self.tombstone if follows else end
 
 
 #: Type and name of the budget of a namespace.
@@ -157,12 +157,12 @@ class Observed:
     strays: tuple[core.Pod, ...] = ()
     objects: Mapping[Identity, Owned] = field(default_factory=dict)
     revisions: tuple[StoredRevision, ...] = ()
-    graves: Mapping[Slot, Grave] = field(default_factory=dict)
+    tombstones: Mapping[Slot, Tombstone] = field(default_factory=dict)
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
     #: UIDs of pods whose deletion this process has asked for. In ``pods`` and ``strays`` they are on their way out, even
     #: where the watch does not show it yet: all that look at a snapshot give one answer to what becomes of a pod.
-    condemned: frozenset[str] = frozenset()
+    pending_deletions: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
     #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
@@ -208,13 +208,13 @@ class Observed:
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""
-        if self.condemned:
+        if self.pending_deletions:
             pods = {slot: tuple(map(self._as_it_goes, found)) for slot, found in self.pods.items()}
             object.__setattr__(self, "pods", pods)
             object.__setattr__(self, "strays", tuple(map(self._as_it_goes, self.strays)))
 
     def _as_it_goes(self, pod: core.Pod) -> core.Pod:
-        if pod.metadata.uid not in self.condemned or pod.metadata.deletion_timestamp is not None:
+        if pod.metadata.uid not in self.pending_deletions or pod.metadata.deletion_timestamp is not None:
             return pod
         metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=rfc3339(self.now))
         return msgspec.structs.replace(pod, metadata=metadata)
@@ -271,7 +271,7 @@ class Observed:
         if slot not in self._places:
             now = self.current.get(slot)
             others = tuple(pod for pod in self.pods.get(slot, ()) if pod is not now)
-            self._places[slot] = Place(slot, now, others, self.graves.get(slot), self.retired)
+            self._places[slot] = Place(slot, now, others, self.tombstones.get(slot), self.retired)
         return self._places[slot]
 
     @cached_property

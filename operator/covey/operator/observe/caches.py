@@ -38,7 +38,7 @@ from covey.operator.model.objects import (
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
 from covey.operator.observe.claims import Claims
-from covey.operator.observe.expectations import Ledger, Newborns
+from covey.operator.observe.expectations import Expectations, PodExpectations
 from covey.operator.observe.nodes import Nodes, RolloutClock
 from covey.operator.observe.probing import Probing
 from covey.operator.observe.quotas import Quotas
@@ -114,18 +114,20 @@ class Caches:
         )
         self.room = ClusterRoom(client, self.find_topologies, requeue.resource, clock=clock, nodes=self.nodes.reflector)
         self.quotas = Quotas(client, namespaces, requeue.resource_after, clock)
-        self.ledger = Ledger(partial(shows, self.pods), clock.monotonic)
+        self.pod_expectations = PodExpectations(partial(shows, self.pods), clock.monotonic)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
         #: Resources that have made progress since they were looked at.
         self._progressing: set[Key] = set()
-        self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock.monotonic) for kind in self.objects}
-        self._new_revisions: Newborns[ControllerRevision] = Newborns(clock.monotonic)
-        self._new_scalers: Newborns[RoleScaler] = Newborns(clock.monotonic)
+        self._new_objects: dict[str, Expectations[Owned]] = {
+            kind: Expectations(clock.monotonic) for kind in self.objects
+        }
+        self._new_revisions: Expectations[ControllerRevision] = Expectations(clock.monotonic)
+        self._new_scalers: Expectations[RoleScaler] = Expectations(clock.monotonic)
         self._records: dict[str, Record | None] = {}
-        stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
-        self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, requeue.namespace)
+        stored, expectations = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
+        self.budgets = NamespaceBudgets(stored, expectations, self.inferences, self._enqueue_soon, requeue.namespace)
         roots = [self.objects[kind] for kind in _ROOTS if kind in self.objects]
         self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root, scope.max_drain)
         self._subscribe()
@@ -188,18 +190,19 @@ class Caches:
 
     def begin_leading(self, now: float) -> None:
         """Note that this process decides from ``now`` on, in seconds since the epoch; another one did so far."""
-        self.ledger.forget_graves()
+        self.pod_expectations.forget_tombstones()
         self.clock.begin(now)
 
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
         self._progressing.discard(key)
-        labelled = [self.ledger.latest(key, pod) for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))]
+        known = self.pod_expectations
+        labelled = [known.latest(key, pod) for pod in chain(self.pods.of(key), known.creations.of(key))]
         pods = [pod for pod in labelled if is_ours(pod.metadata, owner)]
         former = (pod for pod in labelled if is_former(pod.metadata, owner)) if len(pods) < len(labelled) else ()
-        for newborns in self._every_newborns():
-            if (patience := newborns.patience(key)) is not None:
+        for expectations in self._all_expectations():
+            if (patience := expectations.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.
                 self._requeue.resource_after(key, patience)
         placed, strays = place_pods(pods)
@@ -211,16 +214,16 @@ class Caches:
         }
         stored = chain(self.revisions.of(key), self._new_revisions.of(key))
         revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
-        ledger, names_of_nodes = self.ledger, {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        names_of_nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
         notices = self.nodes.notices(names_of_nodes)
         return Observed(
             placed,
             strays,
             objects,
             revisions,
-            ledger.graves(key),
-            ledger.retired_pods(key),
-            ledger.pending_deletions(key),
+            known.tombstones(key),
+            known.retired_pods(key),
+            known.pending_deletions(key),
             now,
             nodes=self.nodes.of(names_of_nodes),
             notices=notices,
@@ -275,14 +278,18 @@ class Caches:
     def forget(self, key: Key) -> None:
         """Forget a resource that is gone."""
         self._progressing.discard(key)
-        known: Iterable[Any] = (self.budgets, self.room, self.quotas, self.ledger, self.clock, *self._every_newborns())
+        known: Iterable[Any] = (
+            *(self.budgets, self.room, self.quotas, self.pod_expectations, self.clock),
+            *self._all_expectations(),
+        )
         for each in known:
             each.forget(key)
 
     def find_claimants(self, namespace: str) -> tuple[core.Pod, ...]:
         """The pods of a namespace for which claims are still to be made: no quota has charged these yet."""
         shown = chain.from_iterable(reflector.by_index(_CLAIMANTS, namespace) for reflector in self.pods.reflectors)
-        return (*shown, *(pod for pod in self.ledger.newborns.within(namespace) if _claimant_namespace(pod)))
+        created = self.pod_expectations.creations.within(namespace)
+        return (*shown, *(pod for pod in created if _claimant_namespace(pod)))
 
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
@@ -301,8 +308,8 @@ class Caches:
         for inference in self.inferences.every():
             self._enqueue_soon(inference.metadata.key)
 
-    def _every_newborns(self) -> Iterable[Newborns[Any]]:
-        return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
+    def _all_expectations(self) -> Iterable[Expectations[Any]]:
+        return (self.pod_expectations.creations, self._new_revisions, self._new_scalers, *self._new_objects.values())
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: tuple[Watched[Any], ...] = (*self.triggered, self.pods, self.revisions, *self.objects.values())
@@ -354,15 +361,15 @@ class Caches:
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
         for key in owner_key(pod):
-            self.ledger.newborns.shown(key, pod.metadata.uid)
+            self.pod_expectations.creations.shown(key, pod.metadata.uid)
         now = owner_key(pod) if kind != DELETED else ()
         # The label may only have been edited away: the resource that had the pod has to know.
         for key in owner_key(before) if before else ():
             if key not in now:
-                self.ledger.note_end(key, before or pod, ours=self._is_ours(key, before or pod))
+                self.pod_expectations.note_end(key, before or pod, ours=self._is_ours(key, before or pod))
                 self._enqueue_soon(key)
         for key in now:
-            self.ledger.shown(key, pod)
+            self.pod_expectations.shown(key, pod)
             self._enqueue_soon(key, progress=_is_pod_progress(before, pod))
 
     def _is_ours(self, key: Key, pod: core.Pod) -> bool:
@@ -379,7 +386,7 @@ class Caches:
 
     def _on_owned(
         self,
-        newborns: Newborns[Any],
+        expectations: Expectations[Any],
         kind: EventType,
         item: Owned | ControllerRevision | RoleScaler,
         before: Owned | ControllerRevision | RoleScaler | None,
@@ -387,7 +394,7 @@ class Caches:
         if kind == DELETED:
             self._records.pop(item.metadata.uid, None)
         for key in {*owner_key(item), *(owner_key(before) if before else ())}:
-            newborns.shown(key, item.metadata.uid)
+            expectations.shown(key, item.metadata.uid)
             self._enqueue_soon(key, progress=kind != DELETED and _is_object_progress(before, item))
 
 

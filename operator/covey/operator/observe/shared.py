@@ -15,7 +15,7 @@ from covey.kube.reflector import OnEvent
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import InferenceText
 from covey.operator.model.observed import SHARED_BUDGET, is_shared
-from covey.operator.observe.expectations import Newborns
+from covey.operator.observe.expectations import Expectations
 from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Key, Watched
 
@@ -25,7 +25,7 @@ class NamespaceBudgets:
 
     Args:
         stored: all budgets of Covey's.
-        newborns: those that were just created.
+        expectations: those that were just created.
         inferences: all resources.
         look_at: adds a resource to the work queue.
         look_at_namespace: has the budget of a namespace looked at.
@@ -34,13 +34,13 @@ class NamespaceBudgets:
     def __init__(
         self,
         stored: Watched[Owned],
-        newborns: Newborns[Owned],
+        expectations: Expectations[Owned],
         inferences: Triggered[InferenceText],
         look_at: Callable[[Key], None],
         look_at_namespace: Callable[[str], None],
     ) -> None:
         self._stored = stored
-        self._newborns = newborns
+        self._expectations = expectations
         self._inferences = inferences
         self._look_at = look_at
         self._look_at_namespace = look_at_namespace
@@ -51,7 +51,7 @@ class NamespaceBudgets:
         found = self._stored.get((namespace, network.NAME))
         if found is not None and is_shared(SHARED_BUDGET[0], found.metadata):
             return found
-        return next(iter(self._newborns.of(_key(namespace))), None)
+        return next(iter(self._expectations.of(_key(namespace))), None)
 
     def of(self, namespace: str) -> Mapping[Identity, Owned]:
         """The budget of a namespace, as a snapshot has it; empty without one."""
@@ -60,7 +60,7 @@ class NamespaceBudgets:
 
     def welcome(self, item: Owned) -> None:
         """Note a budget that this process has just created."""
-        self._newborns.add(_key(item.metadata.namespace), item)
+        self._expectations.add(_key(item.metadata.namespace), item)
 
     def note(self, key: Key, *, needed: bool) -> None:
         """Note whether a resource that has been looked at needs the budget."""
@@ -92,7 +92,7 @@ class NamespaceBudgets:
 
     def _take_shared(self, item: Owned) -> None:
         namespace = item.metadata.namespace
-        self._newborns.shown(_key(namespace), item.metadata.uid)
+        self._expectations.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
         # A resource that needs it makes it again, or goes on now that it is there.
         for each in self._inferences.within(namespace):
@@ -113,5 +113,5 @@ def _is_same(now: Owned, before: Owned) -> bool:
 
 
 def _key(namespace: str) -> Key:
-    """Key of newborns that belong to no resource."""
+    """Key of expectations that belong to no resource."""
     return (namespace, "")

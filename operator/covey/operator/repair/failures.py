@@ -236,8 +236,8 @@ def ready_since(places: Sequence[Place]) -> float | None:
     pods = [each for each in (leader.now, *leader.others) if each is not None]
     if pods:
         return podstate.ready_since(max(pods, key=age))
-    if leader.grave is not None:
-        return leader.grave.started
+    if leader.tombstone is not None:
+        return leader.tombstone.started
     # The pod that carried it is gone without a trace. What still serves was Ready.
     return 0.0 if any(place.now is not None and podstate.is_ready(place.now) for place in places) else None
 
@@ -382,4 +382,4 @@ class Spare:
 def _has_failed(place: Place) -> bool:
     if place.now is not None:
         return podstate.past(place.now).failures > 0
-    return bool(place.others) or place.grave is not None
+    return bool(place.others) or place.tombstone is not None

@@ -344,8 +344,8 @@ class UnitRestarts:
 
     def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
         """Note that a failed replica takes its unit with it."""
-        graves = [place.grave for place in places if place.grave is not None]
-        told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in graves))
+        tombstones = [place.tombstone for place in places if place.tombstone is not None]
+        told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in tombstones))
         seen, known = max(told, default=0), self._tally.wholes.get(unit, NO_PAST)
         row = max(fate.pasts.values(), key=lambda past: past.failures, default=NO_PAST)
         # A failure of older pods has been counted; one that the log has not seen was lost with its object.

@@ -346,9 +346,9 @@ class Tally:
         if noted is None or self._observed.now >= noted.at + memory(role.backoff):
             return NO_PAST
         pods = pods_of(places)
-        graves = [place.grave for place in places if place.grave is not None]
-        told = max((*map(podstate.restarts, pods), *(each.restarts for each in graves)), default=0)
-        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(each.retired for each in graves)
+        tombstones = [place.tombstone for place in places if place.tombstone is not None]
+        told = max((*map(podstate.restarts, pods), *(each.restarts for each in tombstones)), default=0)
+        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(each.retired for each in tombstones)
         return NO_PAST if fresh or told >= noted.past.restarts else noted.past
 
     def log_annotations(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:

@@ -152,7 +152,7 @@ _ADMITTED = 0
 
 
 def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
-    """Places, ranks and revision labels of all pods and graves: of a replica, the labels of the least rank count."""
+    """Places, ranks and revision labels of all pods and tombstones: of a replica, the labels of the least rank count."""
     for slot, incarnations in observed.pods.items():
         pod = observed.current.get(slot)
         if pod is not None:
@@ -161,9 +161,9 @@ def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
         for each in incarnations:
             if each is not pod and each.metadata.uid not in observed.retired:
                 yield slot, 2, each.metadata.label(names.LABEL_REVISION) or ""
-    for slot, grave in observed.graves.items():
-        if not grave.retired:
-            yield slot, 3, grave.labels.get(names.LABEL_REVISION, "")
+    for slot, tombstone in observed.tombstones.items():
+        if not tombstone.retired:
+            yield slot, 3, tombstone.labels.get(names.LABEL_REVISION, "")
 
 
 def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:

@@ -153,10 +153,10 @@ class Seen:
             by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
         for (unit, name, replica), found in by_replica.items():
             self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = found
-        for slot, grave in self.observed.graves.items():
-            if grave.bound and not grave.retired:
+        for slot, tombstone in self.observed.tombstones.items():
+            if tombstone.bound and not tombstone.retired:
                 self._bound.add((slot.unit, slot.role, slot.replica))
-            if not grave.retired and slot not in self.observed.pods:
+            if not tombstone.retired and slot not in self.observed.pods:
                 self._lost.setdefault(slot.unit, {}).setdefault(slot.role, set()).add(slot.replica)
         for owned in self.observed.objects.values():
             self._group(owned)

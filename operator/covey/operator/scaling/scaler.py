@@ -9,7 +9,7 @@ It is the leader of the lowest replica of the first role of the gang. Another on
 and the lowest is not Ready, so that what is measured is a pod that serves. It is born with the label where the unit has
 no other; otherwise the label is taken from one pod in one pass and given to the next in a later one. A pod is seen as
 it was written: no unit has it twice at any moment, unless the answer to a creation was lost or the watch of pods is
-later than a creation is remembered (``observe.newborn``).
+later than a creation is remembered (``observe.expectations``).
 """
 
 from __future__ import annotations
