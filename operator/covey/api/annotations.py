@@ -59,28 +59,28 @@ class Avoided:
 
 def dump_avoided(avoided: Iterable[Avoided]) -> str | None:
     """The annotation; None for nothing."""
-    found = [
-        ({"node": each.node} if each.node else {"domain": dict(each.domain)})
-        | {"until": core.rfc3339(each.until), "reason": each.reason}
-        for each in avoided
+    entries = [
+        ({"node": entry.node} if entry.node else {"domain": dict(entry.domain)})
+        | {"until": core.rfc3339(entry.until), "reason": entry.reason}
+        for entry in avoided
     ]
-    return json.dumps(found, separators=(",", ":")) if found else None
+    return json.dumps(entries, separators=(",", ":")) if entries else None
 
 
 def read(text: str | None) -> tuple[Avoided, ...]:
     """Read an annotation; what cannot be understood is left out."""
-    found = read_json(text)
-    return tuple(each for item in found if (each := _read(item))) if isinstance(found, list) else ()
+    entries = read_json(text)
+    return tuple(entry for item in entries if (entry := _read(item))) if isinstance(entries, list) else ()
 
 
-def _read(item: Any) -> Avoided | None:
-    if not isinstance(item, dict):
+def _read(entry: Any) -> Avoided | None:
+    if not isinstance(entry, dict):
         return None
-    until, node, domain = core.seconds(_text(item.get("until"))), _text(item.get("node")), item.get("domain")
+    until, node, domain = core.seconds(_text(entry.get("until"))), _text(entry.get("node")), entry.get("domain")
     places = domain if isinstance(domain, dict) else {}
-    if until is None or not (node or places) or not all(isinstance(each, str) for each in places.values()):
+    if until is None or not (node or places) or not all(isinstance(name, str) for name in places.values()):
         return None
-    return Avoided(until, _text(item.get("reason")) or "", node or "", places)
+    return Avoided(until, _text(entry.get("reason")) or "", node or "", places)
 
 
 def _text(value: object) -> str | None:
@@ -89,8 +89,8 @@ def _text(value: object) -> str | None:
 
 def read_refused(text: str | None, now: float) -> dict[str, float]:
     """Read the pods that are left alone now, by UID, and until when."""
-    found = read_json(text)
-    pairs = found.items() if isinstance(found, dict) else ()
+    pods = read_json(text)
+    pairs = pods.items() if isinstance(pods, dict) else ()
     times = ((uid, core.seconds(until) or 0.0) for uid, until in pairs if isinstance(until, str))
     return {uid: until for uid, until in times if 0.0 < until - now <= LEFT_ALONE + 1.0}
 
@@ -121,10 +121,10 @@ class NodesAsked:
 
 def read_asked(text: str | None) -> NodesAsked | None:
     """Read an annotation; None where nothing is asked for, or where it cannot be understood."""
-    found = read_json(text)
-    if not isinstance(found, dict):
+    body = read_json(text)
+    if not isinstance(body, dict):
         return None
-    since, wait, labels = core.seconds(_text(found.get("since"))), found.get("waitSeconds"), found.get("labels")
+    since, wait, labels = core.seconds(_text(body.get("since"))), body.get("waitSeconds"), body.get("labels")
     if since is None or not isinstance(wait, int | float) or not wait >= 0 or not isinstance(labels, dict):
         return None
     return NodesAsked(since, min(wait, LONGEST_WAIT), labels)

@@ -36,13 +36,13 @@ def dump_question(question: ExchangeQuestion) -> str:
 
 def read_question(text: str | None) -> ExchangeQuestion | None:
     """Read the question of an annotation; None where it asks nothing, or cannot be understood."""
-    found = read_json(text)
-    if not isinstance(found, dict):
+    body = read_json(text)
+    if not isinstance(body, dict):
         return None
-    asked, roles, seconds = found.get("asked"), found.get("roles"), found.get("seconds", 0)
+    asked, roles, seconds = body.get("asked"), body.get("roles"), body.get("seconds", 0)
     if not isinstance(asked, str) or not asked or not isinstance(roles, dict) or len(roles) > MOST_ROLES:
         return None
-    if not all(isinstance(each, int) and each >= 0 for each in (*roles.values(), seconds)):
+    if not all(isinstance(number, int) and number >= 0 for number in (*roles.values(), seconds)):
         return None
     return ExchangeQuestion(asked[:LONGEST], roles, seconds)
 

@@ -38,10 +38,10 @@ def dump_question(question: Question) -> str:
 
 def read(text: str | None) -> Question | None:
     """Read the question of an annotation; None where it asks nothing, or cannot be understood."""
-    found = read_json(text)
-    if not isinstance(found, dict):
+    body = read_json(text)
+    if not isinstance(body, dict):
         return None
-    asked, roles = found.get("asked"), found.get("roles")
+    asked, roles = body.get("asked"), body.get("roles")
     if not isinstance(asked, str) or not asked or not isinstance(roles, dict) or len(roles) > MOST_ROLES:
         return None
     return Question(asked[:LONGEST], {name: kind == _SUM for name, kind in roles.items()})

@@ -336,8 +336,8 @@ class DisaggregatedInferenceSpec(Model):
     @property
     def hold_seconds(self) -> int:
         """Seconds for which the capacity of what was lost is held."""
-        said = self.disruption.hold_seconds if self.disruption is not None else None
-        return HOLD_SECONDS if said is None else said
+        seconds = self.disruption.hold_seconds if self.disruption is not None else None
+        return HOLD_SECONDS if seconds is None else seconds
 
     @property
     def is_exchanged(self) -> bool:

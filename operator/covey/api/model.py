@@ -149,11 +149,11 @@ class Model(BaseModel):
         Pydantic's ``use_attribute_docstrings`` reads the source of all models whenever they are imported.
         """
         schema = handler(source)
-        said = handler.resolve_ref_schema(schema)
+        resolved = handler.resolve_ref_schema(schema)
         for name, description in _field_docstrings(cls).items():
-            said["properties"][cls.model_fields[name].alias or name].setdefault("description", description)
+            resolved["properties"][cls.model_fields[name].alias or name].setdefault("description", description)
         if cls.RULES:
-            said["x-kubernetes-validations"] = [rule.as_schema() for rule in cls.RULES]
+            resolved["x-kubernetes-validations"] = [rule.as_schema() for rule in cls.RULES]
         return schema
 
     def as_object(self) -> dict[str, Any]:
@@ -163,15 +163,15 @@ class Model(BaseModel):
 
 def _field_docstrings(model: type[Model]) -> dict[str, str]:
     """The string below each field of a model, by name; those of its bases too."""
-    found: dict[str, str] = {}
-    for each in reversed(model.__mro__[: model.__mro__.index(Model)]):
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+    docstrings: dict[str, str] = {}
+    for base in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
                     if name in model.model_fields:
-                        found[name] = inspect.cleandoc(words)
-    return found
+                        docstrings[name] = inspect.cleandoc(words)
+    return docstrings
 
 
 def class_of(field: FieldInfo) -> FieldClass | None:

@@ -445,5 +445,5 @@ def explain(reason: str) -> Explanation | None:
 
 def needs_person(reason: str) -> bool:
     """Tell whether only a person can help."""
-    found = explain(reason)
-    return found is not None and found.needs_person
+    explanation = explain(reason)
+    return explanation is not None and explanation.needs_person

@@ -198,7 +198,7 @@ class Update(Model):
     @property
     def moves_nothing(self) -> bool:
         """Neither more nor fewer replicas are allowed, in so many words."""
-        return all(each in {0, "0%"} for each in (self.max_surge, self.max_unavailable))
+        return all(budget in {0, "0%"} for budget in (self.max_surge, self.max_unavailable))
 
 
 class Scaling(Model):
@@ -391,7 +391,7 @@ class Role(Model):
     def bootstrap_port(self) -> int | None:
         """The port of its bootstrap server, by the name that ports have for it; None where none has."""
         ports = self.network.ports if self.network is not None else ()
-        return next((each.port for each in ports if each.name == constants.BOOTSTRAP), None)
+        return next((port.port for port in ports if port.name == constants.BOOTSTRAP), None)
 
     @property
     def capability(self) -> Serves | None:

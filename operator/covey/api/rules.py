@@ -140,7 +140,7 @@ def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Broken
 
 
 def _dependencies(path: str, role: Role, spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
-    roles = {each.name: each for each in spec.roles}
+    roles = {other.name: other for other in spec.roles}
     for number, dependency in enumerate(role.depends_on):
         other = roles.get(dependency.role)
         if other is None:
@@ -176,10 +176,10 @@ def broken_rules_of_template(path: str, template: Mapping[str, Any]) -> Iterator
         yield f"{path}.metadata", "is no map", "correct it"
         return
     for kind, allowed in (("labels", ()), ("annotations", FOR_PEOPLE)):
-        found = metadata.get(kind) or {}
-        if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in (*found, *found.values())):
+        texts = metadata.get(kind) or {}
+        if not isinstance(texts, Mapping) or not all(isinstance(text, str) for text in (*texts, *texts.values())):
             yield f"{path}.metadata.{kind}", "is no map of strings", "correct it"
-        elif own := [key for key in found if key not in allowed and _is_own(key)]:
+        elif own := [key for key in texts if key not in allowed and _is_own(key)]:
             yield f"{path}.metadata.{kind}", f"{_list(own)}: {kind} under covey.dev are Covey's own", "remove them"
     if not isinstance(spec, Mapping):
         yield f"{path}.spec", "is missing", "give the pod's spec, as in a Deployment"
@@ -191,10 +191,12 @@ def broken_rules_of_template(path: str, template: Mapping[str, Any]) -> Iterator
         yield from _containers(f"{path}.spec.{kind}", spec.get(kind) or (), needed=kind == "containers")
 
 
-def _containers(path: str, found: Any, *, needed: bool) -> Iterator[Broken]:
-    if needed and not found:
+def _containers(path: str, listed: Any, *, needed: bool) -> Iterator[Broken]:
+    if needed and not listed:
         yield path, "is missing or empty", "give the pod a container"
-    elif not isinstance(found, Sequence) or not all(isinstance(each, Mapping) and each.get("name") for each in found):
+    elif not isinstance(listed, Sequence) or not all(
+        isinstance(container, Mapping) and container.get("name") for container in listed
+    ):
         yield path, "expected a list of containers with names", "correct it"
 
 
@@ -211,11 +213,11 @@ def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
     after = {role.name: {dependency.role for dependency in role.depends_on} for role in spec.roles}
 
     def reachable_from(name: str) -> set[str]:
-        found, edge = set[str](), after[name]
+        reached, edge = set[str](), after[name]
         while edge:
-            found |= edge
-            edge = set().union(*(after.get(each, set()) for each in edge)) - found
-        return found
+            reached |= edge
+            edge = set().union(*(after.get(role, set()) for role in edge)) - reached
+        return reached
 
     return [name for name in after if name in reachable_from(name)]
 
@@ -225,11 +227,11 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
 
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.
     """
-    found = []
+    sentences = []
     if spec.queue is not None and spec.backend is Backend.KUBERNETES:
         remedy = "use backend Extender or Volcano, which have queues, or remove it"
-        found.append(f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}")
-    return found
+        sentences.append(f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}")
+    return sentences
 
 
 def unkept_constraints(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -246,18 +248,20 @@ def unkept_constraints(spec: DisaggregatedInferenceSpec) -> list[str]:
         if template is not None
     ]
     labels = [{**_labels(template), LABEL_ROLE: role.name} for role, _, template in templates]
-    found: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for number, (role, name, template) in enumerate(templates):
         spreads = _spreads(template)
         kept = find_kept_spread(spreads, labels[number]) if role.size == 1 and name == "template" else None
-        others = [each for place, each in enumerate(labels) if place != number]
-        if kept is not None and any(core.selects(kept.label_selector or core.LabelSelector(), each) for each in others):
+        others = [other for place, other in enumerate(labels) if place != number]
+        if kept is not None and any(
+            core.selects(kept.label_selector or core.LabelSelector(), other) for other in others
+        ):
             kept = None
         for spread in spreads:
             if is_switched_off(spread) and spread is not kept:
                 where = f"spec.roles[{role.name}].{name}: topologySpreadConstraints over {spread.topology_key}"
-                found[f"{where} {_SPREAD_REMEDY}"] = None
-    return [*found]
+                sentences[f"{where} {_SPREAD_REMEDY}"] = None
+    return [*sentences]
 
 
 _SPREAD_REMEDY: Final = (
@@ -275,8 +279,8 @@ def _labels(template: Mapping[str, Any]) -> Mapping[str, str]:
 def _spreads(template: Mapping[str, Any]) -> list[core.TopologySpread]:
     """The spread constraints of a template, but for those that are none, which the API server refuses."""
     written = (template.get("spec") or {}).get("topologySpreadConstraints")
-    found = []
-    for each in written if isinstance(written, list) else ():
+    spreads = []
+    for constraint in written if isinstance(written, list) else ():
         with suppress(msgspec.ValidationError):
-            found.append(msgspec.convert(each, core.TopologySpread))
-    return found
+            spreads.append(msgspec.convert(constraint, core.TopologySpread))
+    return spreads

@@ -78,8 +78,8 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
 
 
 def _put_first(node: Schema, rules: Iterable[Rule]) -> None:
-    if found := [rule.as_schema() for rule in rules]:
-        node["x-kubernetes-validations"] = found + node.get("x-kubernetes-validations", [])
+    if rendered := [rule.as_schema() for rule in rules]:
+        node["x-kubernetes-validations"] = rendered + node.get("x-kubernetes-validations", [])
 
 
 def immutability(spec: type[Model]) -> Iterator[Rule]:
@@ -129,10 +129,10 @@ def model_of(annotation: Any) -> type[Model] | None:
 
 
 def _model_in(model: type[Model], field: str) -> type[Model]:
-    found = model_of(model.model_fields[field].annotation)
-    if found is None:
+    held = model_of(model.model_fields[field].annotation)
+    if held is None:
         raise TypeError(f"{model.__name__}.{field} is not a model")
-    return found
+    return held
 
 
 class _Converter:

@@ -66,8 +66,8 @@ def dump_question(question: SuccessionQuestion) -> str:
     body = {
         "for": question.sets,
         "from": {
-            role: {"idle": found.idle, "serving": found.serving, "most": found.most, "stay": found.stay}
-            for role, found in sorted(question.predecessors.items())
+            role: {"idle": leaving.idle, "serving": leaving.serving, "most": leaving.most, "stay": leaving.stay}
+            for role, leaving in sorted(question.predecessors.items())
         },
     }
     return json.dumps(body, separators=(",", ":"))
@@ -80,10 +80,10 @@ def read_question(text: str | None) -> SuccessionQuestion | None:
         return None
     try:
         sets = tuple(tuple(_successor(*member) for member in members) for members in body["for"])
-        predecessors = {_text(role): _predecessors(**found) for role, found in body["from"].items()}
+        predecessors = {_text(role): _predecessors(**lists) for role, lists in body["from"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    named = sum(map(len, sets)) + sum(len(found.placed) for found in predecessors.values())
+    named = sum(map(len, sets)) + sum(len(leaving.placed) for leaving in predecessors.values())
     if not sets or not all(sets) or len(predecessors) > MOST_ROLES or named > MOST_ROLES * MOST_REPLICAS:
         return None
     return SuccessionQuestion(sets, predecessors)
@@ -95,10 +95,10 @@ def _successor(role: Any, replica: Any, uid: Any) -> Successor:
 
 def _predecessors(idle: Any, serving: Any, most: Any, stay: Any) -> Predecessors:
     lists = [tuple(map(_number, numbers)) for numbers in (idle, serving, stay)]
-    found = Predecessors(lists[0], lists[1], _number(most), lists[2])
-    if len(found.placed) < sum(map(len, lists)):
+    leaving = Predecessors(lists[0], lists[1], _number(most), lists[2])
+    if len(leaving.placed) < sum(map(len, lists)):
         raise ValueError("a replica is named twice")
-    return found
+    return leaving
 
 
 def _text(value: Any) -> str:

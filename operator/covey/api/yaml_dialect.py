@@ -62,14 +62,14 @@ def resolve_scalar(text: str) -> str | int | float | bool | None:
 
 def _parse_integer(plain: str) -> int | None:
     """An integer of 64 bits, signed or not."""
-    if found := _INTEGER.fullmatch(plain):
-        name = found.lastgroup or "z"
-        value = int(found[name] or "0", _BASES[name])
-        if found["sign"] == "-":
+    if match := _INTEGER.fullmatch(plain):
+        name = match.lastgroup or "z"
+        value = int(match[name] or "0", _BASES[name])
+        if match["sign"] == "-":
             return -value if value <= _INT64 else None
-        return value if value < (_INT64 if found["sign"] else _UINT64) else None
-    if found := _SIGNED_BINARY.fullmatch(plain):
-        value = int(found[1], 2)
+        return value if value < (_INT64 if match["sign"] else _UINT64) else None
+    if match := _SIGNED_BINARY.fullmatch(plain):
+        value = int(match[1], 2)
         return value if -_INT64 <= value < _INT64 else None
     return None
 

@@ -183,7 +183,7 @@ def _is_of_another_uid(status: Status) -> bool:
     same.
     """
     causes = (status.details or {}).get("causes") or ()
-    return any(isinstance(each, dict) and each.get("field") == "metadata.uid" for each in causes)
+    return any(isinstance(cause, dict) and cause.get("field") == "metadata.uid" for cause in causes)
 
 
 class LeaseLost(Exception):

@@ -245,11 +245,11 @@ class EventRecorder:
             _log.warning("events not written at the end", count=len(self._pending))
 
     def _enter(self, occurrence: Occurrence) -> None:
-        found, write = self._book.enter(occurrence, self._clock())
-        if found is None:
+        series, write = self._book.enter(occurrence, self._clock())
+        if series is None:
             EVENTS_DROPPED.labels("rate").inc()
         elif write:
-            self._pending[occurrence] = found
+            self._pending[occurrence] = series
             self._turns.add(occurrence)
             if len(self._pending) > _PENDING:
                 self._forget(self._turns.of_longest())
@@ -261,23 +261,23 @@ class EventRecorder:
             while self._pending:
                 # It stays among the pending while it is written, so that a cancelled write is not lost.
                 occurrence = self._turns.first()
-                found = self._pending[occurrence]
-                count = found.count
-                await self._write(occurrence, found)
-                again = found.count != count and occurrence in self._pending
+                series = self._pending[occurrence]
+                count = series.count
+                await self._write(occurrence, series)
+                again = series.count != count and occurrence in self._pending
                 self._forget(occurrence)
                 if again:
-                    self._pending[occurrence] = found
+                    self._pending[occurrence] = series
                     self._turns.add(occurrence)
 
     def _forget(self, occurrence: Occurrence) -> None:
         self._pending.pop(occurrence, None)
         self._turns.discard(occurrence)
 
-    async def _write(self, occurrence: Occurrence, found: Series) -> None:
+    async def _write(self, occurrence: Occurrence, series: Series) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                await self._send(occurrence, found)
+                await self._send(occurrence, series)
             except Unreachable as error:
                 _log.debug("event not written yet", reason=occurrence.reason, error=str(error))
                 if attempt < _ATTEMPTS - 1:
@@ -290,23 +290,23 @@ class EventRecorder:
                 return
         EVENTS_DROPPED.labels("failed").inc()
 
-    async def _send(self, occurrence: Occurrence, found: Series) -> None:
+    async def _send(self, occurrence: Occurrence, series: Series) -> None:
         namespace = occurrence.regarding.namespace or "default"
-        count = found.count
-        if found.written:
+        count = series.count
+        if series.written:
             try:
-                await self._client.merge_patch(EVENTS, found.name, namespace, patch(found), type=Ignored)
+                await self._client.merge_patch(EVENTS, series.name, namespace, patch(series), type=Ignored)
             except NotFound:
                 # The API server forgets Events after an hour: begin again under the same name.
-                found.written = 0
-        if not found.written:
+                series.written = 0
+        if not series.written:
             try:
-                content = body(occurrence, found, self._component, self._instance)
+                content = body(occurrence, series, self._component, self._instance)
                 await self._client.create(EVENTS, content, namespace, type=Ignored)
             except AlreadyExists:
                 # An earlier attempt arrived and only its answer was lost.
                 _log.debug("event written already", reason=occurrence.reason)
-        found.written = count
+        series.written = count
 
 
 def _ref(reference: Mapping[str, Any]) -> ObjectRef:

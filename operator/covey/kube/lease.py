@@ -135,8 +135,8 @@ class LeaseElector:
         version: str = "",
         namespaces: Sequence[str] = (),
     ) -> None:
-        told = {"holder": identity, "version": version, "namespaces": list(namespaces)}
-        self._annotations = {ANNOTATION_LEADER: json.dumps(told, separators=(",", ":"))}
+        leader = {"holder": identity, "version": version, "namespaces": list(namespaces)}
+        self._annotations = {ANNOTATION_LEADER: json.dumps(leader, separators=(",", ":"))}
         self._client = client
         self._name = name
         self._account = account
@@ -243,8 +243,8 @@ class LeaseElector:
     async def _look_around(self) -> bool:
         """Tell whether no lease of this name is renewed in another namespace, as far as is known yet."""
         try:
-            found, _ = await self._client.list(LEASES, fields=f"metadata.name={self._name}")
-            elsewhere = [lease for lease in found if lease["metadata"]["namespace"] != self._namespace]
+            leases, _ = await self._client.list(LEASES, fields=f"metadata.name={self._name}")
+            elsewhere = [lease for lease in leases if lease["metadata"]["namespace"] != self._namespace]
             leases = [lease for lease in elsewhere if await self._is_installed(lease["metadata"]["namespace"])]
         except Forbidden as error:
             _log.warning("other installations of Covey are not looked for", lease=self._name, error=str(error))

@@ -178,8 +178,8 @@ class Plugin(ExecProvider):
             raise ConfigurationError(f"exec plugin {name}: {error.strerror}{self._hint}") from error
         stdout, stderr = await process.communicate()
         if process.returncode:
-            said = (stderr or b"").decode(errors="replace").strip()
-            raise ConfigurationError(f"exec plugin {name} ended with {process.returncode}: {said}")
+            output = (stderr or b"").decode(errors="replace").strip()
+            raise ConfigurationError(f"exec plugin {name} ended with {process.returncode}: {output}")
         try:
             answer = json.loads(stdout)
             version, status = answer["apiVersion"], dict(answer["status"])

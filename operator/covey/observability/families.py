@@ -67,8 +67,8 @@ class Families:
         """
         family = self._describe(name, "counter", meaning, labels)
         counter = Counter(name, family.help, labels, registry=REGISTRY)
-        for each in values:
-            counter.labels(*((each,) if isinstance(each, str) else each))
+        for label in values:
+            counter.labels(*((label,) if isinstance(label, str) else label))
         return counter
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:

@@ -231,13 +231,13 @@ class Listener:
     async def run(self) -> None:
         """Take connections, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            for each in self._sockets:
-                tasks.create_task(self._accept(each))
+            for listening in self._sockets:
+                tasks.create_task(self._accept(listening))
 
     async def close(self) -> None:
         """Listen no more, and cut off what is under way."""
-        for each in self._sockets:
-            each.close()
+        for listening in self._sockets:
+            listening.close()
         for task in self._starting:
             task.cancel()
         await self._runner.cleanup()
@@ -287,7 +287,9 @@ class Listener:
     def _rest(self, transport: asyncio.WriteTransport, *, heard: bool) -> None:
         """Record that a connection has no request under way; those that have ended are forgotten now and then."""
         if len(self._idle) > 2 * self._most:
-            self._idle = {each: said for each, said in self._idle.items() if not each.is_closing()}
+            self._idle = {
+                connection: answered for connection, answered in self._idle.items() if not connection.is_closing()
+            }
         self._idle[transport] = heard
 
     def _give_up(self, transport: asyncio.WriteTransport) -> None:
@@ -320,18 +322,20 @@ async def bind(host: str | None, port: int) -> list[socket.socket]:
     Raises:
         OSError: one cannot be bound.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
+        for family, _, _, _, address in dict.fromkeys(addresses):
             try:
                 sockets.append(_listen(family, address))
             except OSError as error:
                 if host is not None or error.errno not in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
                     raise
     except OSError:
-        for each in sockets:
-            each.close()
+        for bound in sockets:
+            bound.close()
         raise
     if not sockets:
         raise OSError(errno.EADDRNOTAVAIL, "no address to listen on")

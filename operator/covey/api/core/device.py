@@ -47,9 +47,13 @@ class Device(Read, frozen=True):
     def __post_init__(self) -> None:
         """Share names and values of attributes."""
         if self.attributes:
-            msgspec.structs.force_setattr(self, "attributes", dict(_intern(*each) for each in self.attributes.items()))
+            msgspec.structs.force_setattr(
+                self, "attributes", dict(_intern(*attribute) for attribute in self.attributes.items())
+            )
         if self.capacity:
-            msgspec.structs.force_setattr(self, "capacity", dict(_intern(*each) for each in self.capacity.items()))
+            msgspec.structs.force_setattr(
+                self, "capacity", dict(_intern(*capacity) for capacity in self.capacity.items())
+            )
 
 
 class ResourcePool(Read, frozen=True):

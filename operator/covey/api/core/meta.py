@@ -99,13 +99,13 @@ class Condition(Read, frozen=True):
 
 def condition(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
     """The condition of a type, if it is there."""
-    return next((found for found in conditions or () if found.type == kind), None)
+    return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 def dump_conditions(conditions: tuple[Condition, ...] | None) -> list[dict[str, Any]]:
     """Conditions in the form in which they are written: with every key."""
     unset = {"reason": "", "message": "", "observedGeneration": 0, "lastTransitionTime": None}
-    return [unset | msgspec.to_builtins(each) for each in conditions or ()]
+    return [unset | msgspec.to_builtins(condition) for condition in conditions or ()]
 
 
 def stamp_conditions(
@@ -119,9 +119,15 @@ def stamp_conditions(
         generation: that the conditions were computed from.
         now: RFC 3339.
     """
-    listed = [each for each in before.get("conditions") or () if isinstance(each, Mapping)]
-    old = {(each.get("type"), each.get("status")): each.get("lastTransitionTime") for each in listed}
+    listed = [condition for condition in before.get("conditions") or () if isinstance(condition, Mapping)]
+    old = {
+        (condition.get("type"), condition.get("status")): condition.get("lastTransitionTime") for condition in listed
+    }
     return [
-        {**each, "observedGeneration": generation, "lastTransitionTime": old.get((each["type"], each["status"])) or now}
-        for each in conditions
+        {
+            **condition,
+            "observedGeneration": generation,
+            "lastTransitionTime": old.get((condition["type"], condition["status"])) or now,
+        }
+        for condition in conditions
     ]

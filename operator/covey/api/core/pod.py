@@ -197,7 +197,9 @@ class Container(Read, frozen=True):
         if self.readiness_probe is not None:
             msgspec.structs.force_setattr(self, "readiness_probe", _PROBE)
         if self.env is not None:
-            kept = tuple(each for each in self.env if each.value_from and _reads_domain(each.value_from))
+            kept = tuple(
+                variable for variable in self.env if variable.value_from and _reads_domain(variable.value_from)
+            )
             msgspec.structs.force_setattr(self, "env", kept or None)
         if self.volume_mounts is not None:
             mounts = tuple(mount for mount in self.volume_mounts if mount.bind_mount_options)
@@ -415,9 +417,12 @@ def reads_domain_labels(pod: Pod) -> bool:
     """A variable reads the label of a domain, or a volume has such a label or all labels."""
     if any(container.env for container in containers(pod)):
         return True
-    sources = [each.downward_api for each in pod.spec.volumes or ()]
+    sources = [volume.downward_api for volume in pod.spec.volumes or ()]
     sources += [
-        part.downward_api for each in pod.spec.volumes or () if each.projected for part in each.projected.sources or ()
+        part.downward_api
+        for volume in pod.spec.volumes or ()
+        if volume.projected
+        for part in volume.projected.sources or ()
     ]
     return any(_reads_domain(item) for source in sources if source for item in source.items)
 
@@ -429,8 +434,8 @@ def _reads_domain(source: FieldSource) -> bool:
 
 def container_status(pod: Pod, name: str) -> ContainerStatus | None:
     """The status of a container, if it is there."""
-    found = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return next((each for each in found if each.name == name), None)
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return next((status for status in statuses if status.name == name), None)
 
 
 class Trouble(NamedTuple):
@@ -460,7 +465,7 @@ def describe_containers(pod: Pod) -> str:
     """Say of each container that does not serve what it waits for, how it ended, how often it restarted and which probe it lacks."""
     if pod.status.container_statuses is None and pod.status.init_container_statuses is None:
         return ""
-    told = []
+    sentences = []
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         status = container_status(pod, container.name)
         if status is None:
@@ -469,8 +474,8 @@ def describe_containers(pod: Pod) -> str:
         words = [text for text in (trouble.message if trouble else "", probe) if text]
         if words and status.restart_count:
             words.append(f"restarted {status.restart_count} time{'s' * (status.restart_count > 1)}")
-        told += [", ".join(words)] * bool(words)
-    return "; ".join(told)
+        sentences += [", ".join(words)] * bool(words)
+    return "; ".join(sentences)
 
 
 def _trouble(container: Container, status: ContainerStatus) -> Trouble | None:
@@ -530,7 +535,7 @@ def _tells(container: Container, status: ContainerStatus | None, began: str | No
 def _is_resizing(container: Container, status: ContainerStatus) -> bool:
     wanted = (container.resources.requests if container.resources else None) or {}
     running = status.resources.requests if status.resources else None
-    return any(each is not None and each != wanted for each in (running, status.allocated_resources))
+    return any(amounts is not None and amounts != wanted for amounts in (running, status.allocated_resources))
 
 
 def gates(pod: Pod) -> frozenset[str]:
